@@ -399,7 +399,7 @@ def judged(
 
 def agreement(quick: bool) -> list[Result]:
     """Return the relative differences of three routes to the optimum of a pair."""
-    from optfair.transforms.shor_relaxation import shor
+    from optfair.transforms.relaxation import shor
 
     rows = []
     case = Case("iris", loaded("iris", "species"), 3, {})

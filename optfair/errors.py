@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -96,6 +96,20 @@ class Infeasible(OptfairError):
         super().__init__(cause, evidence, remedy)
         self.certificate = certificate
         self.conflict = tuple(conflict)
+
+    @classmethod
+    def of(
+        cls,
+        certificate: Any,
+        names: Sequence[str],
+        evidence: str = "",
+        remedy: str = "remove or soften one of them",
+    ) -> Infeasible:
+        """Return what says that terms exclude each other, as a certificate proves."""
+        cause = f"these constraints exclude each other: {', '.join(map(repr, names))}"
+        conflict, evidence = tuple(names), evidence or str(certificate)
+        remedy = remedy if conflict else ""
+        return cls(cause, evidence, remedy, certificate=certificate, conflict=conflict)
 
 
 class Unbounded(OptfairError):

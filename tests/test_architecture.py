@@ -69,6 +69,7 @@ ABOVE = {"comparison": set(LANGUAGE), "cli": {*LANGUAGE, "comparison"}}
 VERBS = {
     ("core/verbs.py", "optfair.backends.solve"),
     ("core/verbs.py", "optfair.backends.branching"),
+    ("core/verbs.py", "optfair.backends.unattained"),
     ("core/verbs.py", "optfair.transforms.relaxation"),
     ("core/verbs.py", "optfair.diagnosis.diagnose"),
     ("core/verbs.py", "optfair.formats.proof_file"),
@@ -83,12 +84,12 @@ ADAPTERS = {
     "ot": {"methods/fair_clustering/network_simplex.py"},
     "scs": set(),
     "ortools": {"backends/ortools_worker.py"},
-    "mosek": {"backends/mosek_backend.py"},
-    "sdpap": {"backends/sdpa_backend.py"},
-    "gurobipy": {"backends/gurobi_backend.py"},
+    "mosek": {"backends/conic_backend.py"},
+    "sdpap": {"backends/conic_backend.py"},
+    "gurobipy": {"backends/global_backend.py"},
     "pymoo": set(),
     "kmedoids": {"methods/group_counterfactuals/members.py"},
-    "dccp": {"backends/dccp_backend.py"},
+    "dccp": {"backends/nlp_backend.py"},
     "pyscipopt": {"backends/scip_backend.py"},
 }
 
@@ -198,7 +199,7 @@ def test_every_verb_forwards() -> None:
 
 
 # What searches for proofs and chords: what checks them knows none of it.
-PROVERS = {"hints", "prove", "recast", "search", "witness"}
+PROVERS = {"prove", "recast", "search", "witness"}
 
 
 def test_proofs_are_checked_without_provers() -> None:
@@ -280,9 +281,7 @@ SAYS_NOTHING = {
 }
 # Files of fewer than 80 lines, and why they stand alone.
 SHORT = {
-    "backends/highspy_backend.py": "one adapter a solver's library",
     "__main__.py": "what python -m optfair runs",
-    "convexity/steps.py": "the one limit on work that expressions, searches and derivatives count",
 }
 
 

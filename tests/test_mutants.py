@@ -30,7 +30,7 @@ def test_every_listed_survivor_is_a_change_of_the_code() -> None:
 
 
 def test_mutants_are_drawn_alike_and_differ_from_the_code() -> None:
-    file = "optfair/proofs/grade.py"
+    file = "optfair/core/certificate.py"
     every = run.mutants(file)
     assert run.drawn(file, 5) == run.drawn(file, 5) and len({m.key for m in every}) == len(every)
     assert all(m.before != m.after for m in every)

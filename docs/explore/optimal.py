@@ -13,7 +13,7 @@ import optfair as of
 from optfair.backends.registry import profiles
 from optfair.solution.residuals import measure
 
-VIA = ("cvxpy", "highspy", "scip")
+VIA = ("cvxpy", "conic:highspy", "scip")
 NAMES = (
     *("transport", "diet_salt", "simplex_projection", "minimum_variance", "risk_budget"),
     *("smallest_ball", "water_filling", "lovasz_40"),

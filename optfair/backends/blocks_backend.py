@@ -1,9 +1,22 @@
-"""Semidefinite programs on their blocks: our own interior-point method behind the generic route."""
+r"""Semidefinite programs by our own primal-dual interior-point method, behind the generic route.
+
+.. math::
+    \min_x\; q^T x \quad \text{s.t.} \quad b - Ax = s \in K, \qquad
+    \max_z\; -b^T z \quad \text{s.t.} \quad A^T z = -q,\; z \in K^*
+
+with K a product of points, half-lines and positive semidefinite cones. A step solves a system of
+as many equations as there are columns, :math:`M_{ij} = \operatorname{tr}(A_i Z A_j S^{-1})`, and
+costs a few products of matrices of the order of the blocks; a general cone solver factors a
+matrix with a row for each *entry* of a block. Directions are those of Helmberg, Rendl,
+Vanderbei, Wolkowicz (1996), Kojima, Shindoh, Hara (1997) and Monteiro (1997); steps are those of
+Mehrotra, as in Borchers: CSDP, a C library for semidefinite programming (1999); how entries of M
+are formed follows Fujisawa, Kojima, Nakata (1997).
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +24,17 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.backends.generic import run_generic
-from optfair.backends.interior_point import Ended, interior_point
+from optfair.backends.cvxpy_backend import run_generic
+from optfair.backends.psd_block import (
+    HELD,
+    Block,
+    Iterate,
+    Normal,
+    Orthogonal,
+    Point,
+    moved_inside,
+    norm,
+)
 from optfair.backends.request import RawPoint
 from optfair.numbers import Floats
 from optfair.proofs.cones import Cone, ConeKind
@@ -22,10 +44,325 @@ from optfair.solution.conic_form import ConicForm
 from optfair.solution.residuals import CLEAR
 
 if TYPE_CHECKING:
-    from optfair.backends.profile import SolverProfile
-    from optfair.backends.request import Outcome, Request
+    from optfair.backends.request import Outcome, Request, SolverProfile
     from optfair.compile.form import Compiled
     from optfair.core.problem import Problem
+
+
+# Iterations without a better point after which it has ended.
+PATIENCE = 15
+# Operations of an orthogonal factorisation up to which it is used at once, and after rounding has
+# stopped the normal equations.
+CHEAP, DEAR = 3e7, 3e11
+# Residuals above which rounding is not felt: orthogonal factors go on from there.
+EARLY = 1e-2
+# Residuals, as a multiple of the tolerance, from which on a proof is tried.
+NEAR = 500.0
+# Steps to the center of a pair that falls short.
+CENTERING = 3
+# Pairs that are tried after the one that falls least short of a proof; one is better that falls
+# short by this share of it.
+TRIES, BETTER = 4, 0.9
+# Seconds that a step takes at least, by the cubes of the orders of blocks (measured: three times that).
+STEP = 5e-10
+# Residual of a certificate that no point, or no bound, exists; the rest is for its proof.
+EVIDENT = 1e-8
+
+
+@dataclass(frozen=True, eq=False)
+class Ended:
+    """Where the method ended, and on what word.
+
+    Attributes
+    ----------
+    status : str
+        optimal, inaccurate, time_limit, infeasible, unbounded.
+    x, z : array
+        The best pair; z is a Farkas vector when infeasible, x a ray when unbounded.
+    iterations : int
+    error : float
+        Largest relative residual of the pair.
+    """
+
+    status: str
+    x: Floats
+    z: Floats
+    iterations: int
+    error: float
+
+
+def interior_point(
+    q: Floats,
+    A: Any,
+    b: Floats,
+    cones: Sequence[Cone],
+    *,
+    tolerance: float = 1e-9,
+    deadline: float = np.inf,
+    iterations: int = 150,
+    short: Callable[[Floats, Floats], float] | None = None,
+    log: Callable[[str], None] | None = None,
+) -> Ended:
+    """Solve a program whose cones are zero, nonneg and psd.
+
+    Parameters
+    ----------
+    q, A, b, cones
+        The program.
+    tolerance : float
+        Relative residuals and gap to stop at.
+    deadline : float
+        ``time.perf_counter()`` to stop at.
+    iterations : int
+        At most so many.
+    short : callable, optional
+        Says of a pair that is near enough what it falls short of a proof by; with 0 it ends. Where
+        the optimum is not attained, or no multipliers are inside their cones, pairs further on
+        prove less: then it ends with the one that falls least short.
+    log : callable, optional
+        Gets a line for each iteration.
+    """
+    method = Method(q, sp.csc_array(A), b, cones)
+    method.orthogonal = method.factored <= CHEAP
+    ended = method.run(tolerance, deadline, iterations, short, log)
+    fits = method.factored <= DEAR and method.m * method.n <= HELD
+    if ended.status == "inaccurate" and fits and not method.orthogonal:
+        method.orthogonal = True  # from where rounding was not felt yet
+        again = method.run(tolerance, deadline, iterations, short, log)
+        again = replace(again, iterations=ended.iterations + again.iterations)
+        return ended if again.status == "inaccurate" and ended.error < again.error else again
+    return ended
+
+
+def _components(n: int, i: Indices, j: Indices, used: NDArray[np.bool_]) -> Indices:
+    graph = sp.coo_array((np.ones(int(used.sum())), (i[used], j[used])), shape=(n, n))
+    return np.asarray(sp.csgraph.connected_components(graph, directed=False)[1], dtype=np.int64)
+
+
+class Method:
+    """The method on one program: its blocks, half-lines and free rows."""
+
+    def __init__(self, q: Floats, A: Any, b: Floats, cones: Sequence[Cone]) -> None:
+        self.m, self.n = A.shape
+        # columns by their size, then objective and sides: residuals are relative to these
+        size = np.sqrt(np.asarray(A.multiply(A).sum(axis=0)).ravel())
+        self.unit = np.where(size > 0.0, size, 1.0)
+        self.A = sp.csc_array(A @ sp.diags_array(1.0 / self.unit))
+        self.side = max(norm(b), 1e-300)
+        cost = q / self.unit
+        self.cost = max(norm(cost), 1e-300)
+        self.q, self.b = cost / self.cost, b / self.side
+        self._split(cones)
+        self.At = sp.csr_array(self.A.T)
+        self.total = sum(k.n for k in self.blocks) + self.line.size
+        self.orthogonal = False
+        self.early: Iterate | None = None
+        self.factored = 2.0 * self.m * float(self.n) ** 2
+        self.step = STEP * sum(float(k.n) ** 3 for k in self.blocks)
+
+    def _split(self, cones: Sequence[Cone]) -> None:
+        """Take blocks apart where nothing ties their rows together."""
+        rows = sp.csr_array(self.A)
+        used = (np.diff(rows.indptr) > 0) | (self.b != 0.0)
+        zero, line = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        self.blocks: list[Block] = []
+        for c in cones:
+            at = np.arange(c.start, c.stop)
+            if c.kind == "zero":
+                zero.append(at)
+            elif c.kind == "nonneg":
+                line.append(at)
+            else:
+                i, j = (np.asarray(p, dtype=np.int64) for p in c.places)
+                of = _components(c.order, i, j, used[at])
+                rank = np.zeros(c.order, dtype=np.int64)
+                order = np.argsort(of, kind="stable")
+                sizes = np.bincount(of)
+                first = np.concatenate([[0], np.cumsum(sizes)])[:-1]
+                rank[order] = np.arange(c.order) - np.repeat(first, sizes)
+                inside = of[i] == of[j]
+                single = inside & (sizes[of[i]] == 1)
+                line.append(at[single])
+                for k in np.flatnonzero(sizes > 1):
+                    own = inside & (of[i] == k)
+                    self.blocks.append(Block(int(sizes[k]), at[own], rank[i[own]], rank[j[own]]))
+        self.zero, self.line = np.concatenate(zero), np.concatenate(line)
+        self.E = sp.csr_array(rows[self.zero])
+        self.L = sp.csr_array(rows[self.line])
+        for block in self.blocks:
+            block.prepare(rows)
+
+    def point(self, v: Floats) -> Point:
+        """Return the rows of a vector as matrices and half-lines."""
+        return Point([k.matrix(v[k.rows]) for k in self.blocks], v[self.line])
+
+    def vector(self, p: Point) -> Floats:
+        """Return the way back."""
+        v = np.zeros(self.m)
+        v[self.line] = p.line
+        for block, matrix in zip(self.blocks, p.blocks, strict=True):
+            v[block.rows] = block.entries(matrix)
+        return v
+
+    def run(
+        self,
+        tolerance: float,
+        deadline: float,
+        iterations: int,
+        short: Callable[[Floats, Floats], float] | None,
+        log: Callable[[str], None] | None,
+    ) -> Ended:
+        """Go on until the residuals are small, or nothing gets better."""
+        now = best = self._start() if self.early is None else self.early
+        since, status, k, worse = 0, "inaccurate", 0, 0
+        nearest = (np.inf, now)
+        for k in range(iterations):
+            zv, sv = self._multipliers(now), self.vector(now.S)
+            Ax, Az = self.A @ now.x, self.At @ zv
+            rp, off = -self.q - Az, self.b - Ax - sv
+            off_p, off_d = norm(off), norm(rp)
+            primal, dual = float(self.q @ now.x), -float(self.b @ zv)
+            mu = now.S.dot(now.Z) / self.total
+            gap = max(abs(primal - dual), mu * self.total)
+            size = max(abs(primal), abs(dual)) + 1.0 / max(self.side * self.cost, 1e-300)
+            error = max(gap / size, 0.5 * off_p, 0.5 * off_d)
+            now = replace(now, error=error)
+            if log is not None:
+                values = (
+                    f"{primal * self.side * self.cost: .9e} {dual * self.side * self.cost: .9e}"
+                )
+                log(f"{k:3d} {values} {off_p:.1e} {off_d:.1e} {mu:.1e}")
+            since = 0 if error < best.error else since + 1
+            if error > EARLY:
+                self.early = now
+            best = now if error < best.error else best
+            if short is not None and error <= NEAR * tolerance:
+                worse += 1
+                lacking, now = self._centered(short, now)
+                if lacking < nearest[0]:
+                    worse = 0 if lacking < BETTER * nearest[0] else worse
+                    nearest = (lacking, now)
+                if lacking == 0.0 or (worse >= TRIES and np.isfinite(nearest[0])):
+                    break
+            if error <= tolerance:
+                status = "optimal"
+                break
+            if _evident(norm(Az), dual, off_d > tolerance, off_p > tolerance):
+                return self._ended("infeasible", now.x, zv / dual, k, error)
+            if _evident(norm(Ax + sv), -primal, off_p > tolerance, off_d > tolerance):
+                return self._ended("unbounded", now.x / -primal, zv, k, error)
+            begin = time.perf_counter()
+            if begin + self.step > deadline:
+                status = "time_limit"
+                break
+            if since > PATIENCE or not np.isfinite(error):
+                break
+            try:
+                now = self._step(now, rp, off, mu)
+                self.step = max(0.5 * self.step, time.perf_counter() - begin)
+            except (np.linalg.LinAlgError, ValueError) as e:
+                if log is not None:
+                    log(str(e))
+                break
+        if np.isfinite(nearest[0]):
+            best, status = nearest[1], "optimal"
+        return self._ended(status, best.x, self._multipliers(best), k, best.error)
+
+    def _residuals(self, now: Iterate) -> tuple[Floats, Floats]:
+        """Return what multipliers and slack miss their equations by."""
+        rp = -self.q - self.At @ self._multipliers(now)
+        return rp, self.b - self.A @ now.x - self.vector(now.S)
+
+    def _pair(self, now: Iterate) -> tuple[Floats, Floats]:
+        return now.x / self.unit * self.side, self._multipliers(now) * self.cost
+
+    def _centered(
+        self, short: Callable[[Floats, Floats], float], now: Iterate
+    ) -> tuple[float, Iterate]:
+        """Return what a pair falls short by, after steps that make its products alike.
+
+        Far from the central path a small gap leaves large products off the diagonal.
+        """
+        best, lacking = now, short(*self._pair(now))
+        for _ in range(CENTERING if lacking > 0.0 and self.orthogonal else 0):
+            try:
+                mu = now.S.dot(now.Z) / self.total
+                now = self._step(now, *self._residuals(now), mu, centering=True)
+            except (np.linalg.LinAlgError, ValueError):
+                break
+            lack = short(*self._pair(now))
+            if not lack < lacking:
+                break
+            more = lack < BETTER * lacking
+            lacking, best = lack, replace(now, error=best.error)
+            if lacking == 0.0 or not more:
+                break
+        return lacking, best
+
+    def _multipliers(self, now: Iterate) -> Floats:
+        z = self.vector(now.Z)
+        z[self.zero] = now.w
+        return z
+
+    def _ended(self, status: str, x: Floats, z: Floats, k: int, error: float) -> Ended:
+        return Ended(status, x / self.unit * self.side, z * self.cost, k, error)
+
+    def _start(self) -> Iterate:
+        """Return a start far out on the diagonal, as in CSDP, for data of size 1."""
+        far = 10.0 * self.total
+        far_z = 0.5 * far * float((1.0 + np.abs(self.q)).max(initial=1.0))
+        far_s = 2.0 * far / np.sqrt(max(self.total, 1))
+        S, Z = (
+            Point([size * np.eye(k.n) for k in self.blocks], np.full(self.line.size, size))
+            for size in (far_s, far_z)
+        )
+        return Iterate(np.inf, np.zeros(self.n), np.zeros(self.zero.size), S, Z)
+
+    def _step(
+        self, now: Iterate, rp: Floats, off: Floats, mu: float, *, centering: bool = False
+    ) -> Iterate:
+        """Go one step: predict, then correct; or to the center."""
+        move = (Orthogonal if self.orthogonal else Normal)(self, now, rp, off)
+        if centering:
+            dx, dw, dS, dZ = move.direction(mu, None)
+            return self._moved(now, off, move, dx, dw, dS, dZ, 0.95)
+        dx, dw, dS, dZ = move.direction(0.0, None)
+        a_s, a_z = min(1.0, move.length_s(dS)), min(1.0, move.length_z(dZ))
+        after = move.S.plus(a_s, dS).dot(move.Z.plus(a_z, dZ)) / self.total
+        power = max(1.0, 3.0 * min(a_s, a_z) ** 2) if mu > 1e-6 else 1.0
+        sigma = max(min(1.0, max(after / mu, 0.0) ** power), 1e-6)
+        dx, dw, dS, dZ = move.direction(sigma * mu, (dZ, dS))
+        return self._moved(now, off, move, dx, dw, dS, dZ, 0.9 + 0.09 * min(a_s, a_z))
+
+    def _moved(
+        self,
+        now: Iterate,
+        off: Floats,
+        move: Normal | Orthogonal,
+        dx: Floats,
+        dw: Floats,
+        dS: Point,
+        dZ: Point,
+        close: float,
+    ) -> Iterate:
+        """Return the pair after a move, some way before the boundary."""
+        a_s = min(1.0, close * move.length_s(dS))
+        a_z = min(1.0, close * move.length_z(dZ))
+        S, a_s = moved_inside(now.S, a_s, self.point(off - self.A @ dx))
+        Z, a_z = moved_inside(now.Z, a_z, move.raised(dZ))
+        return Iterate(np.inf, now.x + a_s * dx, now.w + a_z * dw, S, Z)
+
+
+def _evident(size: float, value: float, off: bool, other_off: bool) -> bool:
+    """Whether a vector improves for ever: it is as good as 0 where its value is 1.
+
+    Where its own equations hold, a large value alone may be that of an optimum, so it must be
+    beyond any, and the other side's equations must not hold.
+    """
+    return value > 0.0 and (
+        (off and size <= EVIDENT * value) or (other_off and size <= EVIDENT**2 * value)
+    )
+
 
 Indices = NDArray[np.int64]
 

@@ -16,7 +16,7 @@ from optfair.backends.linear_program import Kept, solve_form
 from optfair.compile.conic_proof import ConicProof, ExactOptimum, RescaledProof
 from optfair.core.solution import Status
 from optfair.errors import ClassError, Infeasible, SolverFailure
-from optfair.proofs.rational import DIGITS, balanced, solve_exactly
+from optfair.proofs.digits import LONGEST, balanced, solve_exactly
 from optfair.proofs.reduction import Entries, Excluded, Link
 from optfair.solution.conic_form import ConicForm
 from optfair.solution.residuals import measure
@@ -104,7 +104,7 @@ def exactly(solution: Solution, seconds: float | None = None) -> Solution:
 
 def _infeasible(compiled: Compiled, sides: Contradictory) -> Infeasible:
     """Return what to raise where floats contradict each other, with the proof."""
-    from optfair.backends.facial import FacialContradiction
+    from optfair.backends.unattained import FacialContradiction
 
     form = compiled.form
     z = np.zeros(form.b.size)
@@ -165,7 +165,7 @@ def exact_optimum(
                 raise Contradictory(f"{why}, and its rows contradict each other", link)
             why += ", and no point next to it satisfies the rows to the last digit"
             break
-        for digits in (ENOUGH, DIGITS):  # most wrong bases are so long before the last digit
+        for digits in (ENOUGH, LONGEST):  # most wrong bases are so long before the last digit
             pair = _solved(form, *kept.nonbasic(), end - time.perf_counter(), digits)
             if pair is None:
                 break

@@ -19,13 +19,12 @@ from optfair.backends.exact import Ratios, exact_optimum, exact_slack, violation
 from optfair.backends.linear_program import solve_linear_program
 from optfair.backends.registry import conic_interface
 from optfair.compile.form import Compiled, compile_problem
-from optfair.core.certificate import Certificate, Verdict
+from optfair.core.certificate import Certificate, Verdict, within
 from optfair.errors import SolverFailure, Unbounded
 from optfair.numbers import Floats
 from optfair.proofs.bounds import infeasibility
 from optfair.proofs.cones import Cone, feasible_near, recession_faults
-from optfair.proofs.grade import within
-from optfair.proofs.rational import whole_multiple
+from optfair.proofs.digits import whole_multiple
 from optfair.solution.conic_form import ConicForm
 from optfair.transforms.relaxation import relaxed
 

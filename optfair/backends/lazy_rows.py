@@ -13,9 +13,9 @@ from cvxpy.constraints import SOC, Equality, Inequality, NonNeg, NonPos, Zero
 
 from optfair.backends.cone_program import solve_cone_program
 from optfair.backends.farkas import claimed_infeasible, proved_infeasible
+from optfair.backends.isolation import round_progress
 from optfair.backends.registry import conic_interface
-from optfair.backends.request import Outcome, Request
-from optfair.backends.terminal import round_progress
+from optfair.backends.request import Outcome, Request, stages
 from optfair.compile.conic_proof import form_check
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core.canonical import built
@@ -28,7 +28,7 @@ from optfair.numbers import Floats, Indices
 from optfair.solution.conic_form import ConicForm
 
 if TYPE_CHECKING:
-    from optfair.backends.profile import SolverProfile
+    from optfair.backends.request import SolverProfile
     from optfair.core.problem import Problem
 
 
@@ -487,8 +487,8 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     if point is not None and result.status == "optimal":
         point = _settled(relaxation, point, request.deadline)
         solved_at = time.perf_counter()
-    seconds = {"compile": compiled_at - begin, "solve": solved_at - compiled_at}
     if point is None:  # stopped before the first point: what the model knows is the incumbent
+        seconds = stages(begin, compiled_at, solved_at)
         return Outcome(result.status, repaired(problem) or {}, {}, None, seconds)
     if result.status == "infeasible":
         raise _infeasible(problem, profile, point)
@@ -500,7 +500,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     proof = LazyRowsProof(problem, point, values, counts)
     multipliers = proof.multipliers()
     object.__setattr__(proof, "own", multipliers)
-    seconds["recover"] = time.perf_counter() - solved_at
+    seconds = stages(begin, compiled_at, solved_at)
     return Outcome(result.status, values, multipliers, proof, seconds, tuple(result.history))
 
 
@@ -549,14 +549,8 @@ def _infeasible(problem: Problem, profile: SolverProfile, point: RelaxedPoint) -
     proof = proved_infeasible(point.form, point.z, rows)
     if proof is None:
         return claimed_infeasible(problem, profile.name)
-    names = proof.conflict
-    return Infeasible(
-        f"these constraints exclude each other: {', '.join(map(repr, names))}",
-        "a Farkas certificate over some of their rows, verified on the compiled data",
-        "remove or soften one of them" if names else "",
-        certificate=proof,
-        conflict=names,
-    )
+    how = "a Farkas certificate over some of their rows, verified on the compiled data"
+    return Infeasible.of(proof, proof.conflict, how)
 
 
 @dataclass(frozen=True, eq=False)

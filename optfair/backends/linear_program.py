@@ -11,8 +11,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from optfair.backends.isolation import ask_for_room, in_thread
 from optfair.backends.request import RawPoint, refused_options
-from optfair.backends.terminal import ask_for_room, in_thread
 from optfair.numbers import Floats
 from optfair.proofs.rounding import coordinates
 from optfair.solution.conic_form import ConicForm

@@ -1,15 +1,20 @@
-"""One positive semidefinite block of a program, and the products an interior-point method needs."""
+"""Positive semidefinite blocks: the products, factors and directions that an interior-point method needs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.linalg as sl
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.numbers import Floats
+
+if TYPE_CHECKING:
+    from optfair.backends.blocks_backend import Method
 
 Indices = NDArray[np.int64]
 
@@ -173,3 +178,256 @@ def _sums(M: Floats, starts: Indices, axis: int) -> Floats:
     if (size == 2).all():
         return np.asarray(M[:, ::2] + M[:, 1::2] if axis else M[::2] + M[1::2])
     return np.asarray(np.add.reduceat(M, starts, axis=axis))
+
+
+@dataclass(eq=False)
+class Point:
+    """Slack and multipliers: one matrix per block, and the half-lines."""
+
+    blocks: list[Floats]
+    line: Floats
+
+    def plus(self, step: float, other: Point) -> Point:
+        """Return the point so far in a direction."""
+        pairs = zip(self.blocks, other.blocks, strict=True)
+        return Point([a + step * b for a, b in pairs], self.line + step * other.line)
+
+    def dot(self, other: Point) -> float:
+        """Return the inner product."""
+        pairs = zip(self.blocks, other.blocks, strict=True)
+        return float(sum(np.vdot(a, b) for a, b in pairs) + self.line @ other.line)
+
+
+@dataclass(frozen=True, eq=False)
+class Iterate:
+    """A pair with its error."""
+
+    error: float
+    x: Floats
+    w: Floats
+    S: Point
+    Z: Point
+
+
+class Normal:
+    """Directions from normal equations: cheap, as accurate as M is well conditioned."""
+
+    def __init__(self, method: Method, now: Iterate, rp: Floats, off: Floats) -> None:
+        self.method, self.S, self.Z, self.rp, self.off = method, now.S, now.Z, rp, off
+        self.roots = [inverse_root(s) for s in now.S.blocks]
+        self.roots_z = [inverse_root(z) for z in now.Z.blocks]
+        self.inverse = Point([r.T @ r for r in self.roots], 1.0 / now.S.line)
+        self._factor()
+        self.fixed = self._between(self.Z, method.point(off))
+
+    def _between(self, left: Point, middle: Point) -> Point:
+        """Return the symmetric part of left · middle · S⁻¹."""
+        triples = zip(left.blocks, middle.blocks, self.inverse.blocks, strict=True)
+        blocks = [symmetric(a @ (d @ i)) for a, d, i in triples]
+        return Point(blocks, left.line * middle.line * self.inverse.line)
+
+    def direction(
+        self, target: float, second: tuple[Point, Point] | None
+    ) -> tuple[Floats, Floats, Point, Point]:
+        """Return the moves of x, of prices of equations, of S and of Z."""
+        method = self.method
+        back = self.Z.plus(-target, self.inverse).plus(1.0, self.fixed)
+        if second is not None:
+            back = back.plus(1.0, self._between(*second))
+        dx, dw = self._solved(self.rp + method.At @ method.vector(back), self.off[method.zero])
+        moved = method.A @ dx
+        dZ = self._between(self.Z, method.point(moved)).plus(-1.0, back)
+        return dx, dw, method.point(self.off - moved), dZ
+
+    def length_s(self, d: Point) -> float:
+        """Return how far the slack can go."""
+        return step_length(self.S, d, self.roots)
+
+    def length_z(self, d: Point) -> float:
+        """Return how far the multipliers can go."""
+        return step_length(self.Z, d, self.roots_z)
+
+    def raised(self, d: Point) -> Point:
+        """Return a move of Z in its own units."""
+        return d
+
+    def _factor(self) -> None:
+        method = self.method
+        M = np.zeros((method.n, method.n))
+        blocks = zip(method.blocks, self.Z.blocks, self.inverse.blocks, strict=True)
+        for block, z, i in blocks:
+            block.add_to(M, z, i)
+        if method.line.size:
+            own = sp.diags_array(self.Z.line * self.inverse.line)
+            M += (method.L.T @ own @ method.L).toarray()
+        self.rho = 0.0
+        if method.zero.size:
+            # adding ρEᵀE moves no solution, and columns that only equations tie get a pivot
+            self.rho = max(float(np.abs(np.diag(M)).max(initial=0.0)), 1e-300)
+            M += (method.E.T @ method.E).toarray() * self.rho
+        self.M, self.root = M, cholesky(M)
+        if method.zero.size:
+            self.across = sl.cho_solve(self.root, method.E.toarray().T, check_finite=False)
+            self.second = cholesky(method.E @ self.across)
+
+    def _solved(self, h: Floats, e: Floats) -> tuple[Floats, Floats]:
+        """Return dx and dw of (M + ρEᵀE) dx + Eᵀdw = h + ρEᵀe, E dx = e."""
+        E = self.method.E
+        h = h + self.rho * (E.T @ e) if e.size else h
+        dx, dw = np.zeros(h.size), np.zeros(e.size)
+        for _ in range(3):  # the first and two refinements
+            left = h - self.M @ dx - (E.T @ dw if e.size else 0.0)
+            more = sl.cho_solve(self.root, left, check_finite=False)
+            if e.size:
+                price = sl.cho_solve(self.second, E @ (dx + more) - e, check_finite=False)
+                dw, more = dw + price, more - self.across @ price
+            dx = dx + more
+        return dx, dw
+
+
+class Orthogonal:
+    """Directions in the scaling of Nesterov and Todd, by orthogonal factors.
+
+    With :math:`G^{-1} S G^{-T} = G^T Z G = D` diagonal, B the scaled columns, the system is one
+    of least squares, and its condition the root of that of :math:`B^T B`: multipliers meet their
+    equations to the last digits where `Normal` loses them all.
+    """
+
+    def __init__(self, method: Method, now: Iterate, rp: Floats, off: Floats) -> None:
+        self.method, self.off = method, off
+        self.to: list[Floats] = []  # G⁻¹
+        sizes = []
+        for s, z in zip(now.S.blocks, now.Z.blocks, strict=True):
+            upper = root_of(z).T
+            u, size, _ = sl.svd(upper @ root_of(s), check_finite=False)
+            self.to.append((u.T @ upper) / np.sqrt(size)[:, None])
+            sizes.append(size)
+        self.sizes, self.line = sizes, np.sqrt(now.Z.line * now.S.line)
+        self.ratio = np.sqrt(now.Z.line / now.S.line)
+        self.S = self.Z = Point([np.diag(size) for size in sizes], self.line)
+        B = np.zeros((method.m, method.n), order="F")
+        for block, to in zip(method.blocks, self.to, strict=True):
+            B[np.ix_(block.rows, block.columns)] = block.scaled(to)
+        B[method.line] = method.L.toarray() * self.ratio[:, None]
+        E = method.E.toarray()
+        # equations among the rows move no solution
+        B[method.zero] = E
+        self.Q, self.T = sl.qr(B, mode="economic", overwrite_a=True, check_finite=False)
+        if not np.abs(np.diag(self.T)).min(initial=np.inf) > 0.0:
+            raise np.linalg.LinAlgError("columns depend on each other")
+        self.F = self._triangular(E.T, transposed=True) if E.size else np.zeros((method.n, 0))
+        self.rp = self._triangular(rp, transposed=True)
+        inside = method.point(off)
+        triples = zip(self.to, inside.blocks, strict=True)
+        self.inside = Point([t @ r @ t.T for t, r in triples], inside.line * self.ratio)
+
+    def _triangular(self, h: Floats, *, transposed: bool = False) -> Floats:
+        solved = sl.solve_triangular(self.T, h, trans=1 if transposed else 0, check_finite=False)
+        return np.asarray(solved)
+
+    def direction(
+        self, target: float, second: tuple[Point, Point] | None
+    ) -> tuple[Floats, Floats, Point, Point]:
+        """Return the moves of x, of prices of equations, of S and of Z, these two scaled."""
+        method, blocks = self.method, []
+        line = target - self.line**2
+        for k, size in enumerate(self.sizes):
+            side = 2.0 * np.diag(target - size**2)
+            if second is not None:
+                side -= 2.0 * symmetric(second[0].blocks[k] @ second[1].blocks[k])
+            blocks.append(side / (size[:, None] + size))
+        if second is not None:
+            line = line - second[0].line * second[1].line
+        both = Point(blocks, line / self.line)  # what the moves of S and Z add up to
+        c = method.vector(both.plus(-1.0, self.inside))
+        equal = self.off[method.zero]
+        c[method.zero] = -equal
+        y = self.rp - self.Q.T @ c
+        dw: Floats = np.zeros(equal.size)
+        if equal.size:
+            dw = np.asarray(np.linalg.solve(self.F.T @ self.F, self.F.T @ y - equal), dtype=float)
+            y = y - self.F @ dw
+        dZ = method.point(c + self.Q @ y)
+        return self._triangular(y), dw, both.plus(-1.0, dZ), dZ
+
+    def length_s(self, d: Point) -> float:
+        """Return how far the slack can go."""
+        return step_length(self.S, d, [np.diag(size**-0.5) for size in self.sizes])
+
+    length_z = length_s
+
+    def raised(self, d: Point) -> Point:
+        """Return a move of Z in its own units."""
+        blocks = [t.T @ m @ t for t, m in zip(self.to, d.blocks, strict=True)]
+        return Point(blocks, d.line * self.ratio)
+
+
+def cholesky(M: Floats) -> Any:
+    """Factor, with as little on the diagonal as lets it complete."""
+    size = float(np.abs(np.diag(M)).max(initial=0.0))
+    if not np.isfinite(size):
+        raise np.linalg.LinAlgError("the system has left the range of floats")
+    own = np.abs(np.diag(M))
+    for more in (0.0, 1e-15, 1e-13, 1e-11, 1e-9):
+        try:
+            raised = M + np.diag(more * np.maximum(own, 1e-3 * size)) if more else M
+            return sl.cho_factor(raised, lower=True, check_finite=False)
+        except np.linalg.LinAlgError:
+            continue
+    raise np.linalg.LinAlgError("the system is singular")
+
+
+def norm(v: Floats) -> float:
+    """Return the Euclidean length."""
+    return float(np.linalg.norm(v))
+
+
+def symmetric(a: Floats) -> Floats:
+    """Return the symmetric part."""
+    return np.asarray(0.5 * (a + a.T))
+
+
+def root_of(M: Floats) -> Floats:
+    """Return the lower Cholesky factor."""
+    return np.asarray(sl.cholesky(M, lower=True, check_finite=False))
+
+
+def inverse_root(s: Floats) -> Floats:
+    """Return the inverse of the lower Cholesky factor."""
+    inverse, fault = sl.lapack.dtrtri(root_of(s), lower=1)
+    if fault:
+        raise np.linalg.LinAlgError("a block is singular")
+    return np.asarray(np.tril(inverse))
+
+
+def step_length(p: Point, d: Point, roots: Sequence[Floats]) -> float:
+    """Return how far a point can go in a direction before it leaves the cone."""
+    least = 0.0
+    if p.line.size:
+        least = float((d.line / p.line).min())
+    for root, step in zip(roots, d.blocks, strict=True):
+        least = min(least, _least(root @ step @ root.T))
+    return 1.0 / -least if least < 0.0 else np.inf
+
+
+def _least(M: Floats) -> float:
+    """Return the least eigenvalue."""
+    own = symmetric(M)
+    return float(sl.eigvalsh(own, subset_by_index=[0, 0], check_finite=False)[0])
+
+
+def moved_inside(p: Point, step: float, d: Point) -> tuple[Point, float]:
+    """Go so far, or less where rounding would leave the cone."""
+    for _ in range(30):
+        moved = p.plus(step, d)
+        if not (moved.line > 0.0).all():
+            step *= 0.8
+            continue
+        try:
+            for block in moved.blocks:
+                root_of(block)
+        except np.linalg.LinAlgError:
+            step *= 0.8
+            continue
+        return moved, step
+    raise np.linalg.LinAlgError("no step stays inside")

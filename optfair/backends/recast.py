@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optfair.backends.far_out import DISTANCES
 from optfair.backends.request import LEAST, SMALL, Outcome, Request
+from optfair.backends.unattained import DISTANCES
 from optfair.convexity.derivatives import gradient_at
 from optfair.convexity.expression import Leaf, Node
 from optfair.convexity.reading import leaf_of
@@ -19,16 +19,11 @@ from optfair.convexity.recast import Recast, recast
 from optfair.core.certificate import Certificate, DualCheck, Verdict, drift
 from optfair.core.expressions import Values
 from optfair.core.identity import fingerprint
-from optfair.errors import (
-    Infeasible,
-    SolverFailure,
-    Unbounded,
-    UnsupportedProblem,
-)
+from optfair.errors import Infeasible, SolverFailure, Unbounded, UnsupportedProblem
 from optfair.numbers import Floats
 
 if TYPE_CHECKING:
-    from optfair.backends.profile import SolverProfile
+    from optfair.backends.request import SolverProfile
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from optfair import registry
-from optfair.backends.profile import Refusal, SolverProfile, load_profile
+from optfair.backends.request import Refusal, SolverProfile, load_profile
 from optfair.errors import (
     NotInstalled,
     NotLicensed,

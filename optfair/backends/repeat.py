@@ -14,23 +14,22 @@ import scipy.sparse as sp
 import scipy.sparse.linalg as spla
 from numpy.typing import NDArray
 
-from optfair.backends.generic import infeasible, work_of
+from optfair.backends.cvxpy_backend import infeasible, work_of
 from optfair.backends.linear_program import solve_form
 from optfair.backends.registry import profile
 from optfair.compile.conic_proof import ConicProof
 from optfair.compile.form import Compiled, compile_problem
+from optfair.core.certificate import BEYOND, PROVED
 from optfair.core.problem import Problem
 from optfair.core.solution import LazyValues, Solution, Status
 from optfair.errors import Infeasible
-from optfair.proofs.grade import BEYOND, PROVED
-from optfair.proofs.kept_bound import KeptBound
+from optfair.proofs.moves import KeptBound
 from optfair.proofs.rounding import coordinates
-from optfair.solution.equilibration import equilibrated
+from optfair.solution.conic_form import equilibrated
 from optfair.solution.residuals import data_unit
 
 if TYPE_CHECKING:
-    from optfair.backends.profile import SolverProfile
-    from optfair.backends.request import Request
+    from optfair.backends.request import Request, SolverProfile
     from optfair.compile.assembly import Moving
     from optfair.numbers import Floats
     from optfair.solution.conic_form import ConicForm
@@ -171,7 +170,7 @@ MISSES = 8
 # Values after which it is worth to prepare the bound, and times that it is prepared.
 WORTH, BUILDS = 3, 3
 KEPT = "the active set of the last solution"
-MODEL = "highspy"  # the adapter whose solver keeps its model
+MODEL = "conic:highspy"  # the adapter whose solver keeps its model
 OPTIMAL = Status("optimal", "feasible", "feasible", PROVED)
 
 

@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optfair.backends.cvxpy_backend import ReportedBound
 from optfair.backends.farkas import claimed_infeasible, unbounded
-from optfair.backends.generic import ReportedBound
-from optfair.backends.lifted import in_units, quadratic_form
-from optfair.backends.request import Outcome, RawPoint, refused_options, with_whole
+from optfair.backends.global_backend import in_units, quadratic_form
+from optfair.backends.request import Outcome, RawPoint, refused_options, stages, with_whole
 from optfair.core.labels import free_name
 from optfair.errors import NotInstalled, OptfairError, SolverFailure, UnsupportedProblem, nearest
 from optfair.numbers import Floats
 
 if TYPE_CHECKING:
-    from optfair.backends.profile import SolverProfile
-    from optfair.backends.request import Request
+    from optfair.backends.request import Request, SolverProfile
     from optfair.compile.program import QuadraticForms, QuadraticTerm
     from optfair.core.problem import Problem
 
@@ -71,7 +70,6 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     compiled_at = time.perf_counter()
     raw = model.solve(_options(request, profile), beyond=BEYOND, log=request.verbose >= 2)
     solved_at = time.perf_counter()
-    seconds = {"compile": compiled_at - begin, "solve": solved_at - compiled_at}
     if raw.status == "infeasible":
         why = "its branch and bound excluded every region and leaves no certificate"
         raise claimed_infeasible(problem, profile.name, why)
@@ -86,7 +84,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     values: dict[str, Floats] = {}
     if raw.x is not None and np.isfinite(raw.x).all():
         values = with_whole(problem, forms.by_name(columns * raw.x))
-    seconds["recover"] = time.perf_counter() - solved_at
+    seconds = stages(begin, compiled_at, solved_at)
     return Outcome(raw.status, values, {}, proof, seconds, warm_start=warm)
 
 

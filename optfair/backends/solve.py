@@ -17,13 +17,12 @@ from optfair import registry
 from optfair.backends.added_rows import pooled, with_cuts
 from optfair.backends.branching import excluded
 from optfair.backends.exact import exactly
-from optfair.backends.facial import excluded_by_faces
-from optfair.backends.far_out import beginnings, endless, nearing
-from optfair.backends.profile import SolverProfile
 from optfair.backends.registry import choose, profiles
 from optfair.backends.repeat import again, remember
-from optfair.backends.request import Outcome, Request
+from optfair.backends.request import Outcome, Request, SolverProfile
+from optfair.backends.unattained import beginnings, endless, excluded_by_faces, nearing
 from optfair.core.adopt import AdoptedProblem
+from optfair.core.certificate import reported
 from optfair.core.expressions import check_parameters
 from optfair.core.problem import check_problem
 from optfair.core.solution import Solution, Status
@@ -43,7 +42,6 @@ from optfair.numbers import (
     check_text,
     checked,
 )
-from optfair.proofs.grade import reported
 from optfair.solution.residuals import Residuals, measure
 
 if TYPE_CHECKING:
@@ -376,9 +374,7 @@ class _Search:
         return own and left and not self.named and not sure
 
     def _enough(self) -> bool:
-        if self.answer is None:
-            return False
-        return self._final or self.hope == 0
+        return self.answer is not None and (self._final or self.hope == 0)
 
     @property
     def _final(self) -> bool:
@@ -517,7 +513,9 @@ def _adapter(profile: SolverProfile) -> Run:
             importlib.import_module(profile.module)
     if profile.via == "structured":
         return registry.route(profile.route)
-    run: Run = importlib.import_module(f"optfair.backends.{profile.via}_backend").run
+    file, _, name = profile.via.partition(":")
+    module = importlib.import_module(f"optfair.backends.{file}_backend")
+    run: Run = getattr(module, f"run_{name}" if name else "run")
     return run
 
 
@@ -556,12 +554,8 @@ def _verified(
         complaints = ("it stopped at a limit of its own before it was done", *above)
     elif not (termination in EARLY and feasible):
         complaints = above if outcome.values else ("it left no point",)
-    status = Status(
-        termination,
-        "feasible" if feasible else "infeasible",
-        "feasible" if off.dual <= request.tolerance else "unknown",
-        grade,
-    )
+    dual = "feasible" if off.dual <= request.tolerance else "unknown"
+    status = Status(termination, "feasible" if feasible else "infeasible", dual, grade)
     solution = Solution(
         problem=problem,
         solver=profile.name,

@@ -11,9 +11,8 @@ import cvxpy as cp
 import numpy as np
 from cvxpy.constraints import Inequality, NonPos
 
-from optfair.backends.boxes import excluded_by_ranges
+from optfair.backends.boxes import Point, excluded_by_ranges, inside, local_optimum
 from optfair.backends.farkas import InfeasibilityProof, claimed_infeasible
-from optfair.backends.local_points import Point, inside, local_optimum
 from optfair.backends.registry import choose
 from optfair.backends.request import SMALL, Outcome, Request
 from optfair.compile.form import compile_problem
@@ -26,7 +25,7 @@ from optfair.convexity.prove import proved_where
 from optfair.convexity.reading import Unread, leaf_of, read, read_constraint
 from optfair.core.canonical import built
 from optfair.core.certificate import DualCheck, Verdict, drift
-from optfair.core.classify import constraint_term, objective_term
+from optfair.core.composition import constraint_term, objective_term
 from optfair.core.expressions import Values
 from optfair.core.identity import fingerprint
 from optfair.core.term import ConstraintTerm, Term
@@ -34,7 +33,7 @@ from optfair.errors import DataError, Infeasible, OptfairError, Unbounded, Unsup
 from optfair.numbers import Floats
 
 if TYPE_CHECKING:
-    from optfair.backends.profile import SolverProfile
+    from optfair.backends.request import SolverProfile
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 
@@ -213,9 +212,7 @@ def _excluded(
     proof = TangentContradiction(told.form, told.z, names, problem=problem, points=named)
     if not (verdict := proof.verify()):
         return claimed_infeasible(problem, solver, "; ".join(verdict.reasons))
-    cause = f"these constraints exclude each other: {', '.join(map(repr, names))}"
-    remedy = "remove or soften one of them"
-    return Infeasible(cause, f"{proof}", remedy, certificate=proof, conflict=names)
+    return Infeasible.of(proof, names)
 
 
 def _named(problem: Problem, points: Iterable[Point]) -> tuple[Values, ...]:

@@ -18,13 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from optfair.errors import (
-    DataError,
-    Infeasible,
-    OptfairError,
-    SolverFailure,
-    Unbounded,
-)
+from optfair.errors import DataError, Infeasible, OptfairError, SolverFailure, Unbounded
 from optfair.formats.text import readable
 from optfair.registry import fact_files
 from optfair.storage import write_text, write_whole

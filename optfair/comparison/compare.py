@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import cvxpy as cp
 
-from optfair.backends.profile import Refusal
 from optfair.backends.registry import profile, profiles
-from optfair.backends.request import Request
+from optfair.backends.request import Refusal, Request
 from optfair.comparison.comparison import Comparison
 from optfair.comparison.run import Run, Store, can_limit_memory, environment, measured
 from optfair.comparison.server import FOLDERS, check_fork, close_idle, in_fork, run_instance
@@ -46,7 +45,7 @@ from optfair.numbers import (
 from optfair.rows.restarts import progress_bar
 
 if TYPE_CHECKING:
-    from optfair.backends.profile import Accept, SolverProfile
+    from optfair.backends.request import Accept, SolverProfile
 
 # What is to be solved: instances by name or pattern, and problems in memory.
 

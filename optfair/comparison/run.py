@@ -33,7 +33,7 @@ from optfair.errors import (
 from optfair.storage import check_record, read_json, write_text
 
 if TYPE_CHECKING:
-    from optfair.backends.profile import SolverProfile
+    from optfair.backends.request import SolverProfile
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
     from optfair.solution.residuals import Residuals

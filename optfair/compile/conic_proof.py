@@ -13,14 +13,13 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.compile.form import Compiled, compile_problem
-from optfair.core.certificate import Certificate, DualCheck, DualProof, Verdict, drift
+from optfair.core.certificate import UNKNOWN, Certificate, DualCheck, DualProof, Verdict, drift
 from optfair.core.expressions import Values
 from optfair.errors import UnsupportedProblem
 from optfair.numbers import Floats
 from optfair.proofs import check_proof
 from optfair.proofs.bounds import LowerBound, lower_bound
 from optfair.proofs.cones import Cone
-from optfair.proofs.grade import UNKNOWN
 from optfair.proofs.portable import form_record, ratio
 from optfair.solution.conic_form import ConicForm
 

@@ -13,27 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
-from cvxpy.constraints import (
-    SOC,
-    ExpCone,
-    NonNeg,
-    PowCone3D,
-    SvecPSD,
-    Zero,
-)
+from cvxpy.constraints import SOC, ExpCone, NonNeg, PowCone3D, SvecPSD, Zero
 from cvxpy.reductions.cvx_attr2constr import recover_value_for_leaf
 from cvxpy.reductions.solvers.defines import SOLVER_MAP_CONIC, SOLVER_MAP_QP
 from cvxpy.reductions.solvers.qp_solvers.qp_solver import QpSolver
 from numpy.typing import NDArray
 
-from optfair.compile.assembly import (
-    Moving,
-    Plan,
-    blocks_of,
-    columns_of,
-    entries_of,
-    objective_of,
-)
+from optfair.compile.assembly import Moving, Plan, blocks_of, columns_of, entries_of, objective_of
 from optfair.compile.stuffing import arranged, cvxpy_program, moved, stuff, turn
 from optfair.core.canonical import Canonical, Target, built, canonical, height, shaped, uncollected
 from optfair.core.expressions import check_parameters, dense, parameter_values

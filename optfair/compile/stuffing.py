@@ -17,16 +17,7 @@ from cvxpy.atoms.affine.reshape import reshape
 from cvxpy.atoms.affine.sum import Sum
 from cvxpy.atoms.affine.unary_operators import NegExpression
 from cvxpy.atoms.quad_form import SymbolicQuadForm
-from cvxpy.constraints import (
-    SOC,
-    Equality,
-    ExpCone,
-    Inequality,
-    NonNeg,
-    PowCone3D,
-    SvecPSD,
-    Zero,
-)
+from cvxpy.constraints import SOC, Equality, ExpCone, Inequality, NonNeg, PowCone3D, SvecPSD, Zero
 from cvxpy.lin_ops.lin_op import CONSTANT_ID
 from cvxpy.reductions.dcp2cone.cone_matrix_stuffing import ConeMatrixStuffing, ParamConeProg
 from cvxpy.reductions.solvers.qp_solvers.qp_solver import QpSolver

@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from optfair.convexity.expression import Call, Leaf, Node, Opaque, Product, Sum
+from optfair.convexity.expression import Call, Leaf, Node, Opaque, Product, Sum, spend
 from optfair.convexity.intervals import Interval
-from optfair.convexity.steps import spend
 from optfair.numbers import Floats
 
 ORDER = 4

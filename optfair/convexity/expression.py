@@ -1,9 +1,11 @@
-"""The normal form of expressions: sums with coefficients, monomials with exponents, functions."""
+"""The normal form of expressions: sums, monomials, functions; and the counted steps that work on them may take."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from fractions import Fraction
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -13,9 +15,45 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.convexity.intervals import exact_product, exact_sum
-from optfair.convexity.steps import spend
 from optfair.errors import shortened
 from optfair.numbers import Floats
+
+_LEFT: ContextVar[list[float] | None] = ContextVar("steps left", default=None)
+
+
+class Exhausted(Exception):
+    """The steps that were allowed are spent."""
+
+
+@contextmanager
+def limited(steps: float) -> Iterator[None]:
+    """Allow so many steps, or what is left of a limit around this one: the same on every machine.
+
+    Raises
+    ------
+    Exhausted
+        Within, when they are spent.
+    """
+    outer = _LEFT.get()
+    own = [steps if outer is None else min(steps, outer[0])]
+    begin = own[0]
+    token = _LEFT.set(own)
+    try:
+        yield
+    finally:
+        _LEFT.reset(token)
+        if outer is not None:
+            outer[0] -= begin - own[0]
+
+
+def spend(steps: float = 1.0) -> None:
+    """Count steps, about 0.1 ms each, where they are limited."""
+    left = _LEFT.get()
+    if left is not None:
+        left[0] -= steps
+        if left[0] < 0.0:
+            raise Exhausted
+
 
 Part = tuple[Any, "Node"]
 Factor = tuple["Node", Fraction]

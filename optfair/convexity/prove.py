@@ -14,12 +14,7 @@ from cvxpy.constraints import Equality, Inequality, NonNeg, NonPos, Zero
 
 from optfair.convexity.cones import disciplined
 from optfair.convexity.domain import Domain, Fact
-from optfair.convexity.expression import (
-    Opaque,
-    affine,
-    opaque,
-    text,
-)
+from optfair.convexity.expression import Opaque, affine, opaque, text
 from optfair.convexity.proof import (
     Chord,
     CurvatureProof,
@@ -32,9 +27,9 @@ from optfair.convexity.proof import (
 from optfair.convexity.reading import Reading, Unread, leaf_of, read, read_constraint, signs_of
 from optfair.convexity.rules import Goal, Kind
 from optfair.convexity.search import Search
-from optfair.convexity.witness import chord, shown
+from optfair.convexity.witness import chord, hints_of, shown
 from optfair.core.canonical import Draft, built
-from optfair.core.classify import cones_of
+from optfair.core.composition import cones_of
 from optfair.core.problem_class import Evidence, ProblemClass
 from optfair.core.quadratics import (
     is_quadratic,
@@ -299,8 +294,6 @@ def proved_on(
         return Undecided(expression, reason=f"it has more than {LARGEST} entries", domain=domain)
     if expression.parameters():  # numbers of their declared signs: a chord is one of some values
         domain, refute = domain.extended(boxes=signs_of(expression.parameters())), False
-    from optfair.convexity.hints import hints_of
-
     reading = read(expression, domain)
     if reading.domain.empty:
         return Undecided(expression, reason="the bounds exclude each other", domain=domain)

@@ -15,6 +15,7 @@ from optfair.convexity.algebra import Algebra
 from optfair.convexity.domain import IMPLIED, Domain
 from optfair.convexity.expression import (
     Call,
+    Exhausted,
     Leaf,
     Node,
     Product,
@@ -22,6 +23,7 @@ from optfair.convexity.expression import (
     affine,
     constant,
     constant_value,
+    limited,
     raw_call,
     rebuilt,
     select,
@@ -31,7 +33,6 @@ from optfair.convexity.prove import domain_of
 from optfair.convexity.reading import Unread, demanded, leaf_of, read, read_constraint
 from optfair.convexity.rules import Kind
 from optfair.convexity.search import Search
-from optfair.convexity.steps import Exhausted, limited
 from optfair.core.canonical import built
 from optfair.core.certificate import Certificate, Verdict
 from optfair.core.identity import fingerprint

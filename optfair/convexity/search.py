@@ -27,6 +27,7 @@ from optfair.convexity.expression import (
     linear,
     raw_product,
     scalars,
+    spend,
     subnodes,
 )
 from optfair.convexity.hessians import (
@@ -44,7 +45,6 @@ from optfair.convexity.intervals import Interval
 from optfair.convexity.polynomials import expanded, inertia, quadratic
 from optfair.convexity.proof import Step
 from optfair.convexity.rules import RULES, Goal, Kind, along
-from optfair.convexity.steps import spend
 from optfair.convexity.witness import Sample, sample
 from optfair.numbers import Floats
 

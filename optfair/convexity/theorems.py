@@ -27,13 +27,7 @@ from optfair.convexity.expression import (
     subnodes,
 )
 from optfair.convexity.intervals import Interval
-from optfair.convexity.polynomials import (
-    Polynomial,
-    expand,
-    expanded,
-    from_monomials,
-    multiplied,
-)
+from optfair.convexity.polynomials import Polynomial, expand, expanded, from_monomials, multiplied
 from optfair.convexity.powers import definite_matrix
 from optfair.convexity.rules import Goal, Kind, along, rule, signed_factors
 

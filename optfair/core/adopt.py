@@ -15,18 +15,14 @@ from cvxpy.lin_ops.lin_utils import get_id
 from cvxpy.reductions import Solution as Unpacked
 from cvxpy.reductions.canonicalization import Canonicalization
 from cvxpy.reductions.complex2real.canonicalizers import Complex2RealCanonMethods
-from cvxpy.reductions.complex2real.complex2real import (
-    Complex2Real,
-    accepts,
-    complex_psd_matrix,
-)
+from cvxpy.reductions.complex2real.complex2real import Complex2Real, accepts, complex_psd_matrix
 from cvxpy.reductions.dcp2cone.canonicalizers import CANON_METHODS as DCP
 from cvxpy.reductions.discrete2mixedint.valinvec2mixedint import Valinvec2mixedint
 from cvxpy.settings import OPTIMAL, USER_LIMIT
 from cvxpy.transforms.indicator import indicator
 from cvxpy.transforms.partial_optimize import PartialProblem
 
-from optfair.core.classify import constraint_term, model_goal, model_term, objective_term
+from optfair.core.composition import constraint_term, model_goal, model_term, objective_term
 from optfair.core.expressions import substitute
 from optfair.core.labels import free_name
 from optfair.core.problem import Declaration, Problem, Sense

@@ -1,21 +1,336 @@
-"""What somebody adds to a problem: rules, which are values until a problem binds them, and named terms."""
+"""Terms made of CVXPY's and classified by evidence; rules, which are values until a problem binds them; named terms."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import cvxpy as cp
+import numpy as np
+from cvxpy.constraints import PSD, SOC, Equality, ExpCone, Inequality, PowCone3D, Zero
 
-from optfair.core.classify import constraint_term
-from optfair.core.expressions import substitute
-from optfair.core.term import ConstraintTerm, Term, family
+from optfair.core.canonical import Draft
+from optfair.core.display import latex as as_latex
+from optfair.core.expressions import (
+    Evaluator,
+    Values,
+    Written,
+    bounded_rows,
+    freeze_parameters,
+    refuse_nonfinite,
+    substitute,
+    variable_names,
+)
+from optfair.core.problem_class import Evidence, ProblemClass
+from optfair.core.quadratics import is_quadratic, proved_assertions, quadratic_curvature
+from optfair.core.term import ConstraintTerm, ObjectiveTerm, Term, family
 from optfair.errors import DeclarationError, nearest
+from optfair.numbers import Floats
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
+
+_CONES = {"SOC": "soc", "PSD": "psd", "ExpCone": "exp", "PowCone3D": "pow", "PowConeND": "pow"}
+_KNOWN = {*_CONES, "NonNeg", "NonPos"}
+
+
+def constraint_term(
+    name: str,
+    constraint: Any,
+    names: Mapping[int, str],
+    given: Mapping[int, Any] | None = None,
+) -> ConstraintTerm:
+    """Return the term of a CVXPY constraint, analysed.
+
+    Parameters
+    ----------
+    name : str
+        Name of the term.
+    constraint : cvxpy.Constraint
+        What somebody wrote.
+    names : mapping
+        CVXPY variable id -> name in the problem.
+    given : dict, optional
+        Values of CVXPY parameters by id, in place of those they hold.
+    """
+    if isinstance(constraint, (bool, np.bool_)):
+        raise DeclarationError(
+            f"constraint {name!r} is the value {bool(constraint)}, not a constraint",
+            "both sides were numbers, so Python compared them at once",
+            "write it on the problem's variables, as in p['masses'] >= 0.1",
+        )
+    if not isinstance(constraint, cp.Constraint):
+        raise DeclarationError(
+            f"constraint {name!r} is a {type(constraint).__name__}, not a constraint",
+            remedy="give a CVXPY constraint or a rule such as optfair.cluster_share(lower=0.1)",
+        )
+    stated = constraint
+    constraint, parameters = freeze_parameters(constraint, name, given)
+    _, unknown = variable_names(constraint, names)
+    if unknown:
+        raise DeclarationError(
+            f"constraint {name!r} uses variables of another problem: {', '.join(unknown)}",
+            f"this problem has {', '.join(sorted(set(names.values())))}",
+            "write it on p[...] of this problem or of one it was made from",
+        )
+    finite = bounded_rows(name, constraint, names)
+    bounded = proved_assertions(name, finite)
+    draft = Draft(name, bounded)
+    evidence = constraint_evidence(name, bounded, names, draft)
+    zeros = {names[v.id]: np.zeros(v.shape) for v in constraint.variables()}
+    evaluator = Evaluator(constraint, names)
+    term = replace(
+        evaluated_constraint(name, bounded, names, evidence, evaluator),
+        latex=lambda: as_latex(constraint),
+        origin="user",
+        parameters=parameters,
+        written=Written(stated, finite is constraint) if parameters else None,
+        scale=right_hand_side(evaluator, zeros),
+    )
+    draft.kept_for(term)
+    return term
+
+
+def evaluated_constraint(
+    name: str,
+    constraint: Any,
+    names: Mapping[int, str],
+    evidence: Evidence,
+    evaluator: Evaluator | None = None,
+) -> ConstraintTerm:
+    """Return the term of a constraint whose evidence is known: it is evaluated as it is built."""
+    evaluator = evaluator or Evaluator(constraint, names)
+    return ConstraintTerm(
+        name,
+        variable_names(constraint, names)[0],
+        evidence,
+        build=lambda: constraint,
+        violation=evaluator.violation,
+        shape=tuple(getattr(constraint, "shape", ())),
+    )
+
+
+def objective_term(
+    name: str,
+    expression: Any,
+    names: Mapping[int, str],
+    sense: str,
+    given: Mapping[int, Any] | None = None,
+) -> ObjectiveTerm:
+    """Return the objective term of a CVXPY expression, analysed."""
+    written, parameters = freeze_parameters(expression, name, given)
+    if written.size != 1:
+        raise DeclarationError(
+            f"objective {name!r} has the shape {written.shape}, not one number",
+            remedy="add its entries up, as in cvxpy.sum(...), or choose one",
+        )
+    refuse_nonfinite(name, written)
+    # c.T @ x of columns is a matrix of one entry
+    scalar = proved_assertions(name, cp.sum(written) if written.shape else written)
+    draft = Draft(name, scalar, 1.0 if sense == "minimize" else -1.0)
+    evidence = objective_evidence(name, scalar, names, sense, draft)
+    term = replace(
+        evaluated_objective(name, scalar, names, evidence),
+        latex=lambda: as_latex(written),
+        origin="user",
+        parameters=parameters,
+        written=Written(expression, True) if parameters else None,
+    )
+    draft.kept_for(term)
+    return term
+
+
+def evaluated_objective(
+    name: str, expression: Any, names: Mapping[int, str], evidence: Evidence
+) -> ObjectiveTerm:
+    """Return the term of a scalar whose evidence is known: it is evaluated as it is built."""
+    evaluator = Evaluator(expression, names)
+    return ObjectiveTerm(
+        name,
+        variable_names(expression, names)[0],
+        evidence,
+        build=lambda: expression,
+        value=lambda values: float(evaluator.value(values).reshape(())),
+    )
+
+
+def model_term(name: str, constraint: Any, latex: str = "", **stated: Any) -> ConstraintTerm:
+    """Return a model's term: a named constraint on variables that go by their own names.
+
+    Everything is derived from the constraint; what is ``stated`` takes the place of what would be.
+    """
+    names = {v.id: v.name() for v in constraint.variables()}
+    stated = {"latex": latex, "origin": "model", **stated}
+    return replace(constraint_term(name, constraint, names), **stated)
+
+
+def model_goal(
+    name: str,
+    expression: Any,
+    latex: str = "",
+    sense: str = "minimize",
+    names: Mapping[int, str] | None = None,
+) -> ObjectiveTerm:
+    """Return a model's summand of the objective, derived from its expression; as `model_term`."""
+    names = names or {v.id: v.name() for v in expression.variables()}
+    return replace(objective_term(name, expression, names, sense), latex=latex, origin="model")
+
+
+def rows_term(
+    name: str, rows: Callable[[Any], Any], count: int, latex: str = "", **stated: Any
+) -> ConstraintTerm:
+    """Return a model's term of many like rows: analysed on the first, built where it is asked for.
+
+    Parameters
+    ----------
+    name, latex
+        As in `model_term`.
+    rows : callable
+        Numbers of rows -> their constraint.
+    count : int
+        How many rows there are, at least one.
+    **stated
+        Fields in place of the derived ones: ``scale`` where right-hand sides differ by row.
+    """
+    whole: list[Any] = []
+
+    def violation(values: Values) -> Floats:
+        if not whole:
+            constraint = rows(np.arange(count))
+            whole.append(Evaluator(constraint, {v.id: v.name() for v in constraint.variables()}))
+        return np.asarray(whole[0].violation(values))
+
+    first = model_term(name, rows(np.arange(1)), latex)
+    largest = {"scale": first.largest_side, "violation": violation, **stated}
+    build = lambda: rows(np.arange(count))
+    return replace(first, build=build, rows=rows, shape=(count,), **largest)
+
+
+def right_hand_side(evaluator: Evaluator, zeros: Values) -> Any:
+    """Return the size of the right-hand side: of each entry, or of all arguments of a cone."""
+    sides = evaluator.sides(zeros)
+    if sides is None:
+        return evaluator.read(zeros, _largest_argument)
+    with np.errstate(invalid="ignore"):
+        size = np.abs(sides[1] - sides[0])
+    if np.isfinite(size).any():
+        return np.where(np.isfinite(size), size, 0.0)
+    return float(max(np.abs(s).max(initial=0.0, where=np.isfinite(s)) for s in sides))
+
+
+def _largest_argument(constraint: Any) -> float:
+    sizes = []
+    for arg in constraint.args:
+        try:
+            size = np.abs(np.asarray(arg.value, dtype=float))
+            sizes.append(size.max(initial=0.0, where=size < np.inf))
+        except (ValueError, ArithmeticError):  # not defined at the origin
+            continue
+    return float(max(sizes, default=0.0))
+
+
+def cones_of(draft: Draft) -> frozenset[str]:
+    """Return the cones beyond the linear ones that CVXPY's own reduction introduces."""
+    kinds = {kind.__name__ for kind in draft.kinds}
+    return frozenset(_CONES[k] for k in kinds if k in _CONES)
+
+
+def _function(expression: Any) -> str:
+    if expression.is_affine():
+        return "affine"
+    word = "convex" if expression.is_convex() else "concave"
+    if is_quadratic(expression):
+        return f"{word} quadratic"
+    return f"{word} piecewise linear" if expression.is_pwl() else word
+
+
+def constraint_evidence(
+    name: str, constraint: Any, names: Mapping[int, str], draft: Draft
+) -> Evidence:
+    """Return the class of a constraint, and why."""
+    if isinstance(constraint, (Equality, Zero)):
+        expression = constraint.expr
+        where = "Zero"
+    elif isinstance(constraint, Inequality):
+        expression = constraint.expr
+        where = "Nonpositive"
+    else:
+        return _cone_evidence(name, constraint, draft)
+    if constraint.is_dcp():
+        if expression.is_affine():
+            return Evidence(name, "affine", where, ProblemClass())
+        if is_quadratic(expression):
+            return Evidence(name, "convex quadratic", where, ProblemClass(False, True))
+        cones = cones_of(draft)
+        return Evidence(name, _function(expression), where, ProblemClass(cones=cones))
+    return _unproved(name, expression, where, draft, equality=where == "Zero")
+
+
+def _cone_evidence(name: str, constraint: Any, draft: Draft) -> Evidence:
+    if type(constraint).__name__ not in _KNOWN:
+        raise DeclarationError(
+            f"constraint {name!r} is a {type(constraint).__name__}, which is not known here",
+            f"known are ==, <=, >=, >> and {', '.join(sorted(_KNOWN))}",
+            "write it with those, or with an integer variable",
+        )
+    if not constraint.is_dcp():
+        unknown = ProblemClass(cones=frozenset({"nonlinear"}), curvature="unverified")
+        return Evidence(name, "not affine", type(constraint).__name__, unknown)
+    words = {SOC: "SecondOrder", PSD: "PSD", ExpCone: "Exponential", PowCone3D: "Power"}
+    where = next((w for t, w in words.items() if isinstance(constraint, t)), "")
+    where = where or type(constraint).__name__
+    linear = {"NonNeg": "Nonnegative", "NonPos": "Nonpositive", "NonPosCone": "Nonpositive"}
+    return Evidence(name, "affine", linear.get(where, where), ProblemClass(cones=cones_of(draft)))
+
+
+def _unproved(name: str, expression: Any, where: str, draft: Draft, *, equality: bool) -> Evidence:
+    """Return evidence for a constraint that the composition rules do not accept."""
+    if is_quadratic(expression):
+        plain = ProblemClass(False, True)
+        curvature = draft.quadratic = quadratic_curvature(expression)
+        if curvature is None:
+            unknown = plain.with_curvature("unverified")
+            return Evidence(name, "quadratic", where, unknown, "not expanded")
+        if not (curvature.convex and not equality):
+            plain = plain.with_curvature("unverified")
+        return Evidence(name, curvature.word, where, plain, curvature.note)
+    unknown = ProblemClass(cones=frozenset({"nonlinear"}), curvature="unverified")
+    return Evidence(name, "no DCP proof", where, unknown)
+
+
+def objective_evidence(
+    name: str, expression: Any, names: Mapping[int, str], sense: str, draft: Draft
+) -> Evidence:
+    """Return the class of an objective term, and why."""
+    good = expression.is_convex() if sense == "minimize" else expression.is_concave()
+    if expression.is_affine():
+        return Evidence(name, "affine", sense, ProblemClass())
+    if is_quadratic(expression):
+        plain = ProblemClass(True)
+        if good:
+            return Evidence(name, _function(expression), sense, plain)
+        curvature = draft.quadratic = quadratic_curvature(
+            expression if sense == "minimize" else -expression
+        )
+        if curvature is None:
+            unknown = plain.with_curvature("unverified")
+            return Evidence(name, "quadratic", sense, unknown, "not expanded")
+        if curvature.convex:
+            word = "convex quadratic" if sense == "minimize" else "concave quadratic"
+            return Evidence(name, word, sense, plain, curvature.note)
+        return Evidence(
+            name, curvature.word, sense, plain.with_curvature("unverified"), curvature.note
+        )
+    if good and expression.is_quadratic():  # CVXPY's word for huber(x): rows and squares say it
+        word = "convex" if sense == "minimize" else "concave"
+        return Evidence(name, f"{word} piecewise quadratic", sense, ProblemClass(True))
+    if good:
+        return Evidence(name, _function(expression), sense, ProblemClass(cones=cones_of(draft)))
+    unknown = ProblemClass(cones=frozenset({"nonlinear"}), curvature="unverified")
+    return Evidence(name, "no DCP proof", sense, unknown)
+
 
 # Ready-made constraints that are values until a problem binds them.
 

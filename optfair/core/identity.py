@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 from cvxpy.lin_ops.lin_utils import get_id
 
-from optfair.core.classify import constraint_term, objective_term
+from optfair.core.composition import constraint_term, objective_term
 from optfair.core.expressions import check_parameters, substitute
 from optfair.core.term import ConstraintTerm, ObjectiveTerm, Term, of_family
 from optfair.errors import DataError

@@ -11,7 +11,7 @@ import cvxpy as cp
 import numpy as np
 
 from optfair.core.canonical import Draft
-from optfair.core.classify import (
+from optfair.core.composition import (
     constraint_evidence,
     constraint_term,
     evaluated_constraint,

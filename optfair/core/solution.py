@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optfair.core.certificate import Certificate, DualProof, Optimality
+from optfair.core.certificate import UNKNOWN, Certificate, DualProof, Grade, Optimality, reported
 from optfair.core.labels import Named, frame
 from optfair.core.verbs import SolutionVerbs
 from optfair.errors import DataError, DeclarationError, nearest
@@ -21,8 +21,6 @@ from optfair.numbers import (
     floats,
     one_of,
 )
-from optfair.proofs.grade import UNKNOWN, Grade, reported
-from optfair.proofs.reduction import missed
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -218,25 +216,6 @@ class Solution(SolutionVerbs):
         False for a bound that a solver reports, however good; ``status`` and ``grade`` say so.
         """
         return bool(Optimality(self, tolerance).verify())
-
-    @property
-    def attained(self) -> bool:
-        """False where the objective is proved to miss, at every point, a limit that it comes near.
-
-        Then no point is optimal, however far out: 1/x on x >= 1 has no least value, nor has x where
-        x y >= 1 is said by a semidefinite block, nor x^2/y on x >= 1, which falls as y grows.
-        Such a fall is proved for points whose entries are at most 1e100 in size.
-        """
-        kind = self.problem.problem_class
-        if kind.convex and not kind.cones and not kind.quadratic_constraint:
-            return True  # a linear or quadratic program attains a finite value
-        if all(t.evidence.function == "affine" for t in self.problem.objective.values()):
-            form = getattr(getattr(self.proof, "compiled", None), "form", None)
-            # else what is looked for are limits of the objective, as of 1/x
-            return form is None or missed(form, form.sign * self.objective - form.offset) is None
-        from optfair.convexity.attained import attained
-
-        return attained(self.problem, self.objective)
 
     def frame(self, name: str) -> Any:
         """Return a variable's values, or a constraint's shadow prices, as a pandas DataFrame.

@@ -74,7 +74,7 @@ class Term:
                 f"{self.name!r} has no {word}: no point could be checked on it",
                 f"a {type(self).__name__} is evaluated in NumPy by what stands in {word!r}",
                 f"give {word}=lambda values: {shape}, or let it be derived:"
-                " optfair.core.classify has constraint_term and objective_term",
+                " optfair.core.composition has constraint_term and objective_term",
             )
 
     @property

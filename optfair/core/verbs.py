@@ -219,6 +219,18 @@ class SolutionVerbs:
         return residuals(cast("Solution", self))
 
     @property
+    def attained(self) -> bool:
+        """False where the objective is proved to miss, at every point, a limit that it comes near.
+
+        Then no point is optimal, however far out: 1/x on x >= 1 has no least value, nor has x where
+        x y >= 1 is said by a semidefinite block, nor x^2/y on x >= 1, which falls as y grows.
+        Such a fall is proved for points whose entries are at most 1e100 in size.
+        """
+        from optfair.backends.unattained import attained
+
+        return attained(cast("Solution", self))
+
+    @property
     def shadow_price(self) -> Mapping[str, NDArray[Any]]:
         """Map from constraint to d(optimum)/d(right-hand side); see `optfair.shadow_prices`."""
         from optfair.solution.residuals import shadow_prices

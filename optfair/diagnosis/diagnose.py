@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optfair.backends.facial import UnattainedOptimum, unattained
 from optfair.backends.farkas import find_ray
 from optfair.backends.request import Request
 from optfair.backends.solve import solve
+from optfair.backends.unattained import UnattainedOptimum, unattained
 from optfair.core.expressions import check_parameters
 from optfair.core.problem import Problem, check_problem
 from optfair.core.term import family

@@ -12,11 +12,11 @@ import numpy as np
 from cvxpy.constraints import PSD, SOC, Equality, ExpCone, Inequality, NonNeg, PowCone3D, Zero
 
 from optfair.backends.branching import BranchingProof
-from optfair.backends.facial import WEAKLY, FacialContradiction
 from optfair.backends.registry import choose
 from optfair.backends.solve import solve
+from optfair.backends.unattained import WEAKLY, FacialContradiction
 from optfair.core.certificate import Certificate, Verdict
-from optfair.core.classify import constraint_term, objective_term
+from optfair.core.composition import constraint_term, objective_term
 from optfair.core.problem import Declaration, Problem
 from optfair.core.solution import Solution
 from optfair.diagnosis.conflict import Answer, Conflict, System, find_conflict

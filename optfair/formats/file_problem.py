@@ -15,8 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.backends.solve import solve
-from optfair.core.classify import objective_term
-from optfair.core.composition import named_term
+from optfair.core.composition import named_term, objective_term
 from optfair.core.labels import Labelled
 from optfair.core.problem import Declaration, Problem
 from optfair.core.term import ConstraintTerm

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.core.classify import constraint_term, objective_term
+from optfair.core.composition import constraint_term, objective_term
 from optfair.core.problem_class import Evidence, ProblemClass
 from optfair.core.term import ConstraintTerm, ObjectiveTerm
 from optfair.formats.layout import Families, Family, Layout, Rows, suffixed, unique_names

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from optfair.compile.export import cone_program, to_pyomo
 from optfair.compile.program import Program, program
+from optfair.core.certificate import reported
 from optfair.core.expressions import check_parameters
 from optfair.core.problem import Problem, check_problem
 from optfair.core.solution import Solution, Status
@@ -26,7 +27,6 @@ from optfair.formats.mps import Duplicates, read_mps
 from optfair.formats.sdpa import sdpa_lines
 from optfair.formats.text import format_of, number, write_lines
 from optfair.numbers import check_path, check_text, checked, floats
-from optfair.proofs.grade import reported
 from optfair.solution.residuals import measure
 from optfair.storage import check_record, read_archive, write_archive, write_whole
 

@@ -14,26 +14,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from optfair.backends.branching import (
-    BranchedBound,
-    BranchingProof,
-    Split,
-    cases,
-    integer_columns,
-)
-from optfair.backends.facial import FacialContradiction, UnattainedOptimum, form_of
+from optfair.backends.branching import BranchedBound, BranchingProof, Split, cases, integer_columns
 from optfair.backends.farkas import InfeasibilityProof, Ray
 from optfair.backends.registry import choose, conic_interface
 from optfair.backends.tangents import TangentContradiction
+from optfair.backends.unattained import FacialContradiction, UnattainedOptimum, form_of
 from optfair.compile.conic_proof import ConicProof, ExactOptimum, RescaledProof
 from optfair.compile.form import Compiled, compile_problem
-from optfair.core.certificate import Certificate, Optimality, Verdict, drift
+from optfair.core.certificate import (
+    PROVED,
+    UNKNOWN,
+    Certificate,
+    Optimality,
+    Verdict,
+    drift,
+    within,
+)
 from optfair.core.identity import fingerprint
 from optfair.diagnosis.conflict import Conflict
 from optfair.errors import DataError, OptfairError, UnsupportedProblem
 from optfair.numbers import check_path, checked
 from optfair.proofs import check_proof
-from optfair.proofs.grade import PROVED, UNKNOWN, within
 from optfair.proofs.portable import (
     Move,
     feasible_exactly,
@@ -268,14 +269,8 @@ def _document(certificate: Certificate) -> dict[str, Any]:
 def _framed(
     kind: str, problem: dict[str, Any], record: dict[str, Any], proof: dict[str, Any]
 ) -> dict[str, Any]:
-    return {
-        "format": check_proof.FORMAT,
-        "schema": check_proof.SCHEMA,
-        "kind": kind,
-        "problem": problem,
-        "form": record,
-        "proof": proof,
-    }
+    head = {"format": check_proof.FORMAT, "schema": check_proof.SCHEMA, "kind": kind}
+    return head | {"problem": problem, "form": record, "proof": proof}
 
 
 def _needs(form: ConicForm) -> None:
@@ -451,12 +446,9 @@ def _violation(exact: check_proof.Form, x: list[int], under: int, tolerance: flo
             worst, _ = check_proof.violation(exact, x, under, check_proof.number(plain(off)))
         except check_proof.Rejected:
             continue
-        return plain(max(off if _curved(exact) else 0.0, float(np.nextafter(float(worst), np.inf))))
+        curved = any(kind not in ("zero", "nonneg") for kind, *_ in exact.cones)
+        return plain(max(off if curved else 0.0, float(np.nextafter(float(worst), np.inf))))
     return plain(tolerance)
-
-
-def _curved(exact: check_proof.Form) -> bool:
-    return any(kind not in ("zero", "nonneg") for kind, *_ in exact.cones)
 
 
 def _branching(certificate: BranchingProof) -> dict[str, Any]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from optfair.library.collection import Member, collection, collections
-from optfair.library.instance import Instance, Optimum, load, names
+from optfair.library.instance import Instance, Member, Optimum, collection, collections, load, names
 
 if TYPE_CHECKING:
     from optfair.library.certification import Certification, Check, certify

@@ -17,8 +17,7 @@ from optfair.core.solution import Solution
 from optfair.errors import DataError, Infeasible, OptfairError, SolverFailure
 from optfair.library.instance import Infeasibility, Instance, Optimum, load
 from optfair.numbers import Floats, checked, one_of
-from optfair.transforms.relaxation import relax_integrality
-from optfair.transforms.shor_relaxation import shor
+from optfair.transforms.relaxation import relax_integrality, shor
 
 # Prove an integer optimum: by looking at every integer point, or from the bounds of relaxations.
 
@@ -75,7 +74,7 @@ def enumerated(problem: Problem, tolerance: float) -> Enumerated:
 
     Examples
     --------
-    >>> from optfair.methods.textbook.combinatorics import Knapsack
+    >>> from optfair.methods.textbook.allocation import Knapsack
     >>> p = Knapsack(values=[6.0, 5.0, 5.0], weights=[3.0, 2.0, 2.0], capacity=4.0)
     >>> enumerated(p, 1e-8)
     Enumerated(objective=10.0, bound=10.0, feasible=5, points=8)

@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.proofs.cones import Cone
-from optfair.proofs.rational import whole_multiple
+from optfair.proofs.digits import whole_multiple
 from optfair.proofs.rounding import last_digit
 
 if TYPE_CHECKING:

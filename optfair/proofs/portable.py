@@ -21,7 +21,7 @@ from optfair.proofs.columns import (
     propagated,
 )
 from optfair.proofs.cones import SecondOrder, length
-from optfair.proofs.rational import chosen_columns, solve_exactly
+from optfair.proofs.digits import chosen_columns, solve_exactly
 from optfair.proofs.residual import in_dual
 from optfair.proofs.rounding import UNIT
 
@@ -289,20 +289,13 @@ def _moved(
     if costs and form.P.nnz:
         columns = sp.csc_array(sp.vstack([columns, form.P]))
         room = np.concatenate([room, np.full(form.q.size, np.inf)])
-    M = sp.csr_array(columns[:, at].T)
-    used = np.flatnonzero((np.diff(sp.csc_array(M).indptr) > 0) & (room > 0.0))
-    chosen = chosen_columns(M[:, used], np.minimum(room[used], 1.0)) if used.size else None
-    if chosen is None:
+    moved = _solved(sp.csr_array(columns[:, at].T), room, [-r[i] for i in at])
+    if moved is None:
         return None
-    equations, own = chosen
-    places = used[own]
-    solved = solve_exactly(M[equations][:, places], [-r[at[i]] for i in equations])
-    if solved is None:
-        return None
-    numerators, under = solved
+    places, numerators, under = moved
     sizes, shares = np.zeros(z.size), {}
     parts: list[list[tuple[int, int]]] = [[], []]
-    for i, v in zip(places.tolist(), numerators, strict=True):
+    for i, v in zip(places, numerators, strict=True):
         if i >= z.size:
             parts[1].append((i - z.size, v))
             continue
@@ -428,13 +421,16 @@ def feasible_exactly(
         sides.append(total)
     if not any(sides):
         return Move()
-    used = np.flatnonzero((np.diff(sp.csc_array(rows).indptr) > 0) & (room > 0.0))
-    chosen = chosen_columns(rows[:, used], np.minimum(room[used], 1.0)) if used.size else None
+    moved = _solved(rows, room, sides)
+    return None if moved is None else Move(tuple(moved[0]), tuple(moved[1]), moved[2])
+
+
+def _solved(M: Any, room: Floats, sides: list[Fraction]) -> tuple[list[int], list[int], int] | None:
+    """Return few columns with room, and their values over one denominator, that solve equations."""
+    used = np.flatnonzero((np.diff(sp.csc_array(M).indptr) > 0) & (room > 0.0))
+    chosen = chosen_columns(M[:, used], np.minimum(room[used], 1.0)) if used.size else None
     if chosen is None:
         return None
-    equations, columns = chosen
-    places = used[columns]
-    solved = solve_exactly(rows[equations][:, places], [sides[k] for k in equations])
-    if solved is None:
-        return None
-    return Move(tuple(int(j) for j in places), tuple(solved[0]), solved[1])
+    equations, own = chosen
+    solved = solve_exactly(M[equations][:, used[own]], [sides[k] for k in equations])
+    return None if solved is None else (used[own].tolist(), *solved)

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from optfair.proofs.check_proof import number
 from optfair.proofs.cones import Cone
+from optfair.proofs.digits import balanced, chosen_columns, solve_exactly
 from optfair.proofs.portable import ratio
-from optfair.proofs.rational import balanced, chosen_columns, solve_exactly
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm

@@ -331,12 +331,17 @@ class Columns:
             values = np.asarray(column_of(X, j))
             if values.dtype.kind in "iufb" and (values == values[0]).all():
                 constant.append(_named(self.names, j))
-        if constant:
-            raise DataError(
-                f"X has constant columns: {', '.join(constant)}",
-                "they tell no cluster from another, and their variance is zero",
-                "leave them out",
-            )
+        refuse_constant(constant)
+
+
+def refuse_constant(columns: list[str]) -> None:
+    """Raise where there are columns that do not vary."""
+    if columns:
+        raise DataError(
+            f"X has constant columns: {', '.join(columns)}",
+            "they tell no cluster from another, and their variance is zero",
+            "leave them out",
+        )
 
 
 def without_groups(X: Any, groups: Any) -> tuple[Any, Any]:

@@ -10,11 +10,11 @@ import numpy as np
 from cvxpy.constraints import Equality, Inequality, NonPos, Zero
 from numpy.typing import NDArray
 
+from optfair.core.certificate import BEYOND, PROVED, Grade, reported, within
 from optfair.core.expressions import check_parameters
 from optfair.core.solution import LazyValues, check_solution
 from optfair.numbers import checked
 from optfair.proofs.bounds import Unpaid
-from optfair.proofs.grade import BEYOND, PROVED, Grade, reported, within
 
 if TYPE_CHECKING:
     from optfair.core.certificate import DualCheck, DualProof

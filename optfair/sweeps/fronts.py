@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import cvxpy as cp
 import numpy as np
 
-from optfair.core.classify import objective_term
-from optfair.core.composition import owned
+from optfair.core.composition import objective_term, owned
 from optfair.core.problem import Problem, check_problem
 from optfair.core.term import ObjectiveTerm
 from optfair.errors import DeclarationError, nearest

@@ -1,5 +1,5 @@
 from optfair.transforms.duality import dualize as dualize
 from optfair.transforms.exactness import Exactness as Exactness
 from optfair.transforms.relaxation import relax_integrality as relax_integrality
+from optfair.transforms.relaxation import shor as shor
 from optfair.transforms.relaxation import soften as soften
-from optfair.transforms.shor_relaxation import shor as shor

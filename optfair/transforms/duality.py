@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from optfair.backends.registry import conic_interface
 from optfair.compile.conic_proof import ConicProof
 from optfair.compile.form import Compiled, compile_problem
-from optfair.core.classify import constraint_term, objective_term
+from optfair.core.composition import constraint_term, objective_term
 from optfair.core.expressions import Values
 from optfair.core.labels import free_name
 from optfair.core.problem import Declaration, Problem, check_problem

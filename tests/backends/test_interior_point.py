@@ -9,8 +9,7 @@ import scipy.sparse as sp
 
 import optfair as of
 from optfair.backends import blocks_backend
-from optfair.backends.blocks_backend import Beside
-from optfair.backends.interior_point import interior_point
+from optfair.backends.blocks_backend import Beside, interior_point
 from optfair.backends.psd_block import Block
 from optfair.compile.form import compile_problem
 from optfair.proofs.cones import Cone

@@ -18,10 +18,10 @@ import pytest
 import scipy.sparse as sp
 
 import optfair as of
-from optfair.backends import generic as module_of_steps
+from optfair.backends import cvxpy_backend as module_of_steps
 from optfair.backends import isolation
 from optfair.backends import solve as module
-from optfair.backends.generic import onto_rows
+from optfair.backends.cvxpy_backend import onto_rows
 from optfair.backends.registry import profile
 from optfair.compile.form import compile_problem
 

@@ -20,9 +20,8 @@ from optfair.backends import registry
 from optfair.backends import solve as solving
 from optfair.backends.isolation import Answer
 from optfair.backends.linear_program import solve_form
-from optfair.backends.profile import SolverProfile
 from optfair.backends.registry import profile, profiles
-from optfair.backends.request import Outcome, RawPoint, Request
+from optfair.backends.request import Outcome, RawPoint, Request, SolverProfile
 from optfair.methods.group_counterfactuals.rules import at_most
 
 Floats = Any
@@ -157,13 +156,12 @@ def sdpa_solve(A: Any, side: Any, cost: Any, K: Any, J: Any, options: Any) -> An
 
 def with_stand_ins(m: pytest.MonkeyPatch) -> None:
     """Let solvers without a licence or a library answer here, through their own adapters."""
-    mosek: Any = importlib.import_module("optfair.backends.mosek_backend")
-    sdpa: Any = importlib.import_module("optfair.backends.sdpa_backend")
+    conic: Any = importlib.import_module("optfair.backends.conic_backend")
     library = SimpleNamespace(solve=sdpa_solve, SymCone=lambda f=0, l=0, s=(): SimpleNamespace(f=f, l=l, s=s))  # noqa: E741  # fmt: skip
-    m.setattr(mosek, "build_task", MosekTask)
+    m.setattr(conic, "build_task", MosekTask)
     m.setitem(sys.modules, "sdpap", library)
     m.setattr(
-        sdpa,
+        conic,
         "solve_apart",
         lambda program, data, inverse, options, **_: Answer(
             program.solve_via_data(data, False, options), {}
@@ -233,9 +231,9 @@ RAW: dict[str, Callable[[RawPoint], RawPoint]] = {
 }
 # adapters of compiled programs: (module, solver, problem)
 COMPILED = {
-    "highspy lp": ("highspy_backend", "highs", lp),
-    "highspy qp": ("highspy_backend", "highs", qp),
-    "highspy milp": ("highspy_backend", "highs", milp),
+    "highspy lp": ("conic_backend", "highs", lp),
+    "highspy qp": ("conic_backend", "highs", qp),
+    "highspy milp": ("conic_backend", "highs", milp),
     "cvxpy conic": ("cvxpy_backend", "clarabel", qp),
     "cvxpy lp": ("cvxpy_backend", "clarabel", lp),
     "cvxpy qp interface": ("cvxpy_backend", "osqp", qp),
@@ -243,11 +241,11 @@ COMPILED = {
     "cvxpy active set": ("cvxpy_backend", "daqp", qp),
     "cvxpy through scipy": ("cvxpy_backend", "scipy-linprog", lp),
     "blocks": ("blocks_backend", "psd-blocks", sdp),
-    "mosek": ("mosek_backend", "mosek", lp),
-    "mosek integers": ("mosek_backend", "mosek", milp),
-    "sdpa": ("sdpa_backend", "sdpa", sdp),
-    "ortools": ("ortools_backend", "glop", lp),
-    "ortools integers": ("ortools_backend", "cp-sat", milp),
+    "mosek": ("conic_backend", "mosek", lp),
+    "mosek integers": ("conic_backend", "mosek", milp),
+    "sdpa": ("conic_backend", "sdpa", sdp),
+    "ortools": ("conic_backend", "glop", lp),
+    "ortools integers": ("conic_backend", "cp-sat", milp),
 }
 
 
@@ -317,7 +315,7 @@ def test_a_lie_about_the_compiled_point(
 
 
 def test_the_default_goes_on_to_a_solver_that_does_not_lie(monkeypatch: pytest.MonkeyPatch) -> None:
-    module: Any = importlib.import_module("optfair.backends.highspy_backend")
+    module: Any = importlib.import_module("optfair.backends.conic_backend")
     honest = module.run_generic
     for lie in ("primal moved", "dual short", "dual NaN", "infeasible, ones", "nothing"):
 
@@ -430,7 +428,7 @@ def honest(solver: str) -> Outcome:
 
 
 def there(solver: str) -> bool:
-    return profile(solver).installed or profile(solver).via in ("mosek", "sdpa")
+    return profile(solver).installed or profile(solver).via in ("conic:mosek", "conic:sdpa")
 
 
 def test_every_solver_is_among_those_that_lie() -> None:

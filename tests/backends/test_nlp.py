@@ -13,9 +13,8 @@ import pytest
 
 import optfair as of
 from optfair.backends import nlp_backend
-from optfair.backends.profile import SolverProfile
 from optfair.backends.registry import profile
-from optfair.backends.request import Outcome, Request
+from optfair.backends.request import Outcome, Request, SolverProfile
 from optfair.methods.textbook.geometry import TrustRegion
 
 

@@ -17,9 +17,8 @@ import pytest
 
 import optfair as of
 from optfair.backends import registry
-from optfair.backends.profile import SolverProfile
 from optfair.backends.registry import LicenceState, choose, licence_state, profile, profiles
-from optfair.backends.request import Request
+from optfair.backends.request import Request, SolverProfile
 from optfair.compile.form import compile_problem
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "conformance"))
@@ -135,7 +134,7 @@ def test_the_solver_itself_refuses_just_beyond_the_limits(monkeypatch: pytest.Mo
     if licence_state(profile("gurobi")).word != "size-limited":
         return
     # without our check the library's own refusal comes back as a failure
-    monkeypatch.setattr("optfair.backends.generic.refuse_size", lambda *_: None)
+    monkeypatch.setattr("optfair.backends.cvxpy_backend.refuse_size", lambda *_: None)
     with pytest.raises(of.SolverFailure):
         qp(201).solve("gurobi")
 
@@ -152,7 +151,7 @@ def test_probing_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
 def test_the_task_is_the_compiled_form(case: str) -> None:
     """Building needs no licence: the task evaluates its constraints where we do."""
     mosek = importlib.import_module("mosek")
-    from optfair.backends.mosek_backend import build_task
+    from optfair.backends.conic_backend import build_task
 
     problem, _ = CASES[case].build()
     p = of.from_cvxpy(problem)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import optfair as of
-from optfair.backends.profile import SolverProfile, load_profile
 from optfair.backends.registry import profile, profiles
+from optfair.backends.request import SolverProfile, load_profile
 from optfair.core.problem_class import ProblemClass
 from optfair.registry import fact_files, load_facts, route
 
@@ -35,7 +35,9 @@ def test_every_profile_names_known_classes() -> None:
         if p.via == "structured":
             assert callable(route(p.route)), p.name
         else:
-            assert (BACKENDS / f"{p.via}_backend.py").is_file(), p.name
+            file, _, name = p.via.partition(":")
+            text = (BACKENDS / f"{file}_backend.py").read_text(encoding="utf-8")
+            assert f"\ndef {f'run_{name}' if name else 'run'}(" in text, p.name
         for name in p.classes:
             assert ProblemClass.parse(name).name == name
         assert set(p.returns) <= {"primal", "dual", "farkas", "ray", "bound"}

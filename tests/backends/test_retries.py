@@ -13,11 +13,10 @@ import pytest
 
 import optfair as of
 from optfair.backends import solve as module
-from optfair.backends.profile import Retry, SolverProfile, load_profile
 from optfair.backends.registry import profile
-from optfair.backends.request import Outcome, Request
+from optfair.backends.request import Outcome, Request, Retry, SolverProfile, load_profile
+from optfair.core.certificate import reported
 from optfair.errors import DeclarationError
-from optfair.proofs.grade import reported
 from optfair.registry import fact_files
 
 

@@ -19,7 +19,7 @@ import pytest
 
 import optfair as of
 from optfair.backends import scip_backend
-from optfair.backends.lifted import quadratic_form
+from optfair.backends.global_backend import quadratic_form
 from optfair.backends.registry import profile
 from optfair.backends.request import Outcome, Request
 from optfair.backends.scip_backend import export_scip

@@ -12,8 +12,8 @@ import pytest
 import scipy.sparse as sp
 
 import optfair as of
+from optfair.backends.conic_backend import SedumiProgram
 from optfair.backends.registry import profile
-from optfair.backends.sdpa_backend import Program
 from optfair.compile.form import compile_problem
 from optfair.proofs.cones import Cone
 
@@ -30,7 +30,7 @@ def program() -> of.Problem:
 
 def test_whole_matrices_instead_of_triangles() -> None:
     cones = (Cone("psd", 0, 3, order=2), Cone("zero", 3, 4), Cone("nonneg", 4, 6))
-    full = Program(cones).full
+    full = SedumiProgram(cones).full
     X = np.array([[1.0, 2.0], [2.0, 5.0]])
     own = np.array([1.0, 2.0 * np.sqrt(2.0), 5.0, 7.0, 8.0, 9.0])
     np.testing.assert_allclose(full @ own, [7.0, 8.0, 9.0, *X.ravel()])
@@ -44,7 +44,7 @@ def test_what_is_handed_over_has_the_optimum_of_the_program(
     p = program()
     form = compile_problem(p, "CLARABEL", quadratic=False).form
     pair = p.solve("clarabel").proof
-    stated = Program(form.cones)
+    stated = SedumiProgram(form.cones)
     z = stated.full @ pair.z
 
     def solve(A: Any, b: Any, c: Any, K: Any, J: Any, options: dict[str, Any]) -> tuple[Any, ...]:
@@ -96,7 +96,7 @@ def test_it_is_never_asked_unless_it_is_named(name: str) -> None:
 def test_a_problem_without_an_objective_is_never_unbounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a solver says: nothing is asked again without end."""
     from optfair.backends import blocks_backend
-    from optfair.backends.interior_point import Ended
+    from optfair.backends.blocks_backend import Ended
 
     x = cp.Variable((2, 2), name="x", PSD=True)
     p = of.from_cvxpy(cp.Problem(cp.Minimize(0), [cp.trace(x) == 1]))

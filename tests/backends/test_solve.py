@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.backends import highspy_backend
-from optfair.backends.profile import SolverProfile
+from optfair.backends import conic_backend
 from optfair.backends.registry import choose, profile, profiles
-from optfair.backends.request import Outcome, Request
+from optfair.backends.request import Outcome, Request, SolverProfile
 from optfair.compile.form import compile_problem
 
 
@@ -136,7 +135,7 @@ def test_what_other_solvers_took_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
         time.sleep(0.05)
         raise of.SolverFailure("no")
 
-    monkeypatch.setattr(highspy_backend, "run", fails)
+    monkeypatch.setattr(conic_backend, "run_highspy", fails)
     s = lp().solve()
     assert s.solver == "clarabel" and s.seconds["attempts"] >= 0.05
 
@@ -144,7 +143,7 @@ def test_what_other_solvers_took_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_wrong_result_is_rejected_and_the_next_solver_takes_over(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    real = highspy_backend.run
+    real = conic_backend.run_highspy
 
     def lying(problem: Any, asked: SolverProfile, request: Request) -> Outcome:
         outcome = real(problem, asked, request)
@@ -153,7 +152,7 @@ def test_a_wrong_result_is_rejected_and_the_next_solver_takes_over(
         moved = {k: v + 1e-3 for k, v in outcome.values.items()}
         return Outcome("optimal", moved, outcome.multipliers, outcome.proof, outcome.seconds)
 
-    monkeypatch.setattr(highspy_backend, "run", lying)
+    monkeypatch.setattr(conic_backend, "run_highspy", lying)
     with caplog.at_level(logging.INFO, logger="optfair"):
         s = lp().solve()
     assert s.solver == "clarabel" and s.is_optimal(1e-7)
@@ -307,7 +306,7 @@ def test_the_default_says_why_when_every_solver_refuses(monkeypatch: pytest.Monk
 
 
 def test_unbounded_is_not_claimed_without_a_feasible_point() -> None:
-    from optfair.backends.generic import run_generic
+    from optfair.backends.cvxpy_backend import run_generic
     from optfair.backends.request import RawPoint
 
     def word(compiled: Any, scale: float, options: Any, log: bool) -> RawPoint:

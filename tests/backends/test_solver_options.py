@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.backends.profile import SolverProfile
 from optfair.backends.registry import licence_state, profile, profiles
-from optfair.backends.request import Request
+from optfair.backends.request import Request, SolverProfile
 
 USABLE = [p.name for p in profiles().values() if not p.structure and licence_state(p).usable]
 ASKED = {"time_limit": 20.0, "threads": 2, "seed": 3}
@@ -153,7 +152,7 @@ def test_a_warm_start_reaches_the_commercial_solver_too() -> None:
 
 
 def test_the_process_of_a_solver_is_ended_by_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
-    from optfair.backends import ortools_backend
+    from optfair.backends import conic_backend
 
     killed: list[bool] = []
 
@@ -171,14 +170,14 @@ def test_the_process_of_a_solver_is_ended_by_ctrl_c(monkeypatch: pytest.MonkeyPa
         def kill(self) -> None:
             killed.append(True)
 
-    monkeypatch.setattr(ortools_backend.subprocess, "Popen", Interrupted)
+    monkeypatch.setattr(conic_backend.subprocess, "Popen", Interrupted)
     with pytest.raises(KeyboardInterrupt, match="interrupted"):
         small().solve("glop")
     assert killed
 
 
 def test_a_process_that_dies_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("optfair.backends.ortools_backend._WORKER", "optfair.no_such_worker")
+    monkeypatch.setattr("optfair.backends.conic_backend.WORKER", "optfair.no_such_worker")
     with pytest.raises(of.SolverFailure, match="glop failed") as failure:
         small().solve("glop")
     assert "no_such_worker" in failure.value.evidence

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.backends.generic import columns_of
+from optfair.backends.cvxpy_backend import columns_of
 from optfair.compile.form import compile_problem
 
 

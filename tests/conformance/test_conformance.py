@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.backends.profile import Refusal
 from optfair.backends.registry import choose, licence_state, profile, profiles
+from optfair.backends.request import Refusal
 
 sys.path.insert(0, str(Path(__file__).parent))
 from instances import CASES, INFEASIBLE, PRECISE, UNBOUNDED
@@ -240,11 +240,11 @@ def test_default_is_open_and_depends_on_the_class_alone(
     p = declared(case)
     expected = DEFAULTS[CASES[case].kind] if p.problem_class.convex else "scip"
     # as if everything, or nothing, were installed
-    monkeypatch.setattr("optfair.backends.profile.SolverProfile.installed", True)
+    monkeypatch.setattr("optfair.backends.request.SolverProfile.installed", True)
     chosen = choose(p, None)
     assert chosen[0].name == expected
     assert all(c.kind == "open" and c.accepts(p) and c.nonconvex != "local" for c in chosen)
-    monkeypatch.setattr("optfair.backends.profile.SolverProfile.installed", False)
+    monkeypatch.setattr("optfair.backends.request.SolverProfile.installed", False)
     with pytest.raises(of.NotInstalled, match=f"{expected} is not installed") as missing:
         choose(p, None)
     assert missing.value.remedy == profile(expected).install

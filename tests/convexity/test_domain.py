@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 import optfair as of
-from optfair.convexity import attained as module
+from optfair.backends import unattained as module
 from optfair.convexity.domain import Domain
 from optfair.convexity.expression import linear
 from optfair.convexity.intervals import Interval
@@ -130,6 +130,6 @@ def test_whether_a_limit_is_missed_is_asked_of_the_objective_first(
     own = module.domain_of
     monkeypatch.setattr(module, "domain_of", lambda *a, **k: (asked.append(1), own(*a, **k))[1])
     p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(x)), rows))
-    assert module.attained(p, 0.0) and not asked
+    assert not module.misses(p, 0.0) and not asked
     p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.exp(x[0])), [x <= 0.0]))
-    assert not module.attained(p, 0.0) and asked
+    assert module.misses(p, 0.0) and asked

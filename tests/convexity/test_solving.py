@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.backends import local_points, tangents
+from optfair.backends import boxes, tangents
 from optfair.backends.farkas import InfeasibilityProof
 from optfair.backends.tangents import Curved
-from optfair.convexity.attained import attained
+from optfair.backends.unattained import misses
 from optfair.convexity.cones import disciplined
 from optfair.convexity.domain import Domain
 from optfair.convexity.grammar import parse
@@ -258,9 +258,7 @@ def test_what_tangents_exclude_is_proved_by_tangents_made_anew(
 ) -> None:
     from dataclasses import replace
 
-    monkeypatch.setattr(
-        local_points, "STEPS", 5
-    )  # no local search finds a point where there is none
+    monkeypatch.setattr(boxes, "STEPS", 5)  # no local search finds a point where there is none
     with pytest.raises(of.Infeasible) as met:
         steep(1.5).solve()
     proof: Any = met.value.certificate
@@ -376,9 +374,9 @@ def test_a_function_that_falls_along_an_axis_has_no_least_value(name: str) -> No
     goal, rows = {**FALLING, **ENDING}[name]
     p = of.from_cvxpy(cp.Problem(cp.Minimize(goal(x, y)), rows(x, y)))
     least = 1e-6 if name in FALLING else 0.05  # far from any limit: it is not asked how near it is
-    assert attained(p, least) is (name in ENDING)
+    assert misses(p, least) is (name not in ENDING)
     q = of.from_cvxpy(cp.Problem(cp.Maximize(3.0 - goal(x, y)), rows(x, y)))
-    assert attained(q, 3.0 - least) is (name in ENDING)
+    assert misses(q, 3.0 - least) is (name not in ENDING)
 
 
 def test_what_no_point_attains_is_said_where_no_result_passes() -> None:
@@ -428,6 +426,6 @@ def test_a_local_search_ends_at_the_deadline() -> None:
     p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(x) + cp.exp(x[0])), [cp.abs(x) <= 3]))
     leaves = {n: leaf_of(v) for n, v in p.variables.items()}
     start = {leaf: np.ones(2) for leaf in leaves.values()}
-    search = local_points.local_optimum
+    search = boxes.local_optimum
     assert search(p, leaves, Domain(), start) is not None
     assert search(p, leaves, Domain(), start, deadline=-np.inf) is None

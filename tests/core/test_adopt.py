@@ -15,7 +15,7 @@ from cvxpy.transforms.indicator import indicator
 from cvxpy.transforms.partial_optimize import partial_optimize
 
 import optfair as of
-from optfair.core.classify import objective_term
+from optfair.core.composition import objective_term
 from optfair.transforms.duality import dualize
 
 

@@ -1,4 +1,4 @@
-"""Adding variables and stated terms to a problem."""
+"""Terms by their class and evidence; variables and stated terms added to a problem."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pytest
+import scipy.sparse as sp
+from cvxpy.atoms.affine import wraps
 
 import optfair as of
-from optfair.core.composition import Parts, Rule, named_term
+from optfair.core.composition import Parts, Rule, constraint_term, named_term, objective_term
 from optfair.core.problem_class import LP, Evidence
+from optfair.core.quadratics import degree
 from optfair.core.term import ConstraintTerm
 
 
@@ -133,3 +136,153 @@ def test_variables_that_cannot_be_added(variable: Any, words: str) -> None:
 def test_a_name_is_used_once() -> None:
     with pytest.raises(of.DeclarationError, match="already there"):
         problem().with_variables(x=cp.Variable())
+
+
+x, y = cp.Variable(3, name="x"), cp.Variable((2, 2), name="y")
+NAMES = {x.id: "x", y.id: "y"}
+
+
+@pytest.mark.parametrize(
+    ("constraint", "function", "where", "name"),
+    [
+        (cp.sum(x) == 1, "affine", "Zero", "LP"),
+        (x >= 0, "affine", "Nonpositive", "LP"),
+        (cp.norm1(x) <= 1, "convex piecewise linear", "Nonpositive", "LP"),
+        (cp.max(cp.abs(x)) <= 1, "convex piecewise linear", "Nonpositive", "LP"),
+        (cp.sum_squares(x) <= 1, "convex quadratic", "Nonpositive", "QCQP"),
+        (cp.norm(x) <= 1, "convex", "Nonpositive", "SOCP"),
+        (cp.SOC(x[0], x[1:]), "affine", "SecondOrder", "SOCP"),
+        (y >> 0, "affine", "PSD", "SDP"),
+        (cp.lambda_max(y) <= 1, "convex", "Nonpositive", "SDP"),
+        (cp.log(x[0]) >= 1, "convex", "Nonpositive", "CONIC(exp)"),
+        (x[0] * x[1] <= 1, "indefinite quadratic", "Nonpositive", "unverified QCQP"),
+        (cp.sum_squares(x) >= 1, "concave quadratic", "Nonpositive", "unverified QCQP"),
+        (cp.multiply(cp.exp(x[0]), x[1]) <= 0, "no DCP proof", "Nonpositive", "unverified NLP"),
+    ],
+    ids=lambda v: str(v)[:30],
+)
+def test_constraint_evidence(constraint: object, function: str, where: str, name: str) -> None:
+    evidence = constraint_term("t", constraint, NAMES).evidence
+    assert (evidence.function, evidence.set, str(evidence.problem_class)) == (function, where, name)
+
+
+def test_eigenvalues_prove_what_composition_rules_cannot() -> None:
+    # (x0 + x1)² + x2² written as a product: CVXPY does not see that it is convex
+    constraint = x[0] * x[0] + 2 * x[0] * x[1] + x[1] * x[1] + x[2] * x[2] <= 1
+    assert not constraint.is_dcp()
+    evidence = constraint_term("t", constraint, NAMES).evidence
+    assert str(evidence.problem_class) == "QCQP"
+    assert "eigenvalues" in evidence.note
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1e-6, 1.0, 1e6, 1e12])
+def test_what_is_asserted_is_tested(scale: float) -> None:
+    Q = scale * np.array([[2.0, -1.0, 0.0], [-1.0, 0.5, 3.0], [0.0, 3.0, -4.0]])
+    for P in (Q, np.diag([scale, scale, -1e-4 * scale])):
+        for form in (cp.quad_form(x, cp.psd_wrap(P)), cp.quad_form(x, P, assume_PSD=True)):
+            term = objective_term("f", form + 5 * x[0] - 3, NAMES, "minimize")
+            assert str(term.evidence.problem_class) == "unverified QP"
+            assert "indefinite" in term.evidence.function
+            assert term.value({"x": np.ones(3)}) == pytest.approx(P.sum() + 2, rel=1e-12)
+    psd = scale * np.array([[2.0, -1.0, 0.0], [-1.0, 0.5, 0.0], [0.0, 0.0, 4.0]])
+    sure = objective_term("f", cp.quad_form(x, psd), NAMES, "minimize")
+    assert str(sure.evidence.problem_class) == "QP"
+
+
+def test_assertions_about_signs_are_dropped_unless_they_hold() -> None:
+    low = cp.multiply(wraps.nonneg_wrap(cp.Constant([1.0, -1.0, 1.0])), cp.square(x))
+    assert not objective_term("f", cp.sum(low), NAMES, "minimize").evidence.problem_class.convex
+    kept = cp.multiply(wraps.nonneg_wrap(cp.Constant([1.0, 2.0, 1.0])), cp.square(x))
+    assert objective_term("f", cp.sum(kept), NAMES, "minimize").evidence.problem_class.convex
+    varying = cp.square(wraps.nonneg_wrap(x[0]) ** 2 - 1)
+    assert not objective_term("f", varying, NAMES, "minimize").evidence.problem_class.convex
+
+
+def test_a_large_quadratic_is_decided_at_once() -> None:
+    n = 3_000
+    z = cp.Variable(n, name="z")
+    D = sp.diags_array(
+        [np.full(n - 1, -1.0), np.full(n, 2.0), np.full(n - 1, -1.0)], offsets=[-1, 0, 1]
+    )
+    term = objective_term("f", cp.quad_form(z, sp.csc_array(D)), {z.id: "z"}, "minimize")
+    assert str(term.evidence.problem_class) == "QP"
+    D = sp.csc_array(D - 0.01 * sp.eye_array(n))
+    term = objective_term("f", cp.quad_form(z, cp.psd_wrap(D)), {z.id: "z"}, "minimize")
+    assert term.evidence.function == "indefinite quadratic"
+
+
+@pytest.mark.parametrize("wrong", [True, np.bool_(False), "x >= 0", 3.0])
+def test_what_is_no_constraint_is_refused(wrong: object) -> None:
+    with pytest.raises(of.DeclarationError):
+        constraint_term("t", wrong, NAMES)
+
+
+def test_foreign_variables_are_named() -> None:
+    z = cp.Variable(2, name="stranger")
+    with pytest.raises(of.DeclarationError, match="stranger"):
+        constraint_term("t", cp.sum(z) <= 1, NAMES)
+
+
+def test_violation_is_elementwise_and_leaves_no_value_behind() -> None:
+    term = constraint_term("t", x >= np.array([1.0, 2.0, 3.0]), NAMES)
+    assert np.allclose(term.violation({"x": np.array([1.0, 1.0, 4.0])}), [0.0, 1.0, 0.0])
+    assert term.scale.tolist() == [1.0, 2.0, 3.0] and term.largest_side == 3.0
+    assert term.violations({"x": np.array([1.0, 1.0, 4.0])})[1] == pytest.approx(1 / 3)
+    assert term.relative_violation({"x": np.array([1.0, 1.0, 4.0])}) == pytest.approx(0.25)
+    assert x.value is None
+
+
+def test_a_term_of_degree_three_is_never_a_quadratic() -> None:
+    # CVXPY calls each of these quadratic; the Hessian at the origin would call some convex
+    for cubic in (
+        cp.sum_squares(x) * x[0],
+        x[0] * x[1] * x[2],
+        (x @ x) * (x @ x),
+        cp.sum(cp.multiply(cp.square(x), x)),
+        cp.trace(y @ y @ y),
+    ):
+        assert cubic.is_quadratic()
+        assert degree(cubic) >= 3
+        evidence = constraint_term("t", cubic <= 1, NAMES).evidence
+        assert (evidence.function, str(evidence.problem_class)) == (
+            "no DCP proof",
+            "unverified NLP",
+        )
+        goal = objective_term("t", cubic, NAMES, "minimize").evidence
+        assert str(goal.problem_class) == "unverified NLP"
+
+
+def test_huber_is_a_quadratic_program_as_an_objective_and_no_quadratic_constraint() -> None:
+    loss = cp.sum(cp.huber(x))
+    goal = objective_term("t", loss, NAMES, "minimize").evidence
+    assert (goal.function, str(goal.problem_class)) == ("convex piecewise quadratic", "QP")
+    evidence = constraint_term("t", loss <= 1, NAMES).evidence
+    assert (evidence.function, str(evidence.problem_class)) == ("convex", "SOCP")
+
+
+def test_small_negative_curvature_is_no_rounding() -> None:
+    small = constraint_term("t", 1e-10 * (x[0] * x[1]) + 5 <= 1, NAMES).evidence
+    assert (small.function, str(small.problem_class)) == (
+        "indefinite quadratic",
+        "unverified QCQP",
+    )
+    cancels = x[0] * x[1] - 0.1 * (10 * x[0] * x[1]) + 1e3 * cp.square(x[2]) <= 1
+    assert str(constraint_term("t", cancels, NAMES).evidence.problem_class) == "QCQP"
+
+
+def test_degree() -> None:
+    for expression, expected in (
+        (cp.Constant(3.0), 0),
+        (cp.cumsum(x), 1),
+        (cp.kron(np.eye(2), y), 1),
+        (cp.sum_squares(x) / 2 + x[0], 2),
+        (cp.quad_form(x, np.eye(3)), 2),
+        (cp.power(x[0], 2) * x[1], 3),
+        (cp.power(x[0], 3), 3),
+        (cp.power(x[0], 1.5), np.inf),
+        (x[0] / x[1], np.inf),
+        (cp.quad_over_lin(x, x[0]), np.inf),
+        (cp.square(cp.abs(x)), np.inf),
+        (cp.huber(x), np.inf),
+    ):
+        assert degree(expression) == expected, expression

@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 import optfair as of
-from optfair.core.classify import constraint_term
+from optfair.core.composition import constraint_term
 from optfair.core.expressions import Evaluator
 
 
@@ -134,7 +134,7 @@ def test_formula_is_written_only_when_it_is_printed(monkeypatch):
     c = x <= np.arange(2)
     printed = []
     monkeypatch.setattr(
-        "optfair.core.classify.as_latex", lambda written: printed.append(1) or "written"
+        "optfair.core.composition.as_latex", lambda written: printed.append(1) or "written"
     )
     term = constraint_term("c", c, {x.id: "x"})
     assert not printed

@@ -12,12 +12,12 @@ import pytest
 import scipy.sparse as sp
 
 import optfair as of
-from optfair.core.classify import constraint_term
+from optfair.core.composition import constraint_term
 from optfair.core.problem import Declaration, Problem
 from optfair.core.problem_class import Evidence, ProblemClass
 from optfair.core.term import ObjectiveTerm
 from optfair.transforms.duality import dualize
-from optfair.transforms.shor_relaxation import shor
+from optfair.transforms.relaxation import shor
 
 inf, nan = np.inf, np.nan
 A = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])

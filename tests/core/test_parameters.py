@@ -16,7 +16,7 @@ import scipy.sparse as sp
 import optfair as of
 from optfair.core.expressions import freeze_parameters
 from optfair.transforms.duality import dualize
-from optfair.transforms.shor_relaxation import shor
+from optfair.transforms.relaxation import shor
 
 
 def declared() -> tuple[Any, Any, Any]:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.backends.lifted import quadratic_form
+from optfair.backends.global_backend import quadratic_form
 from optfair.compile.program import QuadraticForms
-from optfair.core.classify import evaluated_constraint, evaluated_objective
+from optfair.core.composition import evaluated_constraint, evaluated_objective
 from optfair.core.expressions import Evaluator
 from optfair.core.problem import Declaration, Problem
 from optfair.core.problem_class import Evidence, ProblemClass
@@ -137,7 +137,7 @@ def test_lifted_terms_are_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
         seen.append(problem)
         return original(problem)
 
-    import optfair.backends.lifted as module
+    import optfair.backends.global_backend as module
 
     original = module.quadratic_terms
     monkeypatch.setattr(module, "quadratic_terms", kept)

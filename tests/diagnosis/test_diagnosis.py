@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import optfair as of
 import optfair.diagnosis.conflict as system_module
 from optfair.backends.farkas import find_ray
-from optfair.cli.explain import diagnose as command
+from optfair.cli.app import diagnose as command
 from optfair.diagnosis.diagnose import diagnose
 from optfair.diagnosis.report import Clock, Finding
 from optfair.diagnosis.scaling import Range, measure_scaling

@@ -18,8 +18,8 @@ import pytest
 
 import optfair as of
 from optfair.backends.cone_program import Stoppable
+from optfair.backends.isolation import in_thread
 from optfair.backends.registry import profiles
-from optfair.backends.terminal import in_thread
 
 PROGRAM = Path(__file__).parent / "interrupts.py"
 ROUTES = ("milp", "lp", "fair", "psd_map", "cones", "deaf", "left", "sdp")
@@ -116,7 +116,7 @@ def test_threads_do_not_disturb_each_other(rounds: int, capsys: pytest.CaptureFi
     known = {n: p for n, p in profiles().items() if p.via != "structured" and p.kind == "open"}
     names = [n for n, p in known.items() if p.installed and n != "dccp"]  # starts from a guess
     if rounds == 1:  # those that share this process
-        names = [n for n in names if known[n].via in ("cvxpy", "highspy")]
+        names = [n for n in names if known[n].via in ("cvxpy", "conic:highspy")]
     before, wrong = sys.stdout, list[Any]()
 
     def solve(seed: int) -> None:

@@ -11,8 +11,12 @@ import pytest
 
 import optfair as of
 from optfair.library.certification import enumerated
-from optfair.methods.textbook.combinatorics import IntegerLeastSquares, Knapsack
-from optfair.methods.textbook.estimation import CardinalityPortfolio, MinimumVariance
+from optfair.methods.textbook.allocation import Knapsack
+from optfair.methods.textbook.estimation import (
+    CardinalityPortfolio,
+    IntegerLeastSquares,
+    MinimumVariance,
+)
 from optfair.transforms.relaxation import relax_integrality
 
 

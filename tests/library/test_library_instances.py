@@ -157,7 +157,7 @@ def test_an_instance_without_a_second_solver_is_not_certified():
 
 def test_tree_bound_agrees_with_enumeration():
     rng = np.random.default_rng(4)
-    from optfair.methods.textbook.combinatorics import Knapsack
+    from optfair.methods.textbook.allocation import Knapsack
 
     values, weights = rng.integers(5, 40, 7).astype(float), rng.integers(3, 20, 7).astype(float)
     p = Knapsack(values=values, weights=weights, capacity=35.0)

@@ -12,11 +12,11 @@ import scipy.sparse as sp
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from optfair.core.certificate import PROVED, reported, within
 from optfair.proofs import bounds
 from optfair.proofs.bounds import Unpaid, infeasibility, lower_bound
 from optfair.proofs.columns import declared_bounds, linear_rows, propagated, rotated_rows
 from optfair.proofs.cones import Cone, feasible_near, recession_faults
-from optfair.proofs.grade import PROVED, reported, within
 from optfair.solution.conic_form import ConicForm
 
 

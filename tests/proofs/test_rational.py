@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optfair.proofs.rational import chosen_columns, solve_exactly, whole_multiple
+from optfair.proofs.digits import chosen_columns, solve_exactly, whole_multiple
 
 
 def product(B: np.ndarray, y: list[Fraction]) -> list[Fraction]:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.backends import highspy_backend
+from optfair.backends import conic_backend
 from optfair.backends.farkas import InfeasibilityProof, claimed_infeasible
 from optfair.compile.form import compile_problem
 from optfair.solution.residuals import Residuals
@@ -113,7 +113,7 @@ def test_infeasible_on_one_solvers_word_is_asked_again(monkeypatch: pytest.Monke
     def claims(problem: Any, profile: Any, request: Any) -> Any:
         raise claimed_infeasible(problem, profile.name)
 
-    monkeypatch.setattr(highspy_backend, "run", claims)
+    monkeypatch.setattr(conic_backend, "run_highspy", claims)
     t = cp.Variable(name="t")
     p = of.from_cvxpy(cp.Problem(cp.Minimize(t), [5e-10 * t >= 1e-3, t <= 1e7]), ["need", "cap"])
     s = p.solve()

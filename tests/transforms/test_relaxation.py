@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import optfair as of
-from optfair.methods.textbook.combinatorics import Knapsack
+from optfair.methods.textbook.allocation import Knapsack
 from optfair.transforms.duality import dualize
 from optfair.transforms.relaxation import relax_integrality
 

@@ -16,7 +16,7 @@ from scipy.optimize import brentq
 import optfair as of
 from optfair.methods.textbook.geometry import TrustRegion
 from optfair.transforms.exactness import Exactness, quadratic_lagrangian
-from optfair.transforms.shor_relaxation import shor
+from optfair.transforms.relaxation import shor
 
 
 def relaxed(p: Any) -> tuple[Any, Any, Any]:

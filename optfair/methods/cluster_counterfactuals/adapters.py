@@ -32,11 +32,10 @@ from optfair.methods.cluster_counterfactuals.evidence import (
 )
 from optfair.methods.cluster_counterfactuals.point_problem import SEVERAL_QUADRATICS
 from optfair.numbers import Floats, check_positive, check_seconds, checked, one_of
-from optfair.transforms.relaxation import recovered
-from optfair.transforms.shor_relaxation import shor
+from optfair.transforms.relaxation import recovered, shor
 
 if TYPE_CHECKING:
-    from optfair.backends.profile import SolverProfile
+    from optfair.backends.request import SolverProfile
     from optfair.core.problem import Problem
 
 

@@ -21,7 +21,7 @@ from optfair.errors import Infeasible, SolverFailure, Unbounded
 from optfair.methods.cluster_counterfactuals.point_problem import MARGIN, MarginBound, least_maximum
 from optfair.numbers import Flags, Floats
 from optfair.proofs.rounding import loss
-from optfair.transforms.shor_relaxation import shor
+from optfair.transforms.relaxation import shor
 
 if TYPE_CHECKING:
     from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual

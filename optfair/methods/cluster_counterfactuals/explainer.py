@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError, Infeasible, nearest
 from optfair.features.feature_problem import checked_names
-from optfair.methods.cluster_counterfactuals.algorithms.batches import Batch
+from optfair.methods.cluster_counterfactuals.algorithms.polyhedra import Batch
 from optfair.methods.cluster_counterfactuals.explanation import (
     ClusterExplanations,
     ClusterSeparability,

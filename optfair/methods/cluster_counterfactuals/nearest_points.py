@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,17 +14,8 @@ from optfair.core.solution import Solution
 from optfair.errors import DataError, DeclarationError, Infeasible, SolverFailure
 from optfair.features.feature_problem import FeatureProblem, immutable
 from optfair.methods.cluster_counterfactuals.adapters import best_known
-from optfair.methods.cluster_counterfactuals.algorithms.batches import (
-    Batch,
-    Moves,
-    join,
-    linear,
-    quadratic,
-    satisfied,
-)
-from optfair.methods.cluster_counterfactuals.algorithms.quadrics import (
-    Pencil,
-)
+from optfair.methods.cluster_counterfactuals.algorithms.polyhedra import Batch, Moves, join, linear
+from optfair.methods.cluster_counterfactuals.algorithms.quadrics import Pencil, quadratic
 from optfair.methods.cluster_counterfactuals.algorithms.several_quadrics import Several
 from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
 from optfair.methods.cluster_counterfactuals.explanation import Counterfactual, changed_entries
@@ -40,6 +31,8 @@ Labels = NDArray[np.intp]
 
 # What vectorised algorithms know of; anything else is solved row by row.
 KNOWN = {"immutable", "bounds", "direction"}
+# A constraint broken by less than this share of its terms holds.
+HOLDS = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -410,3 +403,20 @@ class NearestPoints:
         except SolverFailure:  # neither a point nor a proof that there is none
             return replace(Batch.empty(1, y.size), gap=np.array([np.inf]))
         return Batch.of(s["point"], s.objective, s.gap)
+
+
+def satisfied(
+    Y: Floats, best: Batch, sides: Sequence[Boundary], moves: Moves, own: NDArray[np.intp]
+) -> Flags:
+    """Return whether points satisfy everything; a row without a point is settled too."""
+    reached = np.isfinite(best.objective)
+    Z = np.where(reached[:, None], best.points, Y)
+    # the boundary that a point was made for is met by construction, up to rounding
+    above = np.stack([b.value(Z) / (1.0 + np.abs(b.value(Y))) for b in sides])
+    above[own, np.arange(len(Y))] = 0.0
+    holds = (above <= HOLDS).all(axis=0)
+    if moves.lower is not None and moves.upper is not None:
+        slack = HOLDS * (1.0 + np.abs(Z))
+        inside = (moves.lower - slack <= Z) & (moves.upper + slack >= Z)
+        holds &= inside[:, moves.free].all(axis=1)
+    return np.asarray(holds | ~reached)

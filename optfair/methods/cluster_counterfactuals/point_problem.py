@@ -12,7 +12,7 @@ import numpy as np
 
 from optfair.core.adopt import from_cvxpy
 from optfair.core.certificate import Certificate, NonconvexityWitness, Verdict
-from optfair.core.classify import model_goal, model_term
+from optfair.core.composition import model_goal, model_term
 from optfair.core.problem_class import LP, Evidence, ProblemClass
 from optfair.core.term import ConstraintTerm, ObjectiveTerm
 from optfair.errors import DeclarationError, Infeasible, OptfairError

@@ -13,8 +13,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from optfair.backends.isolation import round_progress
 from optfair.backends.request import Outcome, Request
-from optfair.backends.terminal import round_progress
 from optfair.compile.conic_proof import ValueLine, value_line
 from optfair.core.certificate import Certificate, DualCheck, Verdict, drift
 from optfair.core.expressions import Values
@@ -45,7 +45,7 @@ from optfair.proofs.rounding import gamma, loss
 from optfair.solution.conic_form import ConicForm
 
 if TYPE_CHECKING:
-    from optfair.backends.profile import SolverProfile
+    from optfair.backends.request import SolverProfile
 
 
 Floats = NDArray[np.float64]

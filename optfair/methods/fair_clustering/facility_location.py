@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.core.adopt import declaration
-from optfair.core.classify import model_goal
+from optfair.core.composition import model_goal
 from optfair.core.problem import Declaration
 from optfair.core.solution import Solution, check_solution
 from optfair.errors import DataError, DeclarationError

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from optfair.core.certificate import PROVED, Grade
 from optfair.core.solution import Solution, check_solution
 from optfair.errors import DataError, DeclarationError
 from optfair.methods.fair_clustering.algorithms.costs import CostRows
@@ -21,7 +22,6 @@ from optfair.methods.fair_clustering.algorithms.integer_masses import (
 from optfair.methods.fair_clustering.assignment import FairAssignment, gathered_masses
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.numbers import check_number
-from optfair.proofs.grade import PROVED, Grade
 
 Floats = NDArray[np.float64]
 

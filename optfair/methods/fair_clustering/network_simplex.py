@@ -19,7 +19,7 @@ from optfair.methods.fair_clustering.coupling import KantorovichCoupling
 from optfair.proofs.rounding import loss
 
 if TYPE_CHECKING:
-    from optfair.backends.profile import SolverProfile
+    from optfair.backends.request import SolverProfile
 
 Floats = NDArray[np.float64]
 

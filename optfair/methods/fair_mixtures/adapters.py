@@ -8,28 +8,23 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from optfair.backends.isolation import round_progress
 from optfair.backends.request import Outcome, Request
-from optfair.backends.terminal import round_progress
 from optfair.methods.fair_clustering.adapters import PricedProof, price_round
-from optfair.methods.fair_clustering.algorithms.entropic_projection import (
-    project,
-)
+from optfair.methods.fair_clustering.algorithms.entropic_projection import project
 from optfair.methods.fair_clustering.algorithms.pricing import (
     group_log_sums,
     group_softmax,
     mass_pass,
 )
 from optfair.methods.fair_clustering.assignment import gathered_masses
-from optfair.methods.fair_clustering.mass_rules import (
-    compile_rules,
-    warm_prices,
-)
+from optfair.methods.fair_clustering.mass_rules import compile_rules, warm_prices
 from optfair.methods.fair_mixtures.problems import FairResponsibilities
 from optfair.numbers import Floats
 from optfair.proofs.rounding import loss
 
 if TYPE_CHECKING:
-    from optfair.backends.profile import SolverProfile
+    from optfair.backends.request import SolverProfile
     from optfair.core.problem import Problem
 
 # Distance of the masses from the rules that the search aims at, and its share of the tolerance:

@@ -19,14 +19,16 @@ from optfair.methods.fair_clustering.rules import MaxGap, PerfectFairness
 from optfair.methods.fair_mixtures.components import Components, Statistics
 from optfair.methods.fair_mixtures.expectation import (
     Expectation,
+    Gaps,
     Passes,
+    Penalty,
     Sample,
     label_masses,
     log_sums,
+    penalty_step,
     slopes,
     smallest_ratio,
 )
-from optfair.methods.fair_mixtures.penalty import Gaps, Penalty, penalty_step
 from optfair.numbers import Floats, Indices
 
 # EM with the convex fair E-step: mixtures whose projected responsibilities obey rules.

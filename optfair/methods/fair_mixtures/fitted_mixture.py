@@ -16,13 +16,13 @@ from optfair.methods.fair_clustering.labels import HardLabels, check_whole, hard
 from optfair.methods.fair_mixtures.components import Components
 from optfair.methods.fair_mixtures.expectation import (
     BLOCK,
+    Gaps,
     Sample,
     Summary,
     log_sums,
     smallest_ratio,
 )
 from optfair.methods.fair_mixtures.fair_em import fair_labels_problem
-from optfair.methods.fair_mixtures.penalty import Gaps
 from optfair.numbers import Floats, check_count, check_labels, check_weights, checked, encode_groups
 from optfair.rows.frames import Columns, MixedRows, start_seeds, without_groups
 from optfair.rows.restarts import unfinished

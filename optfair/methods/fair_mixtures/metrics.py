@@ -12,11 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError
-from optfair.methods.fair_clustering.metrics import (
-    cluster_fractions,
-    cost,
-    fraction_gaps,
-)
+from optfair.methods.fair_clustering.metrics import cluster_fractions, cost, fraction_gaps
 from optfair.numbers import (
     Floats,
     check_flag,

@@ -15,9 +15,11 @@ from optfair.methods.fair_mixtures.components import Components, Statistics
 from optfair.methods.fair_mixtures.expectation import (
     MemoryPasses,
     Passes,
+    Penalty,
     Sample,
     Summary,
     expectation,
+    penalty_step,
     slopes,
     smallest_ratio,
 )
@@ -40,7 +42,6 @@ from optfair.methods.fair_mixtures.parameters import (
     rows_of,
     start_scale,
 )
-from optfair.methods.fair_mixtures.penalty import Penalty, penalty_step
 from optfair.numbers import Floats
 from optfair.rows.frames import start_seeds
 from optfair.rows.restarts import Restart, Step, Told, run_restarts, step_progress

@@ -12,11 +12,10 @@ from optfair.errors import DataError, DeclarationError, nearest
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
 from optfair.methods.fair_clustering.single_start import INITS, check_distinct, starting_centers
 from optfair.methods.fair_mixtures.components import Components, Multinoullis
-from optfair.methods.fair_mixtures.expectation import Sample
+from optfair.methods.fair_mixtures.expectation import Gaps, Penalty, Sample
 from optfair.methods.fair_mixtures.fair_em import mass_program, named_rules
 from optfair.methods.fair_mixtures.fitted_mixture import Intake
 from optfair.methods.fair_mixtures.gaussians import SHAPES, Gaussians
-from optfair.methods.fair_mixtures.penalty import Gaps, Penalty
 from optfair.numbers import (
     LARGEST,
     Floats,

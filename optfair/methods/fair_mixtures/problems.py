@@ -13,8 +13,7 @@ import scipy.sparse as sp
 from scipy.special import logsumexp, softmax
 
 from optfair.core.certificate import NonconvexityWitness
-from optfair.core.classify import evaluated_constraint, evaluated_objective, model_term
-from optfair.core.composition import Rule
+from optfair.core.composition import Rule, evaluated_constraint, evaluated_objective, model_term
 from optfair.core.problem import Declaration
 from optfair.core.problem_class import Evidence, ProblemClass
 from optfair.core.solution import Solution

@@ -1,4 +1,4 @@
-"""A fair mixture of rows that are never held: passes, and the methods of `FairMixture`."""
+"""A fair mixture of rows that are never held: batch by batch, in passes, and the methods of `FairMixture`."""
 
 from __future__ import annotations
 
@@ -24,11 +24,27 @@ from optfair.methods.fair_mixtures.expectation import (
     over_blocks,
     summary,
 )
-from optfair.methods.fair_mixtures.fitted_mixture import Intake, check_rows, warn_unfinished
-from optfair.methods.fair_mixtures.mixture_fit import FitRows, fit_mixture
-from optfair.methods.fair_mixtures.parameters import check_settings
+from optfair.methods.fair_mixtures.fitted_mixture import (
+    Intake,
+    check_rows,
+    keep_components,
+    keep_numbers,
+    priced_labels,
+    taken_in,
+    warn_unfinished,
+)
+from optfair.methods.fair_mixtures.mixture_fit import Batches, FitRows, fit_mixture
+from optfair.methods.fair_mixtures.parameters import (
+    check_settings,
+    check_start,
+    empty_of,
+    first_components,
+    penalty_of,
+    program_of,
+    start_scale,
+)
 from optfair.numbers import Floats, Indices
-from optfair.rows.frames import Columns, MixedRows
+from optfair.rows.frames import Columns, MixedRows, refuse_constant, start_seeds
 from optfair.rows.sources import Chunk, RowSource, Summed, code_columns, row_source, with_codes
 from optfair.rows.survey import Survey, surveyed
 
@@ -209,13 +225,7 @@ def _check_constant(columns: Columns, survey: Survey) -> None:
         return
     names = [str(j) for j in range(columns.width)] if columns.names is None else columns.names
     same = survey.lowest == survey.highest
-    constant = [names[j] for j in columns.numeric if same[j]]
-    if constant:
-        raise DataError(
-            f"X has constant columns: {', '.join(constant)}",
-            "they tell no cluster from another, and their variance is zero",
-            "leave them out",
-        )
+    refuse_constant([names[j] for j in columns.numeric if same[j]])
 
 
 class StreamedMixture:
@@ -294,3 +304,78 @@ class StreamedMixture:
         text = bool(model.columns_.categorical)
         for chunk in row_source(read, groups, text=text, grouped=needed).chunks():
             yield model.predict(chunk.X, groups=chunk.labels)
+
+
+class OnlineMixture:
+    """The method of `FairMixture` that learns from one batch at a time."""
+
+    def partial_fit(
+        self, X: Any, y: Any = None, *, groups: Any = None, sample_weight: Any = None
+    ) -> Any:
+        """Learn from one batch; rules and Δ are measured on the first ``delta_rows`` rows seen.
+
+        Parameters are those of `fit`. The first batch fixes columns, categories, groups and
+        their shares, so it must have every group; after `fit`, the next batch is a first one.
+        What describes the rows (labels, Δ, cost) is that of the batch, where a constraint holds
+        as far as the measured rows stand for it.
+
+        Returns
+        -------
+        FairMixture
+            Itself.
+
+        Raises
+        ------
+        DeclarationError
+            label_rule "fair", whose assignment couples all rows.
+        DataError
+            As `fit`; a group or columns that the first batch did not have.
+        """
+        model: Any = self
+        check_settings(model)
+        if model.label_rule != "argmax":
+            raise DeclarationError(
+                f"partial_fit does not take label_rule={model.label_rule!r}",
+                "labels that obey the rules themselves need all rows at once",
+                'use label_rule="argmax", or fit',
+            )
+        if model.keep != "last":
+            raise DeclarationError(
+                f"partial_fit does not take keep={model.keep!r}",
+                "the labels of an iterate are those of all rows, and a batch has a few",
+                'use keep="last", or fit',
+            )
+        online = getattr(model, "_online", None)
+        data = taken_in(model, X, groups, sample_weight, fitted=online)
+        kept, state, program = _first(model, data) if online is None else online
+        kept = kept.with_rows(data, model.delta_rows)
+        penalty = penalty_of(model, data.sample.shares.size)
+        state = state.step(data.sample, kept.sample, program, penalty)
+        _keep(model, state, kept, data)
+        model._online = (kept, state, program)
+        return model
+
+
+def _first(model: Any, data: Intake) -> tuple[Intake, Batches, Any]:
+    s = data.sample
+    init = check_start(model.init, model.n_components, s.rows.numeric.shape[1])
+    seed = start_seeds(model.random_state, 1, given=True)[0]
+    empty = empty_of(model, s, data.columns)
+    first = first_components(
+        s, empty, init, scale=start_scale(model), seed=seed, soft=model.start == "soft"
+    )
+    zero = np.zeros((s.shares.size, model.n_components))
+    return data, Batches(first, zero), program_of(model, data)
+
+
+def _keep(model: Any, state: Batches, kept: Intake, data: Intake) -> None:
+    s = data.sample
+    keep_components(model, state.components, kept)
+    model.prices_ = model.label_prices_ = state.prices
+    model.reseeded_, model.n_iter_ = state.reseeded, state.steps
+    model.kept_iter_ = state.steps
+    model.status_, model.converged_ = "partial", False
+    model.objective_, model.gap_ = state.objective, float("nan")
+    model.labels_ = priced_labels(state.components, s, state.prices)
+    numbers = summary(state.components, s.rows, s.index, s.weights, state.prices)
+    keep_numbers(model, numbers, s.shares, numbers.fair_labels, numbers.cost, numbers.apart)

@@ -26,7 +26,7 @@ from optfair.proofs.bounds import Unpaid
 from optfair.proofs.rounding import loss
 
 if TYPE_CHECKING:
-    from optfair.backends.profile import SolverProfile
+    from optfair.backends.request import SolverProfile
     from optfair.core.problem import Problem
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from optfair.core.certificate import NonconvexityWitness
-from optfair.core.classify import model_term
+from optfair.core.composition import model_term
 from optfair.core.expressions import Values
 from optfair.core.problem_class import Evidence, ProblemClass
 from optfair.core.term import LAZY_ROWS, ConstraintTerm, Structure

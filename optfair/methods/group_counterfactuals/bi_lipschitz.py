@@ -12,7 +12,7 @@ import numpy as np
 
 from optfair.backends.registry import profile, profiles
 from optfair.core.certificate import NonconvexityWitness
-from optfair.core.classify import model_goal, model_term, rows_term
+from optfair.core.composition import model_goal, model_term, rows_term
 from optfair.core.problem import Declaration, Problem
 from optfair.core.solution import Solution, Status
 from optfair.core.term import ConstraintTerm, ObjectiveTerm

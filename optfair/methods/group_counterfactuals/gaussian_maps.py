@@ -12,16 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from optfair.core.classify import model_goal, model_term
+from optfair.core.composition import model_goal, model_term
 from optfair.core.solution import Solution
 from optfair.core.term import ConstraintTerm, ObjectiveTerm
 from optfair.errors import DataError, DeclarationError
 from optfair.features.linear_score import LinearScore
 from optfair.methods.group_counterfactuals.affine_maps import SymmetricMap
-from optfair.methods.group_counterfactuals.group_problem import (
-    BOTH,
-    Moments,
-)
+from optfair.methods.group_counterfactuals.group_problem import BOTH, Moments
 from optfair.methods.group_counterfactuals.map_problem import (
     MapProblem,
     Piece,

@@ -13,8 +13,7 @@ import cvxpy as cp
 import numpy as np
 
 from optfair.core.certificate import Certificate, Verdict
-from optfair.core.classify import objective_term
-from optfair.core.composition import named_term
+from optfair.core.composition import named_term, objective_term
 from optfair.core.expressions import Values
 from optfair.core.solution import Solution
 from optfair.core.term import family
@@ -537,10 +536,5 @@ def with_attainable(problem: GroupProblem, error: Infeasible) -> Infeasible:
     # an interior point may mix conflicts; the bound on the target names what it is made of
     known = error.certificate is not None and not set(proof.conflict) < set(error.conflict)
     names = error.conflict if known else proof.conflict
-    return Infeasible(
-        f"these constraints exclude each other: {', '.join(map(repr, names))}",
-        f"{said}; {error.evidence}" if known else f"{said}, with a bound that is verified",
-        remedy,
-        certificate=error.certificate if known else proof,
-        conflict=names,
-    )
+    how = f"{said}; {error.evidence}" if known else f"{said}, with a bound that is verified"
+    return Infeasible.of(error.certificate if known else proof, names, how, remedy)

@@ -22,7 +22,7 @@ from optfair.proofs.definiteness import definiteness
 from optfair.proofs.rounding import gamma, loss
 
 if TYPE_CHECKING:
-    from optfair.backends.profile import SolverProfile
+    from optfair.backends.request import SolverProfile
     from optfair.core.problem import Problem
     from optfair.methods.group_counterfactuals.affine_maps import PSDMap
 

@@ -12,7 +12,7 @@ import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.core.classify import model_goal, model_term, rows_term
+from optfair.core.composition import model_goal, model_term, rows_term
 from optfair.core.expressions import Evaluator, Values
 from optfair.core.problem import Declaration, Problem
 from optfair.core.solution import Solution

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import pdist
 
 from optfair import datasets
-from optfair.core.classify import model_goal, model_term, rows_term
+from optfair.core.composition import model_goal, model_term, rows_term
 from optfair.core.expressions import Values
 from optfair.core.problem import Declaration
 from optfair.core.problem_class import ProblemClass

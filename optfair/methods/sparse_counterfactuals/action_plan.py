@@ -11,14 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from optfair.core.classify import model_goal, model_term
+from optfair.core.composition import model_goal, model_term
 from optfair.core.problem import Declaration
 from optfair.core.term import ConstraintTerm
 from optfair.errors import DataError, DeclarationError, nearest
-from optfair.methods.sparse_counterfactuals.choice_problem import (
-    ChoiceProblem,
-    row_choices,
-)
+from optfair.methods.sparse_counterfactuals.choice_problem import ChoiceProblem, row_choices
 from optfair.methods.sparse_counterfactuals.choices import (
     Choices,
     enumerated_choices,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optfair.backends.generic import ReportedBound
+from optfair.backends.cvxpy_backend import ReportedBound
 from optfair.backends.registry import choose
 from optfair.backends.request import Outcome, Request
 from optfair.backends.solve import solve
@@ -29,7 +29,7 @@ from optfair.methods.sparse_counterfactuals.choices import Reach, RowTable, comm
 from optfair.numbers import Floats, Indices
 
 if TYPE_CHECKING:
-    from optfair.backends.profile import SolverProfile
+    from optfair.backends.request import SolverProfile
     from optfair.core.problem import Problem
 
 
@@ -89,13 +89,8 @@ def refuse_conflict(problem: ChoiceProblem, table: RowTable) -> None:
         if _impossible(problem, fewer):
             names = fewer
     certificate = ChoiceConflict(problem, ("one choice", *names))
-    raise Infeasible(
-        f"these constraints exclude each other: {', '.join(map(repr, certificate.conflict))}",
-        str(certificate),
-        f"remove or loosen one of {', '.join(map(repr, names))}",
-        certificate=certificate,
-        conflict=certificate.conflict,
-    )
+    remedy = f"remove or loosen one of {', '.join(map(repr, names))}"
+    raise Infeasible.of(certificate, certificate.conflict, remedy=remedy)
 
 
 def _impossible(problem: ChoiceProblem, names: Iterable[str], table: RowTable | None = None) -> str:

@@ -8,13 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.methods.sparse_counterfactuals.choices import (
-    Pool,
-    Reach,
-    RowTable,
-    layers,
-    reach,
-)
+from optfair.methods.sparse_counterfactuals.choices import Pool, Reach, RowTable, layers, reach
 from optfair.numbers import Floats, Indices
 
 # Every way to come nearer to 0 than a given distance, or the proof that there is none.

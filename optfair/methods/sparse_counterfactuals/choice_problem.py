@@ -10,18 +10,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from optfair.compile.program import constraint_set, named_map
-from optfair.core.classify import model_term
-from optfair.core.composition import Rule
+from optfair.core.composition import Rule, model_term
 from optfair.core.problem_class import LP
 from optfair.core.solution import Solution
 from optfair.core.term import LAZY_ROWS, ConstraintTerm, Structure
 from optfair.errors import DataError, DeclarationError, UnsupportedProblem
 from optfair.features.feature_problem import FeatureProblem, checked_names
 from optfair.methods.fair_clustering.margins import finite_vector
-from optfair.methods.sparse_counterfactuals.choices import (
-    Choices,
-    common_unit,
-)
+from optfair.methods.sparse_counterfactuals.choices import Choices, common_unit
 from optfair.methods.sparse_counterfactuals.tables import Cells
 from optfair.numbers import Flags, Floats, Indices, check_names
 

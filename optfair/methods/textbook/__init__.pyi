@@ -1,13 +1,11 @@
 from optfair.methods.textbook.allocation import CobbDouglas as CobbDouglas
 from optfair.methods.textbook.allocation import Diet as Diet
+from optfair.methods.textbook.allocation import Knapsack as Knapsack
+from optfair.methods.textbook.allocation import RobustKnapsack as RobustKnapsack
 from optfair.methods.textbook.allocation import Transport as Transport
 from optfair.methods.textbook.allocation import WaterFilling as WaterFilling
-from optfair.methods.textbook.combinatorics import IntegerLeastSquares as IntegerLeastSquares
-from optfair.methods.textbook.combinatorics import Knapsack as Knapsack
-from optfair.methods.textbook.combinatorics import LovaszTheta as LovaszTheta
-from optfair.methods.textbook.combinatorics import MaxCutRelaxation as MaxCutRelaxation
-from optfair.methods.textbook.combinatorics import RobustKnapsack as RobustKnapsack
 from optfair.methods.textbook.estimation import CardinalityPortfolio as CardinalityPortfolio
+from optfair.methods.textbook.estimation import IntegerLeastSquares as IntegerLeastSquares
 from optfair.methods.textbook.estimation import MaximumEntropy as MaximumEntropy
 from optfair.methods.textbook.estimation import MinimumVariance as MinimumVariance
 from optfair.methods.textbook.estimation import NearestCorrelation as NearestCorrelation
@@ -17,5 +15,7 @@ from optfair.methods.textbook.estimation import SimplexRegression as SimplexRegr
 from optfair.methods.textbook.geometry import BallProjection as BallProjection
 from optfair.methods.textbook.geometry import ChebyshevCenter as ChebyshevCenter
 from optfair.methods.textbook.geometry import HiddenConvexForm as HiddenConvexForm
+from optfair.methods.textbook.geometry import LovaszTheta as LovaszTheta
+from optfair.methods.textbook.geometry import MaxCutRelaxation as MaxCutRelaxation
 from optfair.methods.textbook.geometry import SmallestBall as SmallestBall
 from optfair.methods.textbook.geometry import TrustRegion as TrustRegion

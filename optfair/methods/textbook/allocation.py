@@ -1,4 +1,4 @@
-"""What to buy, ship and power: diet, transport, water filling, a consumer."""
+"""What to buy, pack, ship and power: diet, knapsacks, transport, water filling, a consumer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from optfair.core.adopt import declaration
 from optfair.core.problem import Declaration, Problem
 from optfair.errors import DataError
-from optfair.numbers import check_matrix, check_number, check_vector
+from optfair.numbers import Floats, check_matrix, check_number, check_vector
 
 
 def _labels(table: Any, **given: Any) -> dict[str, tuple[str, ...]]:
@@ -351,4 +351,159 @@ class CobbDouglas(Problem):
                 ),
                 "budget": (d["prices"] @ x <= d["budget"], r"p^T x \le B"),
             },
+        )
+
+
+def _loads(items: int, **given: Any) -> dict[str, Floats]:
+    """Return what every item takes, at least 0."""
+    loads = {name: check_vector(load, name, items) for name, load in given.items()}
+    for name, load in loads.items():
+        if (load < 0).any():
+            raise DataError(
+                f"{name} has negative entries",
+                f"the first is item {int((load < 0).argmax())}",
+                f"give {name} of at least 0",
+            )
+    return loads
+
+
+class Knapsack(Problem):
+    r"""Pack the most valuable items a knapsack can carry.
+
+    .. math::
+        \max_x\; v^T x \quad\text{s.t.}\quad w^T x \le c,\; 0 \le x \le 1,\; x \in \mathbb{Z}^n
+
+    Class: MILP.
+
+    Parameters
+    ----------
+    values, weights : array-like (n,)
+        Of each item; weights are not negative.
+    capacity : float
+        Weight the knapsack carries, positive.
+
+    Attributes
+    ----------
+    variables : ``packed`` (n,) integer
+
+    Raises
+    ------
+    DataError
+        Entries that are not finite numbers, negative weights, a capacity that is not positive.
+
+    Examples
+    --------
+    >>> p = Knapsack(values=[6.0, 5.0, 5.0], weights=[3.0, 2.0, 2.0], capacity=4.0)
+    >>> p.problem_class, p.solve().objective
+    (MILP, 10.0)
+
+    References
+    ----------
+    Martello, Toth: Knapsack Problems, Wiley (1990).
+    """
+
+    title = "Knapsack"
+    movable = MappingProxyType({"values": "costs", "capacity": "sides"})
+
+    def __init__(self, *, values: Any, weights: Any, capacity: float) -> None:
+        worth = check_vector(values, "values")
+        limit = check_number(capacity, "capacity", positive=True)
+        super().__init__(
+            {"values": worth, **_loads(worth.size, weights=weights), "capacity": limit}
+        )
+
+    def declare(self) -> Declaration:
+        """Declare what is packed, its value and weight."""
+        v, w = self.data["values"], self.data["weights"]
+        x = cp.Variable(v.size, name="packed")
+        return declaration(
+            "maximize",
+            {"value": (v @ x, "v^T x")},
+            {
+                "capacity": (w @ x <= self.data["capacity"], r"w^T x \le c"),
+                "at least none": (x >= 0, r"x \ge 0"),
+                "at most one": (x <= 1, r"x \le 1"),
+            },
+            integers=frozenset({"packed"}),
+        )
+
+
+class RobustKnapsack(Problem):
+    r"""Pack the most valuable items whose uncertain weight stays within the capacity.
+
+    .. math::
+        \max_x\; v^T x \quad\text{s.t.}\quad w^T x + \Omega \|\operatorname{diag}(\sigma) x\|_2
+        \le c,\; 0 \le x \le 1,\; x \in \mathbb{Z}^n
+
+    Class: MISOCP. The constraint holds for every weight in the ellipsoid
+    :math:`w + \{\operatorname{diag}(\sigma) u : \|u\|_2 \le \Omega\}`; with independent
+    normal weights it is the chance constraint of level Φ(Ω).
+
+    Parameters
+    ----------
+    values, weights, deviations : array-like (n,)
+        Of each item: v, w and σ; weights and deviations are not negative.
+    capacity : float
+        Weight the knapsack carries, positive.
+    size : float
+        Size Ω > 0 of the ellipsoid.
+
+    Attributes
+    ----------
+    variables : ``packed`` (n,) integer
+
+    Raises
+    ------
+    DataError
+        Entries that are not finite numbers, negative weights or deviations, a capacity or a
+        size that is not positive.
+
+    Examples
+    --------
+    >>> p = RobustKnapsack(
+    ...     values=[6.0, 5.0], weights=[3.0, 2.0], deviations=[1.0, 0.5], capacity=5.0, size=1.0
+    ... )
+    >>> both = p.constraints["capacity"].violation({"packed": [1.0, 1.0]})
+    >>> p.problem_class, round(float(both), 3)
+    (MISOCP, 1.118)
+
+    References
+    ----------
+    Ben-Tal, Nemirovski: Robust Solutions of Uncertain Linear Programs, Operations Research
+    Letters 25 (1999).
+    """
+
+    title = "RobustKnapsack"
+    movable = MappingProxyType({"values": "costs", "capacity": "sides"})
+
+    def __init__(
+        self, *, values: Any, weights: Any, deviations: Any, capacity: float, size: float
+    ) -> None:
+        worth = check_vector(values, "values")
+        super().__init__(
+            {
+                "values": worth,
+                **_loads(worth.size, weights=weights, deviations=deviations),
+                "capacity": check_number(capacity, "capacity", positive=True),
+                "size": check_number(size, "size", positive=True),
+            }
+        )
+
+    def declare(self) -> Declaration:
+        """Declare what is packed, its value and its largest weight."""
+        d = self.data
+        x = cp.Variable(d["values"].size, name="packed")
+        spread = d["size"] * cp.norm(cp.multiply(d["deviations"], x))
+        return declaration(
+            "maximize",
+            {"value": (d["values"] @ x, "v^T x")},
+            {
+                "capacity": (
+                    d["weights"] @ x + spread <= d["capacity"],
+                    r"w^T x + \Omega \|\operatorname{diag}(\sigma) x\|_2 \le c",
+                ),
+                "at least none": (x >= 0, r"x \ge 0"),
+                "at most one": (x <= 1, r"x \le 1"),
+            },
+            integers=frozenset({"packed"}),
         )

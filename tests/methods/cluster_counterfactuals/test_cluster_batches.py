@@ -6,13 +6,8 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.methods.cluster_counterfactuals.algorithms.batches import (
-    Batch,
-    Moves,
-    join,
-    linear,
-    quadratic,
-)
+from optfair.methods.cluster_counterfactuals.algorithms.polyhedra import Batch, Moves, join, linear
+from optfair.methods.cluster_counterfactuals.algorithms.quadrics import quadratic
 from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
 from optfair.methods.cluster_counterfactuals.explainer import different_feature_sets
 from optfair.methods.cluster_counterfactuals.partition import Partition

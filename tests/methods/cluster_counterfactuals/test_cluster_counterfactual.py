@@ -21,7 +21,7 @@ from optfair.methods.cluster_counterfactuals.cluster_counterfactual import Clust
 from optfair.methods.cluster_counterfactuals.partition import COVARIANCES, Partition
 from optfair.methods.cluster_counterfactuals.rules import least_density
 from optfair.transforms.exactness import Exactness
-from optfair.transforms.shor_relaxation import shor
+from optfair.transforms.relaxation import shor
 
 FAST = ["half-space-projection", "cell-projection", "secular-equation"]
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from optfair.methods.cluster_counterfactuals.algorithms.polyhedra import weighted
 from optfair.methods.cluster_counterfactuals.algorithms.quadrics import (
     Pencil,
     nearest_behind,
     nearest_in_quadratic,
-    weighted,
 )
 from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
 from optfair.methods.cluster_counterfactuals.partition import Partition

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.core.classify import model_term
+from optfair.core.composition import model_term
 from optfair.features.feature_problem import box
 from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
 from optfair.methods.cluster_counterfactuals.rules import (

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import optfair as of
 from optfair.backends.registry import profile
-from optfair.core.classify import objective_term
+from optfair.core.composition import objective_term
 from optfair.methods.fair_clustering.algorithms import price_search as search
 from optfair.methods.fair_clustering.algorithms.costs import CostRows, SeparableCost
 

@@ -8,8 +8,7 @@ import pytest
 import optfair as of
 from optfair import metrics
 from optfair.errors import DataError, DeclarationError, OptfairError
-from optfair.methods.fair_mixtures.fair_mixture import FairMixture
-from optfair.methods.fair_mixtures.paths import eps_path, lambda_path
+from optfair.methods.fair_mixtures.fair_mixture import FairMixture, eps_path, lambda_path
 
 MODEL = FairMixture(3, random_state=0, tol=1e-5)
 

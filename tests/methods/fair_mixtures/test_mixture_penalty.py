@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 
 from optfair.methods.fair_mixtures.components import Components
-from optfair.methods.fair_mixtures.expectation import MemoryPasses, Sample, log_sums, slopes
+from optfair.methods.fair_mixtures.expectation import (
+    Gaps,
+    MemoryPasses,
+    Penalty,
+    Sample,
+    log_sums,
+    penalty_step,
+    slopes,
+)
 from optfair.methods.fair_mixtures.fair_em import (
     State,
     fair_em,
@@ -19,7 +27,6 @@ from optfair.methods.fair_mixtures.parameters import (
     empty_components,
     first_components,
 )
-from optfair.methods.fair_mixtures.penalty import Gaps, Penalty, penalty_step
 from optfair.rows.frames import MixedRows
 
 K = 3

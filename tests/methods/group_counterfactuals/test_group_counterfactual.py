@@ -11,7 +11,7 @@ import pytest
 
 import optfair as of
 from optfair.core.certificate import NonconvexityWitness
-from optfair.core.classify import model_term
+from optfair.core.composition import model_term
 from optfair.features.feature_problem import box, immutable, monotone
 from optfair.methods.group_counterfactuals.affine_maps import PSDMap
 from optfair.methods.group_counterfactuals.bi_lipschitz import BiLipschitzCounterfactuals, GramBound

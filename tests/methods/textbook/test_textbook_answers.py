@@ -9,15 +9,9 @@ import pytest
 from scipy.optimize import linprog
 
 import optfair as of
-from optfair.methods.textbook.allocation import CobbDouglas, Transport, WaterFilling
-from optfair.methods.textbook.combinatorics import (
-    IntegerLeastSquares,
-    LovaszTheta,
-    MaxCutRelaxation,
-    RobustKnapsack,
-)
-from optfair.methods.textbook.estimation import CardinalityPortfolio
-from optfair.methods.textbook.geometry import ChebyshevCenter
+from optfair.methods.textbook.allocation import CobbDouglas, RobustKnapsack, Transport, WaterFilling
+from optfair.methods.textbook.estimation import CardinalityPortfolio, IntegerLeastSquares
+from optfair.methods.textbook.geometry import ChebyshevCenter, LovaszTheta, MaxCutRelaxation
 
 
 def instance(name):

@@ -11,8 +11,7 @@ from cvxpy.constraints import Equality, Inequality, PowCone3D
 from scipy.optimize import brentq
 
 import optfair as of
-from optfair.methods.textbook.allocation import Diet
-from optfair.methods.textbook.combinatorics import Knapsack, MaxCutRelaxation
+from optfair.methods.textbook.allocation import Diet, Knapsack
 from optfair.methods.textbook.estimation import (
     MaximumEntropy,
     MinimumVariance,
@@ -21,7 +20,12 @@ from optfair.methods.textbook.estimation import (
     RiskBudget,
     SimplexRegression,
 )
-from optfair.methods.textbook.geometry import BallProjection, SmallestBall, TrustRegion
+from optfair.methods.textbook.geometry import (
+    BallProjection,
+    MaxCutRelaxation,
+    SmallestBall,
+    TrustRegion,
+)
 from optfair.transforms.relaxation import relax_integrality
 
 NAMES = [n for n in of.library.names() if n.startswith("textbook/")]

@@ -1,13 +1,15 @@
-"""The nearest points of half-spaces and polyhedra, for many rows at once."""
+"""The nearest points of half-spaces and polyhedra, for many rows at once, with a recomputed bound for each."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from optfair.methods.cluster_counterfactuals.partition import Boundary
 from optfair.numbers import Flags, Floats
 
 # What every projection returns: nearest points of many rows, with multipliers.
@@ -425,3 +427,153 @@ def nearest_in_linear(
     points[:, high] = np.where(held[:, count:], upper[:, high], points[:, high])
     points[~nearest.reached] = np.nan
     return replace(nearest, points=points)
+
+
+def weighted(u: Floats, W: Floats | None) -> Floats:
+    """Return rows u W."""
+    return u if W is None else u * W if W.ndim == 1 else u @ W
+
+
+@dataclass(frozen=True, eq=False)
+class Moves:
+    """What rows may do.
+
+    Attributes
+    ----------
+    free : bool array (d,)
+        Features that may change.
+    metric : array (d,), (d, d) or None
+        Weights or matrix W of the squared distance.
+    lower, upper : arrays (n, d) or None
+        Bounds of each row.
+    """
+
+    free: Flags
+    metric: Floats | None = None
+    lower: Floats | None = None
+    upper: Floats | None = None
+
+    @property
+    def bounded(self) -> bool:
+        """Whether any free feature has a bound."""
+        return self.lower is not None
+
+    def rows(self, at: Any) -> Moves:
+        """Return the moves of some rows."""
+        if self.lower is None or self.upper is None:
+            return self
+        return Moves(self.free, self.metric, self.lower[at], self.upper[at])
+
+    def own_bounds(self) -> tuple[Floats | None, Floats | None]:
+        """Return the bounds of the free features."""
+        if self.lower is None or self.upper is None:
+            return None, None
+        return self.lower[:, self.free], self.upper[:, self.free]
+
+    def own_metric(self) -> Floats | None:
+        """Return the metric of the free features."""
+        if self.metric is None or self.metric.ndim == 1:
+            return None if self.metric is None else self.metric[self.free]
+        return np.ascontiguousarray(self.metric[np.ix_(self.free, self.free)])
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Nearest points of rows.
+
+    Attributes
+    ----------
+    points : array (n, d)
+        NaN where there is none.
+    objective : array (n,)
+        Squared distances in the metric, infinite where there is none.
+    gap : array (n,)
+        Relative gap to the bound that the multipliers prove, recomputed; NaN where there is
+        no point.
+    """
+
+    points: Floats
+    objective: Floats
+    gap: Floats
+
+    @classmethod
+    def empty(cls, n: int, d: int) -> Batch:
+        """Return a batch without points."""
+        return cls(np.full((n, d), np.nan), np.full(n, np.inf), np.full(n, np.nan))
+
+    @classmethod
+    def of(cls, point: Any, objective: float, gap: float) -> Batch:
+        """Return the batch of one row."""
+        return cls(np.array(point, dtype=float)[None], np.array([objective]), np.array([gap]))
+
+    def rows(self, at: Any) -> Batch:
+        """Return some rows."""
+        return Batch(self.points[at], self.objective[at], self.gap[at])
+
+    def put(self, at: Any, other: Batch) -> None:
+        """Write other points into some rows."""
+        self.points[at] = other.points
+        self.objective[at] = other.objective
+        self.gap[at] = other.gap
+
+
+def linear(Y: Floats, boundaries: Sequence[Boundary], moves: Moves) -> Batch:
+    r"""Return the nearest points on one side of linear boundaries.
+
+    The bound of multipliers :math:`\mu \ge 0` is the least value of
+    :math:`\|z - y\|_W^2 + \sum_k \mu_k g_k(z)` over the bounds of the features.
+
+    Parameters
+    ----------
+    Y : array (n, d)
+        Rows.
+    boundaries : sequence of Boundary
+        At most 0 on the side wanted, all linear.
+    moves : Moves
+        What the rows may do.
+    """
+    F, y, W = moves.free, Y[:, moves.free], moves.own_metric()
+    low, high = moves.own_bounds()
+    A = np.stack([b.gradient(Y[0])[F] for b in boundaries])
+    value = np.stack([b.value(Y) for b in boundaries], axis=1)
+    right = y @ A.T - value
+    nearest = nearest_in_linear(y, A, right, metric=W, lower=low, upper=high)
+    u = np.where(nearest.reached[:, None], nearest.points - y, 0.0)
+    if nearest.multipliers.shape[1] == len(A) and low is not None:
+        # the point minimises the Lagrangian over the bounds by its form: its value is the bound
+        bound = (u * weighted(u, W)).sum(axis=1) + nearest.multipliers[:, 0] * (
+            value[:, 0] + u @ A[0]
+        )
+        return batch_of(Y, nearest, F, W, bound)
+    if low is not None and high is not None:
+        one, some = np.eye(A.shape[1]), bounded_columns(low, high)
+        A = np.vstack([A, -one[some[0]], one[some[1]]])
+        value = np.hstack([value, (low - y)[:, some[0]], (y - high)[:, some[1]]])
+    mu = np.where(nearest.reached[:, None], nearest.multipliers, 0.0)
+    # over all of space the least value is at y - W^-1 A' mu / 2
+    pull = mu @ A
+    bound = np.where(mu > 0.0, mu * np.where(mu > 0.0, value, 0.0), 0.0).sum(axis=1)
+    bound -= 0.25 * ((pull @ inverse_metric(W, y.shape[1])) * pull).sum(axis=1)
+    return batch_of(Y, nearest, F, W, bound)
+
+
+def batch_of(Y: Floats, nearest: Projections, F: Flags, W: Floats | None, bound: Floats) -> Batch:
+    """Return nearest points as a batch; bound is what their multipliers prove."""
+    reached = nearest.reached
+    points = Y.copy()
+    points[:, F] = nearest.points
+    points[~reached] = np.nan
+    u = np.where(reached[:, None], nearest.points - Y[:, F], 0.0)
+    objective = (u * weighted(u, W)).sum(axis=1)
+    gap = np.abs(objective - np.where(reached, bound, 0.0)) / np.maximum(1.0, objective)
+    return Batch(points, np.where(reached, objective, np.inf), np.where(reached, gap, np.nan))
+
+
+def join(batches: list[Batch], pick: NDArray[np.intp]) -> Batch:
+    """Return row i of batch pick[i], for every i."""
+    rows = np.arange(pick.size)
+    return Batch(
+        np.stack([b.points for b in batches])[pick, rows],
+        np.stack([b.objective for b in batches])[pick, rows],
+        np.stack([b.gap for b in batches])[pick, rows],
+    )

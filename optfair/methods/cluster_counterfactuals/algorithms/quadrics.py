@@ -1,4 +1,4 @@
-"""The nearest point of one quadratic constraint, convex or not, to the last digits."""
+"""The nearest point of one quadratic constraint, convex or not, to the last digits; of many rows at once, with bounds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from optfair.methods.cluster_counterfactuals.algorithms.polyhedra import Projections
+from optfair.methods.cluster_counterfactuals.algorithms.polyhedra import (
+    Batch,
+    Moves,
+    Projections,
+    batch_of,
+    weighted,
+)
 from optfair.methods.cluster_counterfactuals.partition import Boundary
 from optfair.numbers import Floats, Indices
 
@@ -407,6 +413,42 @@ def _sharpened(
     return kept_u, kept_mu
 
 
-def weighted(u: Floats, W: Floats | None) -> Floats:
-    """Return rows u W."""
-    return u if W is None else u * W if W.ndim == 1 else u @ W
+def quadratic(Y: Floats, boundary: Boundary, moves: Moves, pencil: Pencil | None = None) -> Batch:
+    r"""Return the nearest points on one side of a quadratic boundary, for rows without bounds.
+
+    The multiplier μ bounds the optimum by the least value of
+    :math:`\|z - y\|_W^2 + \mu g(z)`, which is recomputed: its value at the point less what its
+    slope there still allows, and nothing where :math:`2W + \mu D \succeq 0` does not hold.
+
+    Parameters
+    ----------
+    Y : array (n, d)
+        Rows.
+    boundary : Boundary
+        At most 0 on the side wanted.
+    moves : Moves
+        What the rows may do, without bounds.
+    pencil : Pencil, optional
+        Its curvature and the metric on the free features, when it is at hand.
+    """
+    F, y, W = moves.free, Y[:, moves.free], moves.own_metric()
+    if pencil is None:
+        D, noise = boundary.curvature(np.flatnonzero(F))
+        pencil = Pencil.of(D, W, noise=noise)
+    nearest = nearest_behind(Y, boundary, np.flatnonzero(F), metric=W, pencil=pencil)
+    u = np.where(nearest.reached[:, None], nearest.points - y, 0.0)
+    mu = np.where(nearest.reached, nearest.multipliers[:, 0], 0.0)
+    Wu = weighted(u, W)
+    at = Y.copy()
+    at[:, F] += u
+    lagrangian = (u * Wu).sum(axis=1) + mu * boundary.value(at)
+    slope = (2.0 * Wu + mu[:, None] * boundary.gradient(at)[:, F]) @ pencil.T
+    # slopes that rounding explains are 0
+    rounding = (mu * boundary.slope_noise(at))[:, None] * np.abs(pencil.T).sum(axis=0)
+    slope[np.abs(slope) <= rounding] = 0.0
+    bent = 2.0 + mu[:, None] * pencil.d
+    flat = bent <= 1e-12 * np.abs(mu[:, None] * pencil.d)
+    with np.errstate(divide="ignore"):
+        loss = np.where(flat, np.where(slope == 0.0, 0.0, np.inf), 0.5 * slope**2 / bent)
+    loss[bent < -1e-10] = np.inf
+    return batch_of(Y, nearest, F, W, lagrangian - loss.sum(axis=1))

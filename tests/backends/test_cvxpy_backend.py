@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.backends.generic import onto_rows
+from optfair.backends.cvxpy_backend import onto_rows
 from optfair.compile.form import compile_problem
 from optfair.solution.conic_form import ConicForm
 

@@ -13,8 +13,7 @@ import scipy.sparse as sp
 import optfair as of
 from optfair.compile.form import compile_problem
 from optfair.proofs.cones import Cone
-from optfair.solution.conic_form import ConicForm
-from optfair.solution.equilibration import congruence
+from optfair.solution.conic_form import ConicForm, congruence
 
 Floats = np.ndarray[Any, Any]
 N = 6

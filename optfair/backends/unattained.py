@@ -1,0 +1,571 @@
+"""No Farkas vector, no ray: certificates by facial reduction, limits that no point attains, falls that never end."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from optfair.backends.boxes import BoxProof, Program
+from optfair.backends.farkas import InfeasibilityProof, carriers
+from optfair.backends.registry import conic_interface
+from optfair.backends.request import SMALL, Outcome, Request
+from optfair.compile.form import compile_problem
+from optfair.convexity.algebra import Algebra
+from optfair.convexity.derivatives import Taylor, evaluate
+from optfair.convexity.domain import Domain
+from optfair.convexity.expression import Call, Leaf, Node, Product, entries, subnodes
+from optfair.convexity.hessians import Boxes
+from optfair.convexity.intervals import Interval
+from optfair.convexity.prove import WRITTEN, domain_of
+from optfair.convexity.reading import Unread, leaf_of, read
+from optfair.core.canonical import built
+from optfair.core.certificate import Certificate, Verdict
+from optfair.core.expressions import Values
+from optfair.errors import DataError, Infeasible, OptfairError, Unbounded, UnsupportedProblem
+from optfair.numbers import Floats
+from optfair.proofs import check_proof
+from optfair.proofs.cones import Cone
+from optfair.proofs.reduction import Entries, Excluded, excluded, missed
+from optfair.solution.conic_form import ConicForm
+from optfair.transforms.relaxation import relaxed
+
+if TYPE_CHECKING:
+    from optfair.core.problem import Problem
+    from optfair.core.solution import Solution
+
+WEAKLY = "weakly infeasible: no strictly separating certificate exists"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FacialContradiction(InfeasibilityProof):
+    r"""A chain of combinations of rows, each on the face that those before it show.
+
+    A combination that cancels in every column and whose sides sum to 0 shows that the nonnegative
+    rows in it are 0. With an entry on the diagonal of a semidefinite block its whole line is 0, and
+    what was an inequality is an equation. The last combination is :math:`0 < 0`. All of it is
+    recomputed in fractions.
+
+    Parameters
+    ----------
+    form : ConicForm
+        The compiled constraints.
+    z : array (m,)
+        1 for the rows that occur.
+    conflict : tuple of str
+        Names of the terms that exclude each other.
+    proof : Excluded
+        The chain, and the one that shows that no Farkas vector exists.
+    """
+
+    proof: Excluded = field(kw_only=True)
+
+    @property
+    def weak(self) -> bool:
+        """Whether it is proved that no Farkas vector exists."""
+        return self.proof.others is not None
+
+    def verify(self) -> Verdict:
+        """Recompute both chains in fractions."""
+        fault = self.proof.fault(Entries.of(self.form))
+        return Verdict(not fault, (fault,) if fault else ())
+
+    def __str__(self) -> str:
+        count, names = len(self.proof.links), ", ".join(map(repr, self.conflict))
+        how = "a Farkas vector in fractions" if count == 1 else f"{count} steps of facial reduction"
+        return f"{how} over {names}"
+
+    __repr__ = __str__
+
+
+def form_of(record: dict[str, Any]) -> ConicForm:
+    """Return the cone program that `portable.form_record` wrote, by the same floats.
+
+    Raises
+    ------
+    Rejected
+        The record is no program, or a number in it is no float.
+    """
+    check_proof.Form(record)  # entries are in range, cones fit the rows
+
+    def floats(values: Any) -> Any:
+        exact = [check_proof.number(v) for v in values]
+        check_proof.require(
+            all(float(v) == v for v in exact), "a number of the program is no float"
+        )
+        return np.array(list(map(float, exact)), dtype=float)
+
+    b, q = floats(record["b"]), floats(record["q"])
+    (i, j, a), (k, j2, p) = record["A"], record["P"]
+    cones, at = [], 0
+    for kind, size, more in record["cones"]:
+        told: dict[str, Any] = {}
+        if kind == "psd":
+            told = {"order": more[0], "upper": bool(more[1])}
+        elif kind == "pow":
+            told = {"power": float(check_proof.number(more))}
+        cones.append(Cone(kind, at, at + size, **told))
+        at += size
+    return ConicForm(
+        sp.csc_array((floats(p), (k, j2)), shape=(q.size, q.size)),
+        q,
+        float(floats([record["offset"]])[0]),
+        sp.csc_array((floats(a), (i, j)), shape=(b.size, q.size)),
+        b,
+        tuple(cones),
+        sign=float(record["sign"]),
+    )
+
+
+def facial_contradiction(problem: Problem, *, plain: bool = False) -> FacialContradiction | None:
+    """Return the proof that no point satisfies semidefinite constraints, None without one.
+
+    Parameters
+    ----------
+    problem : Problem
+        Convex; integer variables are taken as continuous.
+    plain : bool
+        Whether to look no further unless an entry on a diagonal is 0 as it stands.
+    """
+    if "psd" not in problem.problem_class.cones:
+        return None
+    try:
+        compiled = compile_problem(relaxed(problem), conic_interface())
+    except OptfairError:  # it cannot be compiled as a cone program
+        return None
+    form = compiled.form
+    if plain:
+        empty = (np.diff(form.rows.indptr) == 0) & (form.b == 0.0)
+        psd = [c for c in form.cones if c.kind == "psd"]
+        if not any((empty[c.start : c.stop] & c.diagonal).any() for c in psd):
+            return None
+    chain = excluded(Entries.of(form))
+    if chain is None:
+        return None
+    z = np.zeros(form.b.size)
+    z[[i for link in chain.links for i in link]] = 1.0
+    names = carriers(compiled.by_name(np.zeros(form.q.size), z)[1])
+    return FacialContradiction(form, z, names, proof=chain)
+
+
+def excluded_by_faces(problem: Problem, *, plain: bool = False) -> Infeasible | None:
+    """Return what to raise where facial reduction proves that no point is feasible."""
+    proof = facial_contradiction(problem, plain=plain)
+    if proof is None or not proof.verify():
+        return None
+    names = proof.conflict
+    cause = f"no point satisfies {', '.join(map(repr, names))}"
+    return Infeasible(
+        f"{cause}: {WEAKLY}" if proof.weak else cause,
+        f"{proof}, verified on the compiled data",
+        "allow what a diagonal entry of 0 forbids, or remove or soften one of them",
+        certificate=proof,
+        conflict=names,
+    )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class UnattainedOptimum(Certificate):
+    """No point has an objective as good as a limit, and no multipliers exclude that limit.
+
+    Parameters
+    ----------
+    form : ConicForm
+        The compiled problem.
+    limit : float
+        Of the compiled objective, without its constant.
+    proof : Excluded
+        That no point is as good, and that no multipliers show more.
+    """
+
+    form: ConicForm
+    limit: float
+    proof: Excluded
+
+    @property
+    def value(self) -> float:
+        """The limit of the declared objective."""
+        return float(self.form.sign * (self.limit + self.form.offset))
+
+    def verify(self) -> Verdict:
+        """Recompute both chains in fractions."""
+        fault = self.proof.fault(Entries.of(self.form).at_most(self.form.q, self.limit))
+        if self.proof.others is None:
+            fault = "that no multipliers exclude the limit is not shown"
+        if self.form.P.nnz:
+            fault = "the objective is not linear"
+        return Verdict(not fault, (fault,) if fault else ())
+
+    def __str__(self) -> str:
+        return (
+            f"{self.value:.10g} is not attained: {len(self.proof.links)} steps of facial reduction"
+        )
+
+    __repr__ = __str__
+
+
+def unattained(solution: Solution) -> UnattainedOptimum | None:
+    """Return the proof that an optimum of a semidefinite program is not attained, None without one."""
+    form = getattr(getattr(solution.proof, "compiled", None), "form", None)
+    if form is None:
+        return None
+    chain = missed(form, form.sign * solution.objective - form.offset)
+    return None if chain is None else UnattainedOptimum(form, *chain)
+
+
+# How far along an axis points are looked at, and where a fall may begin.
+DISTANCES = tuple(10.0**k for k in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 32))
+BEGINNINGS = (0.0, 1.0, 1e3)
+
+
+def nearing(problem: Problem, values: Values, tolerance: float) -> Outcome | None:
+    """Return a point whose objective comes as near to its least enclosure as is asked, None without.
+
+    From given values one entry after the other is moved out, as long as the objective improves. The
+    bound is that of the objective's range where the constraints hold: x^2/y >= 0 for y > 0.
+    """
+    begin = time.perf_counter()
+    program = _read(problem)
+    if program is None or problem.integers:
+        return None
+    tree = Boxes(program.entries, program.low, program.high, (np.array([-1], dtype=np.int8),))
+    bound = program.closed(tree)
+    if not np.isfinite(bound):
+        return None
+    sign = 1.0 if problem.sense == "minimize" else -1.0
+    reach = bound + 0.5 * tolerance * max(SMALL, abs(bound))
+    point = np.clip(_point(problem, program, values), program.low, program.high)
+
+    def value(x: Floats) -> float:
+        own = _values(problem, program, x)
+        off = (t.relative_violation(own) for t in problem.constraints.values())
+        with np.errstate(all="ignore"):
+            known = max(off, default=0.0) <= 0.1 * tolerance
+            f = sign * problem.objective_at(own) if known else np.inf
+        return f if np.isfinite(f) else np.inf
+
+    least = value(point)
+    for k, way in _endless_axes(program):
+        for distance in DISTANCES:
+            further = point.copy()
+            further[k] = way * distance
+            f = value(further)
+            if least <= reach or (f >= least and distance > abs(point[k])):
+                break
+            if f < least:
+                point, least = further, f
+    if least > reach:
+        return None
+    at = _values(problem, program, point)
+    return Outcome(
+        "optimal",
+        at,
+        {},
+        BoxProof(problem, tree, at),
+        {"solve": time.perf_counter() - begin},
+    )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class EndlessFall(Certificate):
+    """A feasible point and an axis along which constraints stay satisfied and the objective falls.
+
+    All slopes are enclosed over the whole ray: those of constraints are never positive, that of
+    the objective (of its negative where it is maximised) never above some negative number.
+
+    Attributes
+    ----------
+    problem : Problem
+        What is unbounded.
+    values : mapping
+        The point.
+    entry : int
+        Which scalar is moved, counted through all variables in order.
+    way : float
+        1 up, -1 down.
+    """
+
+    problem: Problem
+    values: Values
+    entry: int
+    way: float
+
+    @property
+    def rate(self) -> float:
+        """By how much the objective improves at least per unit, 0 where that is not known."""
+        program = _read(self.problem)
+        if program is None or not 0 <= self.entry < len(program.entries):
+            return 0.0
+        return _rate(program, _point(self.problem, program, self.values), self.entry, self.way)
+
+    @property
+    def direction(self) -> dict[str, Any]:
+        """The direction by variable name."""
+        sizes = [v.size for v in self.problem.variables.values()]
+        d = np.zeros(sum(sizes))
+        d[self.entry] = self.way
+        parts = np.split(d, np.cumsum(sizes)[:-1])
+        return {
+            name: np.reshape(part, v.shape, order="F")
+            for (name, v), part in zip(self.problem.variables.items(), parts, strict=True)
+        }
+
+    def verify(self) -> Verdict:
+        """Read the problem anew and enclose the slopes again."""
+        good = not self.problem.integers and self.rate > 0.0
+        return Verdict(good, () if good else ("some slope along the ray may have the other sign",))
+
+    def __str__(self) -> str:
+        name = next(n for n, d in self.direction.items() if np.any(d))
+        word = "rises" if self.way > 0 else "falls"
+        return f"as {name!r} {word}, the objective improves by at least {self.rate:.3g} per unit"
+
+    __repr__ = __str__
+
+
+def endless(problem: Problem, points: Iterator[Values]) -> Unbounded | None:
+    """Return that the objective improves without limit along an axis, None where that is not shown.
+
+    Parameters
+    ----------
+    problem : Problem
+        Of few scalars.
+    points : iterator of mapping
+        Where the fall might begin, asked for one after the other.
+    """
+    program = _read(problem)
+    if program is None or problem.integers or not np.isinf(program.high - program.low).any():
+        return None
+    for values in points:
+        at = np.clip(_point(problem, program, values), program.low, program.high)
+        for k, way in _endless_axes(program):
+            for distance in BEGINNINGS:
+                x = at.copy()
+                x[k] += way * distance
+                if _rate(program, x, k, way) <= 0.0:
+                    continue
+                proof = EndlessFall(problem, _values(problem, program, x), k, way)
+                return Unbounded(
+                    f"the objective ({', '.join(map(repr, problem.objective))}) improves without"
+                    " limit",
+                    f"{proof}, from a feasible point: slopes enclosed along the whole ray",
+                    "bound the variables it depends on",
+                    ray=proof.direction,
+                    certificate=proof,
+                )
+    return None
+
+
+def beginnings(problem: Problem, best: Solution | None, request: Request) -> Iterator[Values]:
+    """Yield where a fall may begin: in the middle of the box, at the best point, at a feasible one."""
+    from optfair.backends.solve import solve_as_asked
+
+    program = _read(problem)
+    if program is None or program.domain.empty:
+        return
+    yield _values(problem, program, Interval(program.low, program.high).middle())
+    if best is not None:
+        yield best.values
+    # rows that are convex only in other words are no problem of their own without an objective
+    if problem.constraints and all(
+        t.evidence.problem_class.convex for t in problem.constraints.values()
+    ):
+        with contextlib.suppress(OptfairError):
+            yield solve_as_asked(problem.with_terms({}, problem.constraints), None, request).values
+
+
+def _read(problem: Problem) -> Program | None:
+    sizes = sum(v.size for v in problem.variables.values())
+    if sizes > WRITTEN or not problem.objective or any(t.parameters for t in problem.terms):
+        return None
+    try:
+        return Program.of(problem)
+    except UnsupportedProblem:
+        return None
+
+
+def _endless_axes(program: Program) -> Iterator[tuple[int, float]]:
+    for k in range(len(program.entries)):
+        if np.isposinf(program.high[k]):
+            yield k, 1.0
+        if np.isneginf(program.low[k]):
+            yield k, -1.0
+
+
+def _rate(program: Program, x: Floats, k: int, way: float) -> float:
+    """Return by how much the goal falls at least per unit from a point on, 0 where it may not."""
+    low, high = x.copy(), x.copy()
+    if way > 0:
+        high[k] = np.inf
+    else:
+        low[k] = -np.inf
+    leaf, j = program.entries[k]
+
+    def boxes(low: Floats, high: Floats) -> dict[Leaf, Interval]:
+        out: dict[Leaf, Interval] = {}
+        for other in dict.fromkeys(entry[0] for entry in program.entries):
+            own = [i for i, entry in enumerate(program.entries) if entry[0] is other]
+            out[other] = Interval.of(low[own], high[own])
+        return out
+
+    along, here = boxes(low, high), boxes(x, x)
+    with np.errstate(all="ignore"):
+        for fact in program.facts:
+            start = slopes_along(fact.node, here, leaf, j, way)
+            enclosed = slopes_along(fact.node, along, leaf, j, way)
+            if start is None or enclosed is None:
+                return 0.0
+            value, (over, slope) = start[0], enclosed
+            holds = (value.high <= 0.0).all() and (slope.high <= 0.0).all()
+            if fact.zero:
+                holds = holds and (value.low >= 0.0).all() and (slope.low >= 0.0).all()
+            if not (holds and (_continuous(slope) or (over.high <= 0.0).all())):
+                return 0.0
+        goal = slopes_along(program.goal, along, leaf, j, way)
+    if goal is None or not (_continuous(goal[1]) or (goal[0].high < np.inf).all()):
+        return 0.0
+    rate = -float(goal[1].high.max())
+    return rate if 0.0 < rate < np.inf else 0.0
+
+
+def _continuous(slope: Interval) -> bool:
+    """Whether slopes are bounded, so that nothing jumps, as 1/x does at 0 from low to high."""
+    return bool(np.isfinite(slope.low).all() and np.isfinite(slope.high).all())
+
+
+def _point(problem: Problem, program: Program, values: Values) -> Floats:
+    """Return values as entries of the program."""
+    flat = {leaf_of(v): np.ravel(values[n], order="F") for n, v in problem.variables.items()}
+    return np.array([float(flat[leaf][j]) for leaf, j in program.entries])
+
+
+def _values(problem: Problem, program: Program, x: Floats) -> dict[str, Any]:
+    known = {entry: float(v) for entry, v in zip(program.entries, x, strict=True)}
+    return {
+        n: np.reshape([known[leaf_of(v), j] for j in range(v.size)], v.shape, order="F")
+        for n, v in problem.variables.items()
+    }
+
+
+def attained(solution: Solution) -> bool:
+    """Return False where an optimum is proved to be a limit that every point misses."""
+    problem, kind = solution.problem, solution.problem.problem_class
+    if kind.convex and not kind.cones and not kind.quadratic_constraint:
+        return True  # a linear or quadratic program attains a finite value
+    if all(t.evidence.function == "affine" for t in problem.objective.values()):
+        form = getattr(getattr(solution.proof, "compiled", None), "form", None)
+        # else what is looked for are limits of the objective, as of 1/x
+        return form is None or missed(form, form.sign * solution.objective - form.offset) is None
+    return not misses(problem, solution.objective)
+
+
+def misses(problem: Problem, value: float) -> bool:
+    """Return whether every point is proved to miss a limit that a value comes near."""
+    sizes = sum(v.size for v in problem.variables.values())
+    if sizes > WRITTEN or not problem.objective or any(t.parameters for t in problem.terms):
+        return False
+    sign = 1.0 if problem.sense == "minimize" else -1.0
+    try:
+        goal = sum(built(t) for t in problem.objective.values())
+        if not _may_miss(read(goal, Domain()).node):
+            return False
+    except DataError:
+        pass  # what is undefined somewhere may be defined where the constraints hold
+    except (OptfairError, Unread):
+        return False
+    try:
+        domain = domain_of({n: built(t) for n, t in problem.constraints.items()})
+        reading = read(goal, domain)
+        a = Algebra(reading.domain)
+        node = a.scaled(sign, reading.node)
+        if problem.problem_class.convex and falls(node, reading.domain):
+            return True
+        low = float(reading.domain.range(node).low.min())
+        near = sign * value - low <= 1e-8 * max(1.0, abs(low))
+        return near and a.never_least(node)
+    except (OptfairError, Unread):
+        return False
+
+
+def _may_miss(node: Node) -> bool:
+    """Whether a function may miss its limit: where a part has 1/f, a root of f, exp f or log f."""
+    return any(
+        (isinstance(n, Product) and any(p < 0 or p % 1 for _, p in n.factors))
+        or (isinstance(n, Call) and n.function in ("exp", "log"))
+        for n in subnodes(node)
+    )
+
+
+# How far out points are of which it is said that none is optimal.
+_RADIUS = 1e100
+
+
+def falls(node: Node, domain: Domain) -> bool:
+    """Whether a convex function falls strictly along an axis from every point, and no fact ends it.
+
+    Then no point is optimal, whatever the limit: as of x^2/y, y without upper bound, x >= 1. Where
+    a convex function has a negative slope far out, it has one everywhere before; so slopes are
+    enclosed there alone, over all points whose other entries are at most `_RADIUS` in size.
+    """
+    if domain.beside or domain.unread:
+        return False
+    for leaf, j in entries(node):
+        box = domain.box(leaf)
+        for way, end in ((1.0, box.high[j]), (-1.0, box.low[j])):
+            if np.isfinite(end):
+                continue
+            slope = _slopes(node, domain, leaf, j, way)
+            if slope is None or not (slope.high < 0.0).all():
+                continue
+            facts = [f for f in domain.facts if leaf in f.node.leaves]
+            along = [(f, _slopes(f.node, domain, leaf, j, way)) for f in facts]
+            if all(
+                s is not None and (s.high <= 0.0).all() and (not f.zero or (s.low >= 0.0).all())
+                for f, s in along
+            ):
+                return True
+    return False
+
+
+def _slopes(node: Node, domain: Domain, leaf: Leaf, j: int, way: float) -> Interval | None:
+    """Return enclosures of the slopes of all entries far out along an entry of a leaf, one way."""
+    boxes = {}
+    for other in node.leaves:
+        box = domain.box(other)
+        low, high = np.maximum(box.low, -_RADIUS), np.minimum(box.high, _RADIUS)
+        if other is leaf:
+            low[j] = high[j] = way * _RADIUS
+        boxes[other] = Interval.of(low, high)
+    enclosed = slopes_along(node, boxes, leaf, j, way)
+    return None if enclosed is None else enclosed[1]
+
+
+def slopes_along(
+    node: Node, boxes: Mapping[Leaf, Interval], leaf: Leaf, j: int, way: float
+) -> tuple[Interval, Interval] | None:
+    """Return enclosures of a node's entries and of their slopes along an entry of a leaf, one way.
+
+    Parameters
+    ----------
+    node : Node
+        What is enclosed.
+    boxes : mapping
+        Where every leaf lies.
+    leaf, j : Leaf, int
+        Along which entry.
+    way : float
+        1 up, -1 down.
+    """
+    leaves = {}
+    for other, box in boxes.items():
+        unit = np.zeros((other.size, 1, 1))
+        if other is leaf:
+            unit[j] = way
+        leaves[other] = Taylor(box[:, None], Interval.exactly(unit))
+    evaluated = evaluate(node, leaves)
+    return None if evaluated is None else (evaluated.v, evaluated.g)
