@@ -155,6 +155,6 @@ def inline_svg(
     for colour, variable in _theme().items():
         svg = re.sub(rf"(fill|stroke): ?{colour}\b", rf"\1: {variable}", svg)
     label = f'role="img" aria-labelledby="{name}-title {name}-desc"'
-    told = f'<title id="{name}-title">{escape(title)}</title>'
-    told += f'<desc id="{name}-desc">{escape(description)}</desc>'
-    return svg.replace(" ROLE>", f" {label}>{told}", 1)
+    described = f'<title id="{name}-title">{escape(title)}</title>'
+    described += f'<desc id="{name}-desc">{escape(description)}</desc>'
+    return svg.replace(" ROLE>", f" {label}>{described}", 1)

@@ -469,9 +469,9 @@ def plot_accuracy(
                 markerfacecolor=colour if r.answered == r.runs else "white",
                 zorder=4,
             )
-        told = f"{plain(solver)}, {own[-1].answered} of {own[-1].runs}"
+        name = f"{plain(solver)}, {own[-1].answered} of {own[-1].runs}"
         stroke: dict[str, Any] = {"color": colour, "linestyle": dashes, "linewidth": 1.8}
-        handles.append(Line2D([], [], label=told, **stroke))
+        handles.append(Line2D([], [], label=name, **stroke))
     for t in tolerances:
         ax.axhline(t, color=QUIET, linewidth=0.8, linestyle=":", zorder=1)
         look: dict[str, Any] = {"color": QUIET, "marker": marks[t], "linestyle": ""}

@@ -81,8 +81,11 @@ def with_cuts(
         }
         spent["cuts"] = spent.get("cuts", 0.0) + time.perf_counter() - begin
         if not off:
-            told = {**solution.options, "cuts": len(stated.constraints) - len(problem.constraints)}
-            return replace(solution, options={**told, "rounds": rounds}, seconds=spent)
+            options = {
+                **solution.options,
+                "cuts": len(stated.constraints) - len(problem.constraints),
+            }
+            return replace(solution, options={**options, "rounds": rounds}, seconds=spent)
         if solution.status.termination in EARLY:
             raise _stopped(solution, solution.status.termination)
         idle = [name for name in given if name not in off]

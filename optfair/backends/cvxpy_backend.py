@@ -472,8 +472,8 @@ def _call(
         z = z * units[0]
     bound = None
     if "bound" in profile.reports:
-        told = answer.reports.get(profile.reports["bound"])
-        bound = None if told is None else float(told) / scale + compiled.form.offset
+        claimed = answer.reports.get(profile.reports["bound"])
+        bound = None if claimed is None else float(claimed) / scale + compiled.form.offset
     ended = answer.reports.get(profile.reports.get("point", ""))
     if status == "interrupted" and ended is not None:
         x = np.array(ended, dtype=float)

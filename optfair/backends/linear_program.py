@@ -451,7 +451,7 @@ class HeldRows:
             j = crossed[apart[crossed].argmax()]
             for k, sign in ((least[j], -1.0), (most[j], 1.0)):
                 z[self._single[k]] = sign / self._entry[k]
-            return self._told("infeasible", z=z)
+            return self._answered("infeasible", z=z)
         near = apart > 0.0
         lower[near] = upper[near] = 0.5 * (lower[near] + upper[near])
         rows, columns = (np.arange(v.size, dtype=np.int32) for v in (high, lower))
@@ -470,10 +470,10 @@ class HeldRows:
             for side, which in ((left < 0.0, most), (left > 0.0, least)):
                 j = np.flatnonzero(side & (which >= 0))
                 np.add.at(z, self._single[which[j]], -left[j] / self._entry[which[j]])
-            return self._told(status, z=z)
+            return self._answered(status, z=z)
         solution = model.getSolution()
         x = np.asarray(solution.col_value, dtype=float) if status == "optimal" else None
-        return self._told(status, x=x)
+        return self._answered(status, x=x)
 
     def _bounds(self, on: NDArray[np.bool_]) -> tuple[Floats, Floats, Any, Any]:
         """Return the tightest bounds of the columns, and the row of one entry that states each."""
@@ -491,7 +491,7 @@ class HeldRows:
             owner[self._column[order]] = order
         return lower, upper, least, most
 
-    def _told(self, status: str, x: Floats | None = None, z: Floats | None = None) -> RawPoint:
+    def _answered(self, status: str, x: Floats | None = None, z: Floats | None = None) -> RawPoint:
         """Return what was found in the units of the form that was given."""
         if self._units is not None:
             rows, columns = self._units

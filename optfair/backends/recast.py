@@ -156,10 +156,10 @@ def _without_goal(way: Recast, inside: Request) -> Infeasible:
     raise SolverFailure("the objective is 0 at every feasible point: it has no logarithm")
 
 
-Found = tuple[Recast, "Solution", dict[str, Any]]
+Solved = tuple[Recast, "Solution", dict[str, Any]]
 
 
-def _solved(problem: Problem, way: Recast, inside: Request, request: Request) -> tuple[Found, str]:
+def _solved(problem: Problem, way: Recast, inside: Request, request: Request) -> tuple[Solved, str]:
     from optfair.backends.solve import solve_as_asked
 
     if way.way != "level":
@@ -181,7 +181,7 @@ def _solved(problem: Problem, way: Recast, inside: Request, request: Request) ->
                 upper = sign * objective(best)
     if not np.isfinite(upper):
         raise SolverFailure("no point was met at which the objective is defined")
-    proved: Found | None = None
+    proved: Solved | None = None
     met, further = upper, 0.4  # what is reached, if only along a ray
     first = seen = abs(upper)  # sizes of numbers that an objective near 0 is one of
     for k in range(LEVELS):

@@ -201,15 +201,17 @@ def _excluded(
     problem: Problem, solver: str, points: list[Point], domain: Domain, e: Infeasible
 ) -> OptfairError:
     """Return that no point satisfies the constraints, as what tangents exclude shows."""
-    told = e.certificate
-    if not isinstance(told, InfeasibilityProof):
+    certificate = e.certificate
+    if not isinstance(certificate, InfeasibilityProof):
         return claimed_infeasible(problem, solver, e.evidence)
     bent = {t.name for t in _curved(problem)}
     bounds = {fact.name for fact in domain.facts}
     within = {*e.conflict} | (bent | bounds if {*e.conflict} - {*problem.constraints} else set())
     names = tuple(name for name in problem.constraints if name in within)
     named = _named(problem, points)
-    proof = TangentContradiction(told.form, told.z, names, problem=problem, points=named)
+    proof = TangentContradiction(
+        certificate.form, certificate.z, names, problem=problem, points=named
+    )
     if not (verdict := proof.verify()):
         return claimed_infeasible(problem, solver, "; ".join(verdict.reasons))
     return Infeasible.of(proof, names)

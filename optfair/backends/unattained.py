@@ -104,12 +104,12 @@ def form_of(record: dict[str, Any]) -> ConicForm:
     (i, j, a), (k, j2, p) = record["A"], record["P"]
     cones, at = [], 0
     for kind, size, more in record["cones"]:
-        told: dict[str, Any] = {}
+        details: dict[str, Any] = {}
         if kind == "psd":
-            told = {"order": more[0], "upper": bool(more[1])}
+            details = {"order": more[0], "upper": bool(more[1])}
         elif kind == "pow":
-            told = {"power": float(check_proof.number(more))}
-        cones.append(Cone(kind, at, at + size, **told))
+            details = {"power": float(check_proof.number(more))}
+        cones.append(Cone(kind, at, at + size, **details))
         at += size
     return ConicForm(
         sp.csc_array((floats(p), (k, j2)), shape=(q.size, q.size)),

@@ -287,10 +287,10 @@ def sweep(
         options: dict[str, Any] = {"solver": solver, "tolerance": tolerance, "n_jobs": jobs}
         options |= {"width": width, "time_limit": time_limit, "save": save}
         result = swept(subject.problem, parameter, _values(values), **options)
-        told = {"name": subject.name, "dependence": str(result.dependence)}
+        about = {"name": subject.name, "dependence": str(result.dependence)}
         numbers = ["value", "price", "lower", "upper", "status", "conflict"]
         head = repr(result).splitlines()[: 3 if len(result) > 1 else 2]
-        _hand_on(result, told, head, [parameter, *numbers], out, safe_cells, as_json)
+        _hand_on(result, about, head, [parameter, *numbers], out, safe_cells, as_json)
 
 
 def pareto(
@@ -327,13 +327,13 @@ def pareto(
         options |= {"width": width, "time_limit": time_limit, "save": save}
         asked = objectives or list(subject.problem.objective)
         result = front(subject.problem, asked, method=method, points=points, **options)
-        told = {"name": subject.name, "method": method, "grade": result.grade}
-        _hand_on(result, told, repr(result).splitlines()[:1], None, out, safe_cells, as_json)
+        about = {"name": subject.name, "method": method, "grade": result.grade}
+        _hand_on(result, about, repr(result).splitlines()[:1], None, out, safe_cells, as_json)
 
 
 def _hand_on(
     result: Any,
-    told: dict[str, Any],
+    about: dict[str, Any],
     head: list[str],
     shown: list[str] | None,
     out: Path | None,
@@ -349,7 +349,7 @@ def _hand_on(
         write_picture(out, result.plot)
     if as_json:
         points = json.loads(frame.to_json(orient="records", double_precision=15))
-        document({**told, "points": points})
+        document({**about, "points": points})
         return
     lines(*head, "")
     # the first column is what moves, by the name it was asked for

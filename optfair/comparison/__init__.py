@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from optfair.comparison.compare import Setting, compare_solvers
+from optfair.comparison.compare import ConfiguredSolver, compare_solvers
 from optfair.comparison.comparison import Comparison
 from optfair.comparison.figures import Accuracy, PerformanceProfile, shifted_geometric_mean
 from optfair.comparison.run import Run
@@ -10,9 +10,9 @@ from optfair.comparison.run import Run
 __all__ = [
     "Accuracy",
     "Comparison",
+    "ConfiguredSolver",
     "PerformanceProfile",
     "Run",
-    "Setting",
     "compare_solvers",
     "shifted_geometric_mean",
 ]

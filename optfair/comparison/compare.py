@@ -195,7 +195,7 @@ def _matching(pattern: str) -> list[Instance]:
 
 
 @dataclass(frozen=True)
-class Setting:
+class ConfiguredSolver:
     """A solver with options of its own, to be compared as if it were another.
 
     Attributes
@@ -215,8 +215,8 @@ class Setting:
     @property
     def label(self) -> str:
         """What it is called in results."""
-        told = ", ".join(f"{k}={v}" for k, v in self.options.items())
-        return self.name or (f"{self.solver} ({told})" if told else self.solver)
+        stated = ", ".join(f"{k}={v}" for k, v in self.options.items())
+        return self.name or (f"{self.solver} ({stated})" if stated else self.solver)
 
 
 # (planned run, what to call for its result)
@@ -227,7 +227,7 @@ Job = tuple[Run, str, Callable[[], dict[str, Any]]]
 @checked(out=check_path)
 def compare_solvers(
     problems: Any,
-    solvers: str | Setting | Iterable[str | Setting] | None = None,
+    solvers: str | ConfiguredSolver | Iterable[str | ConfiguredSolver] | None = None,
     *,
     tolerance: float = 1e-8,
     time_limit: float = 60.0,
@@ -250,8 +250,8 @@ def compare_solvers(
     problems : str, Problem, Instance, iterable of these, or dict of name to one of these
         A text is the name of an instance of the problem library, or a pattern of names and
         tags such as ``"textbook/*"``.
-    solvers : str, Setting, or iterable of these, optional
-        Names, or `Setting` of a solver with options; by default every installed open solver, but for those that find local optima
+    solvers : str, ConfiguredSolver, or iterable of these, optional
+        Names, or `ConfiguredSolver` of a solver with options; by default every installed open solver, but for those that find local optima
         only.
     tolerance : float
         Relative residuals to meet.
@@ -305,8 +305,8 @@ def compare_solvers(
     ()
     """
     _check(tolerance, time_limit, memory_limit, repeats, n_jobs, verbose)
-    settings = _settings(solvers)
-    asked = [(s, profile(s.solver)) for s in settings]
+    configured = _configured(solvers)
+    asked = [(s, profile(s.solver)) for s in configured]
     for s, facts in asked:
         _check_options(s, facts, tolerance, time_limit)
     given = subjects(problems)
@@ -320,14 +320,14 @@ def compare_solvers(
         mark = ""
         if subject.problem is not None and store is not None and any(answers.values()):
             mark = fingerprint(subject.problem)
-        for setting, facts in asked:
+        for chosen, facts in asked:
             for repeat in range(repeats):
-                run = _planned(subject, setting, facts, repeat, tolerance, time_limit, mark)
+                run = _planned(subject, chosen, facts, repeat, tolerance, time_limit, mark)
                 answer = answers[facts.name]
                 if isinstance(answer, Refusal):
                     done[_place(run)] = replace(run, reason="; ".join(answer.reasons))
                     break  # it would say the same again
-                options = sorted(setting.options.items())
+                options = sorted(chosen.options.items())
                 more = (options, memory_limit)
                 key = "" if store is None else store.key(mark, facts, tolerance, repeat, *more)
                 kept = None if store is None else store.read(key, time_limit)
@@ -347,7 +347,7 @@ def compare_solvers(
         done[_place(run)] = ended
         if store is not None:
             store.write(key, ended)
-    names = [s.name for s in given], [s.label for s in settings]
+    names = [s.name for s in given], [s.label for s in configured]
     order.sort(key=lambda place: (names[0].index(place[0]), names[1].index(place[1]), place[2]))
     comparison = Comparison(tuple(done[p] for p in order), tolerance, time_limit, repeats)
     if store is not None:
@@ -384,20 +384,22 @@ def _check(
             )
 
 
-def _settings(solvers: str | Setting | Iterable[str | Setting] | None) -> list[Setting]:
+def _configured(
+    solvers: str | ConfiguredSolver | Iterable[str | ConfiguredSolver] | None,
+) -> list[ConfiguredSolver]:
     if solvers is None:
         known = (p for p in profiles().values() if p.kind == "open" and p.installed)
         # one that finds local optima only cannot answer here: it must be named
-        return [Setting(p.name) for p in known if p.nonconvex != "local"]
-    several: Any = [solvers] if isinstance(solvers, (str, Setting)) else solvers
+        return [ConfiguredSolver(p.name) for p in known if p.nonconvex != "local"]
+    several: Any = [solvers] if isinstance(solvers, (str, ConfiguredSolver)) else solvers
     if isinstance(several, Iterable) and not isinstance(several, (bytes, Mapping)):
         several = list(several)
-        plain = [s for s in several if not isinstance(s, Setting)]
+        plain = [s for s in several if not isinstance(s, ConfiguredSolver)]
         check_names(plain, "solvers")
     else:
         check_names(several, "solvers")
-    given = [s if isinstance(s, Setting) else Setting(s) for s in several]
-    labelled: dict[str, Setting] = {}
+    given = [s if isinstance(s, ConfiguredSolver) else ConfiguredSolver(s) for s in several]
+    labelled: dict[str, ConfiguredSolver] = {}
     for s in given:
         if labelled.setdefault(s.label, s) != s:
             raise DeclarationError(
@@ -413,14 +415,14 @@ def _settings(solvers: str | Setting | Iterable[str | Setting] | None) -> list[S
 
 
 def _check_options(
-    setting: Setting, facts: SolverProfile, tolerance: float, time_limit: float
+    chosen: ConfiguredSolver, facts: SolverProfile, tolerance: float, time_limit: float
 ) -> None:
     """Refuse options that the solver does not have, or that no file can keep."""
-    options = check_mapping(setting.options, "options")
+    options = check_mapping(chosen.options, "options")
     odd = [k for k, v in options.items() if not isinstance(v, (bool, int, float, str))]
     if odd:
         raise DeclarationError(
-            f"the option {odd[0]!r} of {setting.label!r} is no number, text or truth value",
+            f"the option {odd[0]!r} of {chosen.label!r} is no number, text or truth value",
             remedy="give one of these",
         )
     if options:
@@ -431,7 +433,7 @@ def _check_options(
 
 def _planned(
     subject: Subject,
-    setting: Setting,
+    chosen: ConfiguredSolver,
     facts: SolverProfile,
     repeat: int,
     tolerance: float,
@@ -441,7 +443,7 @@ def _planned(
     return Run(
         problem=subject.name,
         problem_class=subject.problem_class,
-        solver=setting.label,
+        solver=chosen.label,
         version=facts.version,
         repeat=repeat,
         outcome="refused" if subject.fault is None else "unreadable",
@@ -450,7 +452,7 @@ def _planned(
         time_limit=time_limit,
         stated=subject.stated,
         fingerprint=mark,
-        options=dict(setting.options),
+        options=dict(chosen.options),
     )
 
 

@@ -371,7 +371,7 @@ def _pictures(c: Comparison) -> list[Picture]:
 
 def _accuracy_picture(c: Comparison, measure: str, draw: Any) -> Picture:
     rows = c.accuracy()
-    told = "; ".join(
+    medians = "; ".join(
         f"{r.solver} {figure(r.median(measure), 2)} in {figure(r.median('seconds'))} s"
         for r in rows
     )
@@ -388,7 +388,7 @@ def _accuracy_picture(c: Comparison, measure: str, draw: Any) -> Picture:
         f"{caption[measure]} A small dot is a run, a large mark the medians of a solver.",
         3.6 + 0.12 * len(rows),
         title=f"{of_what[measure]} against time",
-        description=f"Medians over the runs of each solver: {told}.",
+        description=f"Medians over the runs of each solver: {medians}.",
     )
 
 

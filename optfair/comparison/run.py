@@ -78,7 +78,7 @@ class Run:
     problem, problem_class : str
         What was to be solved.
     solver, version : str
-        By whom: the solver's name, or that of a `Setting` of it.
+        By whom: the solver's name, or that of a `ConfiguredSolver` of it.
     repeat : int
         Counted from 0.
     outcome : str
@@ -571,8 +571,12 @@ def _allow_memory(megabytes: float | None) -> None:
 def _wanted_memory(error: BaseException | None) -> bool:
     """Whether an error, or what led to it, says that there was no memory, also for a thread."""
     while error is not None:
-        told = str(error).lower()
-        if isinstance(error, MemoryError) or "memory" in told or "thread could not be" in told:
+        message = str(error).lower()
+        if (
+            isinstance(error, MemoryError)
+            or "memory" in message
+            or "thread could not be" in message
+        ):
             return True
         error = error.__cause__ or error.__context__
     return False

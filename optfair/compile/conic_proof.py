@@ -253,12 +253,12 @@ class ExactOptimum(ConicProof, Certificate):
     def record(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The program and its proof, ready for JSON."""
         form = self.compiled.form
-        told = ratio(self.objective * Fraction(form.sign))
+        optimum = ratio(self.objective * Fraction(form.sign))
         multipliers, point = ([ratio(v) for v in part] for part in (self.prices, self.point))
         leaf = {"against": "objective", "multipliers": multipliers, "steps": []}
         claim = {
-            "bound": told,
-            "objective": told,
+            "bound": optimum,
+            "objective": optimum,
             "cut": None,
             "radius": None,
             "tolerance": 0,
@@ -288,8 +288,8 @@ class ExactOptimum(ConicProof, Certificate):
     def stored(self) -> tuple[dict[str, Any], dict[str, Floats]]:
         """Return the facts with the fractions, and the rounded pair."""
         facts, arrays = super().stored()
-        told = {"point": [str(v) for v in self.point], "prices": [str(v) for v in self.prices]}
-        return facts | {"fractions": told}, arrays
+        fractions = {"point": [str(v) for v in self.point], "prices": [str(v) for v in self.prices]}
+        return facts | {"fractions": fractions}, arrays
 
     def __str__(self) -> str:
         digits = max(v.denominator.bit_length() for v in (*self.point, Fraction(0)))
@@ -324,11 +324,11 @@ def conic_proof(problem: Problem, facts: Mapping[str, Any], x: Floats, z: Floats
             f"{x.size} columns and {z.size} rows, not {sizes[0]} and {sizes[1]}",
             "take the problem that was solved",
         )
-    told = facts.get("fractions")
-    if told is None:
+    fractions = facts.get("fractions")
+    if fractions is None:
         return ConicProof(problem, compiled, x, z)
     try:
-        point, prices = (tuple(map(Fraction, told[part])) for part in ("point", "prices"))
+        point, prices = (tuple(map(Fraction, fractions[part])) for part in ("point", "prices"))
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as e:
         raise UnsupportedProblem("the fractions of this proof cannot be read", repr(e)) from None
     if (len(point), len(prices)) != sizes:

@@ -301,10 +301,10 @@ def drift(given: Mapping[str, Any], expected: Mapping[str, Any]) -> float:
     (0.5, inf)
     """
     own = [np.asarray(value, dtype=float) for value in expected.values()]
-    told = [np.asarray(given.get(name, np.nan), dtype=float) for name in expected]
-    if not own or any(a.shape != b.shape for a, b in zip(told, own, strict=True)):
+    received = [np.asarray(given.get(name, np.nan), dtype=float) for name in expected]
+    if not own or any(a.shape != b.shape for a, b in zip(received, own, strict=True)):
         return np.inf if own else 0.0
-    ours, theirs = (np.concatenate([a.ravel() for a in some]) for some in (own, told))
+    ours, theirs = (np.concatenate([a.ravel() for a in some]) for some in (own, received))
     apart = np.abs(theirs - ours) / (1.0 + np.abs(ours))
     return float(apart.max(initial=0.0)) if np.isfinite(apart).all() else np.inf
 

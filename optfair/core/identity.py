@@ -122,8 +122,8 @@ def _public(problem: Problem) -> dict[str, Any]:
     worked_out = {
         k for k in problem.__dict__ if isinstance(getattr(type(problem), k, 0), cached_property)
     }
-    told = problem.__dict__.items()
-    return {k: v for k, v in told if not k.startswith("_") and k not in {*_FIELDS, *worked_out}}
+    fields = problem.__dict__.items()
+    return {k: v for k, v in fields if not k.startswith("_") and k not in {*_FIELDS, *worked_out}}
 
 
 def _declared(
@@ -179,8 +179,8 @@ def packed(problem: Problem) -> Any:
             labels = getattr(t, "labels", None)
             expression = t.written.expression if t.written is not None else t.build()
             goal = not isinstance(t, ConstraintTerm)
-            told = None if labels is None else tuple(labels())
-            terms.append(_Stated(t.name, expression, goal, t.origin, told))
+            labelled = None if labels is None else tuple(labels())
+            terms.append(_Stated(t.name, expression, goal, t.origin, labelled))
     own = {v.id for v in origin.variables.values()}
     brought = {f"{k}." for k in rules}
     extra = {
@@ -251,8 +251,8 @@ def _unpacked(
         if isinstance(t, _Stated):
             term = replace(term, origin=t.origin)
             if t.labels is not None:
-                told = t.labels
-                term = replace(term, labels=lambda told=told: told)
+                labelled = t.labels
+                term = replace(term, labels=lambda labelled=labelled: labelled)
         (constraints if isinstance(term, ConstraintTerm) else objective)[term.name] = term
     made = made._child(
         objective=MappingProxyType(objective),

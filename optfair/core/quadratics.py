@@ -400,7 +400,7 @@ def _of(e: Any, known: dict[int, float]) -> float:
 # The curvature of quadratics, proved from their coefficients whatever an expression asserts.
 
 # Eigenvalues are told for so many scalars at most; they illustrate, the proof is another.
-TOLD = 120
+LISTED = 120
 
 
 @dataclass(frozen=True, eq=False)
@@ -465,7 +465,7 @@ def quadratic_curvature(expression: Any) -> QuadraticCurvature | None:
     half = sp.csc_array((value, (i[k], j[k])), shape=(size, size))
     H = sp.csc_array(half + half.T)
     up, down = curvature_of(H), curvature_of(-H)
-    if size <= TOLD:
+    if size <= LISTED:
         eigenvalues = np.linalg.eigvalsh(H.toarray())
         note = f"Hessian eigenvalues in [{eigenvalues[0]:.3g}, {eigenvalues[-1]:.3g}]"
     else:
@@ -475,8 +475,8 @@ def quadratic_curvature(expression: Any) -> QuadraticCurvature | None:
 
 def rounding(parts: Iterable[Any]) -> float:
     """Return the largest shift with which a quadratic form among parts counts as definite."""
-    found_forms = [n.args[1] for n in parts if QuadForm in type(n).__mro__]
-    forms = [P.value for P in found_forms if P.is_constant() and not P.parameters()]
+    quadratic_atoms = [n.args[1] for n in parts if QuadForm in type(n).__mro__]
+    forms = [P.value for P in quadratic_atoms if P.is_constant() and not P.parameters()]
     curvatures = [curvature_of(sign * symmetric(P)) for P in forms for sign in (1.0, -1.0)]
     return max((d.shift for d in curvatures if d.accepted), default=0.0)
 

@@ -320,8 +320,8 @@ def infeasible_findings(
 
 def _holds_without(system: System, conflict: Conflict, relaxation: Finding | None) -> bool:
     """Whether the point of a relaxation satisfies all that is in no conflict."""
-    told = None if relaxation is None else relaxation.evidence
-    together = told.together if isinstance(told, Relaxations) else None
+    relaxed = None if relaxation is None else relaxation.evidence
+    together = relaxed.together if isinstance(relaxed, Relaxations) else None
     if together is None or together.solution is None or set(together.elastic) - {*conflict.names}:
         return False
     rest = [name for name in system.names if name not in conflict.names]

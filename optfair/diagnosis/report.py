@@ -259,7 +259,7 @@ def plain(values: Mapping[str, Any], most: int = 1000) -> dict[str, Any]:
 
 # The time a diagnosis has, and why it stopped early.
 
-Found = TypeVar("Found")
+Answer = TypeVar("Answer")
 
 
 class Clock:
@@ -302,7 +302,7 @@ class Clock:
         late = self.deadline is not None and time.perf_counter() >= self.deadline
         return "time_limit" if late else ""
 
-    def run(self, step: Callable[[], Found]) -> Found | None:
+    def run(self, step: Callable[[], Answer]) -> Answer | None:
         """Return the result of a step, None when it was stopped by hand or may not begin."""
         if self.stopped:
             return None

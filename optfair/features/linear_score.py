@@ -147,9 +147,9 @@ def _checked(
     wanted = rng.uniform(-5.0, 5.0, size=PROBES)
     points += np.outer((wanted - points @ w - w0) / (w @ w), w)
     frame = _framed(points, names)
-    told = np.ravel(model.decision_function(frame))
+    margins = np.ravel(model.decision_function(frame))
     second = np.asarray(model.predict_proba(frame))[:, 1]
-    agrees = np.abs(second - 1.0 / (1.0 + np.exp(-told))).max() <= APART
+    agrees = np.abs(second - 1.0 / (1.0 + np.exp(-margins))).max() <= APART
     return "logistic" if agrees else None
 
 

@@ -146,10 +146,10 @@ def load_proof(path: str | Path) -> SavedProof:
             f"its format is not {check_proof.FORMAT!r}",
             "certificate.save() writes one",
         )
-    told = document.get("schema")
-    if told != check_proof.SCHEMA:
+    schema = document.get("schema")
+    if schema != check_proof.SCHEMA:
         raise DataError(
-            f"{file} has schema {told!r}",
+            f"{file} has schema {schema!r}",
             f"this version reads schema {check_proof.SCHEMA}",
             "save the proof again with this version",
         )
@@ -549,16 +549,16 @@ def _interfaces(problem: Problem, first: Sequence[str] = ()) -> list[str]:
 
 def _forms(problem: Problem, document: dict[str, Any]) -> Iterator[tuple[ConicForm, list[int]]]:
     """Compile a problem in the ways a proof may be about."""
-    told = document.get("problem")
-    told = told if isinstance(told, dict) else {}
+    about = document.get("problem")
+    about = about if isinstance(about, dict) else {}
     parts: list[Problem] = [problem]
     if document["kind"] in EXCLUDING:
         parts.append(problem.with_terms({}, problem.constraints))
-        names = told.get("constraints")
+        names = about.get("constraints")
         own = {k: t for k, t in problem.constraints.items() if k in (names or ())}
         parts.append(problem.with_terms(problem.objective, own))
         parts.append(problem.with_terms({}, own))
-    first = [told["interface"]] if isinstance(told.get("interface"), str) else []
+    first = [about["interface"]] if isinstance(about.get("interface"), str) else []
     for part in parts:
         plainly = relaxed(part) if part.integers else part
         for name in _interfaces(plainly, first):

@@ -240,7 +240,7 @@ def _fractional(problem: Problem, values: Any) -> tuple[str, tuple[Any, ...], fl
 # Check what an instance says about itself, with solvers that did not say it.
 
 # (is it as stated, what was found), and the optimum and gap where a solver found one
-Found = tuple[bool, str] | tuple[bool, str, float, float]
+Answer = tuple[bool, str] | tuple[bool, str, float, float]
 
 # Largest relative difference between the stated value and what a solver finds.
 AGREEMENT = 1e-6
@@ -379,7 +379,7 @@ def certify(instance: Instance | str) -> Certification:
     return Certification(known, tuple(checks), time.perf_counter() - begin)
 
 
-def _attempt(what: str, look: Callable[[], Found]) -> Check:
+def _attempt(what: str, look: Callable[[], Answer]) -> Check:
     """Return a check; an error fails it and says why."""
     try:
         return Check(what, *look())
@@ -387,12 +387,12 @@ def _attempt(what: str, look: Callable[[], Found]) -> Check:
         return Check(what, False, " ".join(str(e).split()))
 
 
-def _certificate(problem: Problem) -> Found:
+def _certificate(problem: Problem) -> Answer:
     verdict = problem.certificate.verify()
     return bool(verdict), f"{problem.certificate}, {verdict}"
 
 
-def _refusals(problem: Problem) -> Found:
+def _refusals(problem: Problem) -> Answer:
     convex_only = [p for p in profiles().values() if not p.nonconvex]
     takers = [p.name for p in convex_only if p.accepts(problem)]
     if takers:
@@ -415,7 +415,9 @@ def _optimum_checks(problem: Problem, optimum: Optimum) -> list[Check]:
     return checks
 
 
-def _solved(problem: Problem, optimum: Optimum, solver: str, tolerance: float, gap: float) -> Found:
+def _solved(
+    problem: Problem, optimum: Optimum, solver: str, tolerance: float, gap: float
+) -> Answer:
     if solver == ENUMERATION:
         return _enumerated(problem, optimum, gap)
     s = solved_with(problem, solver, tolerance)
@@ -452,14 +454,14 @@ def solved_with(problem: Problem, solver: str, tolerance: float) -> Solution:
     return relaxation.recover(relaxation.problem.solve(solver, tolerance=tolerance))
 
 
-def _enumerated(problem: Problem, optimum: Optimum, gap: float) -> Found:
+def _enumerated(problem: Problem, optimum: Optimum, gap: float) -> Answer:
     best = enumerated(problem, CERTIFYING)
     ok = best.gap <= gap and _agrees(best.objective, optimum.value)
     detail = f"{best.objective:.10g}, gap {best.gap:.1e}, {best.feasible} of {best.points} points"
     return ok, detail, best.objective, best.gap
 
 
-def _checked(problem: Problem, optimum: Optimum, solver: str) -> Found:
+def _checked(problem: Problem, optimum: Optimum, solver: str) -> Answer:
     if solver == ENUMERATION:
         return _enumerated(problem, optimum, CHECKING)
     if problem.integers and not profile(solver).accepts(problem):
@@ -478,7 +480,7 @@ def _conflict_checks(problem: Problem, known: Infeasibility) -> list[Check]:
     return [_attempt(f"infeasible by {name}", look) for name, look in looks.items()]
 
 
-def _conflict(problem: Problem, known: Infeasibility, solver: str) -> Found:
+def _conflict(problem: Problem, known: Infeasibility, solver: str) -> Answer:
     try:
         s = problem.solve(solver)
     except Infeasible as e:

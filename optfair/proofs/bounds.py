@@ -229,9 +229,9 @@ def lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None = Non
         return LowerBound(-np.inf, fault="the multipliers are not finite")
     if form.congruent is not None:  # the same program: moves into a block are as large as its lines
         scaled, by_row, by_column = form.congruent
-        told = lower_bound(scaled, x / by_column, z / by_row, upper)
-        if told.unpaid is None and not told.fault:
-            return told
+        scaled_one = lower_bound(scaled, x / by_column, z / by_row, upper)
+        if scaled_one.unpaid is None and not scaled_one.fault:
+            return scaled_one
     curvature = form.curvature
     if not np.isfinite(curvature.shift):
         return LowerBound(-np.inf, fault=f"the objective is not convex: {curvature}")
@@ -248,11 +248,11 @@ def _in_digits(form: ConicForm, x: Floats, z: Floats, known: LowerBound) -> Lowe
     left = np.abs(form.q + form.across.times(z)).max(initial=0.0)
     if not left <= NEAR * np.abs(z).max(initial=0.0):
         return known  # they are not nearly right
-    told = form.dual_objective(x, z)
-    slight = SLIGHT * max(abs(told), form.unit)
-    loss = told - known.value + (0.0 if known.unpaid is None else known.unpaid.here)
+    value = form.dual_objective(x, z)
+    slight = SLIGHT * max(abs(value), form.unit)
+    loss = value - known.value + (0.0 if known.unpaid is None else known.unpaid.here)
     sharp = bound_nearby(form, z) if loss > slight else None
-    if sharp is None or not sharp[0] - sharp[1] * float(np.abs(x).sum()) > told - loss + slight:
+    if sharp is None or not sharp[0] - sharp[1] * float(np.abs(x).sum()) > value - loss + slight:
         return known
     at, size = np.arange(form.q.size), float(np.abs(x).max(initial=0.0))
     return LowerBound(
@@ -418,9 +418,9 @@ def infeasibility(form: ConicForm, z: Floats, *, repair: bool = True) -> Contrad
         return Contradiction(False, 0.0, "it is not a finite vector with an entry per row")
     if form.congruent is not None:
         scaled, by_row, _ = form.congruent
-        told = infeasibility(scaled, z / by_row, repair=repair)
-        if told.proved:
-            return told
+        scaled_one = infeasibility(scaled, z / by_row, repair=repair)
+        if scaled_one.proved:
+            return scaled_one
     largest = float(np.abs(z).max(initial=0.0))
     if largest == 0.0:
         return Contradiction(False, 0.0, "it is zero")

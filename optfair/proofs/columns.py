@@ -193,9 +193,9 @@ def _declared(rows: Rows) -> tuple[Floats, Floats, Any]:
     row, column = np.tile(single, 2), np.tile(rows.A.indices[at], 2)
     entry = np.concatenate([rows.A.data[at], -rows.A.data[at]])
     side = np.concatenate([rows.high[single], -rows.low[single]])
-    told = np.isfinite(side)
-    row, column = row[told], column[told]
-    ends = _tighten(lower, upper, column, entry[told], side[told])
+    stated = np.isfinite(side)
+    row, column = row[stated], column[stated]
+    ends = _tighten(lower, upper, column, entry[stated], side[stated])
     return lower, upper, _gains(row, column, ends, before, (lower, upper))
 
 
@@ -278,8 +278,8 @@ def propagated(
             known = due & (np.bincount(every[0], nowhere[every[1]], m) < 2.0)
         for sign in (1.0, -1.0):
             side = rows.high if sign > 0 else -rows.low
-            told = known & np.isfinite(side)
-            here = told[every[0]]
+            stated = known & np.isfinite(side)
+            here = stated[every[0]]
             row, column, entry = (part[here] for part in every)
             a = sign * entry
             with np.errstate(invalid="ignore", over="ignore"):
@@ -290,7 +290,7 @@ def propagated(
             total = np.bincount(row, part, m)
             off = off_share * np.bincount(row, np.abs(part), m) + 1e-300
             if sign > 0 and rows.behind.size:
-                shut = (open_ones == 0) & told
+                shut = (open_ones == 0) & stated
                 sides = rows.low.copy(), rows.high.copy()
                 linked = rows.bounded_behind(total - off, shut)
                 if trace is not None and linked:

@@ -196,9 +196,9 @@ class _Moves:
         here = float(residual.size[open_ones] @ np.abs(x[open_ones]))
         self.slight = SPARE * (1.0 + float(np.abs(form.q) @ np.abs(x)))
         share = SLIGHT * abs(form.objective(x))
-        told = total_of(form, x, z, residual, 0.0, boxes)
-        self.least = told - max(DEAR * here, self.slight, share)
-        self.enough = told - 1e-2 * max(self.slight, share)
+        total = total_of(form, x, z, residual, 0.0, boxes)
+        self.least = total - max(DEAR * here, self.slight, share)
+        self.enough = total - 1e-2 * max(self.slight, share)
 
     def offer(self, z: Floats, residual: Residual, spent: float) -> bool:
         """Take others that leave less; of those that leave nothing, what says most."""
@@ -292,8 +292,8 @@ def cheaper(
     enough, those whose bounds are far out, and all that have none of their own.
     """
     slight = SLIGHT * max(abs(total), form.unit)
-    told = total_of(form, x, z, residual, 0.0, bare)
-    if not told - total > slight:
+    free = total_of(form, x, z, residual, 0.0, bare)
+    if not free - total > slight:
         return None
     open_ones = bare.unpaid(residual)
     with np.errstate(invalid="ignore"):
@@ -307,7 +307,7 @@ def cheaper(
         value = -np.inf if within.unpaid(near[1]).any() else total_of(form, x, *near, within)
         if value > total:
             best, total = near, value
-        if told - total <= slight:
+        if free - total <= slight:
             break
     return best
 

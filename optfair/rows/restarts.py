@@ -22,7 +22,7 @@ logger = logging.getLogger("optfair")
 
 
 class Shown(Protocol):
-    """What a line shows of an iteration: a `Solution`, or what was `Told`."""
+    """What a line shows of an iteration: a `Solution`, or what was `Iteration`."""
 
     @property
     def objective(self) -> float:
@@ -33,7 +33,7 @@ class Shown(Protocol):
         """Certified gap, where there is one."""
 
 
-class Told(NamedTuple):
+class Iteration(NamedTuple):
     """An iteration that has no `Solution`."""
 
     objective: float
@@ -300,7 +300,7 @@ class Ladder:
             Before the first fit has ended.
         """
         last = len(self.values) - 1
-        with _told_each(verbose, 2 * last + 1) as step:
+        with _counted_each(verbose, 2 * last + 1) as step:
             try:
                 for i, value in enumerate(self.values):
                     self._better(i, None)
@@ -336,7 +336,7 @@ class Ladder:
 
 
 @contextmanager
-def _told_each(verbose: int, total: int) -> Iterator[Callable[[str], None]]:
+def _counted_each(verbose: int, total: int) -> Iterator[Callable[[str], None]]:
     """Yield a function that tells of each fit, on a bar where ``verbose`` is 1."""
     if verbose != 1:
         yield lambda text: logger.info("front: %s", text)

@@ -110,22 +110,24 @@ def congruence(form: ConicForm) -> tuple[Floats, Floats] | None:
         logs.append(np.log2(sizes[used]))
         weight.append(np.full(logs[-1].size, LIGHT if k in (1, 2) and not blocks else 1.0))
         places.append((row[used], column[used], (column if other is None else other)[used]))
-    told, share = np.concatenate(logs), np.concatenate(weight)
+    logarithms, share = np.concatenate(logs), np.concatenate(weight)
     counted = share == 1.0
-    if not counted.any() or np.ptp(told[counted]) < 2.0 * APART:
+    if not counted.any() or np.ptp(logarithms[counted]) < 2.0 * APART:
         return None
     row, column, other = (np.concatenate(part) for part in zip(*places, strict=True))
     twice = np.append(np.where(single, 0.0, 1.0), 0.0)[row]
-    squared = np.arange(told.size) >= told.size - logs[-1].size
-    data = np.concatenate([np.ones(2 * told.size), twice, np.where(squared, 1.0, 0.0)])
+    squared = np.arange(logarithms.size) >= logarithms.size - logs[-1].size
+    data = np.concatenate([np.ones(2 * logarithms.size), twice, np.where(squared, 1.0, 0.0)])
     index = np.concatenate([first[row], column + lines, second[row], other + lines])
-    where = np.tile(np.arange(told.size), 4)[data > 0.0], index[data > 0.0]
-    E = sp.csr_array((data[data > 0.0], where), (told.size, costs + 1))
+    where = np.tile(np.arange(logarithms.size), 4)[data > 0.0], index[data > 0.0]
+    E = sp.csr_array((data[data > 0.0], where), (logarithms.size, costs + 1))
     weighed = sp.csr_array(sp.diags_array(share) @ E)
-    powers = np.round(spla.lsmr(weighed, -share * told, atol=1e-10, btol=1e-10, maxiter=STEPS)[0])
-    left, columns = told + E @ powers, powers[lines : lines + n]
+    powers = np.round(
+        spla.lsmr(weighed, -share * logarithms, atol=1e-10, btol=1e-10, maxiter=STEPS)[0]
+    )
+    left, columns = logarithms + E @ powers, powers[lines : lines + n]
     apart = np.ptp(powers[m:lines] if blocks else columns)
-    if apart < APART or np.ptp(told[counted]) - np.ptp(left[counted]) < APART:
+    if apart < APART or np.ptp(logarithms[counted]) - np.ptp(left[counted]) < APART:
         return None
     if np.abs(powers).max() > MOST or np.abs(left).max() > HELD:
         return None
@@ -403,8 +405,8 @@ class ConicForm:
         alike = self.polyhedral or (most.min() >= COLUMN and most.max() <= 1.0 / COLUMN)
         if alike and near:
             return None
-        told = sizes > NOISE * np.minimum(in_row[row], in_column[column])
-        row, column, sizes = row[told], column[told], sizes[told]
+        notable = sizes > NOISE * np.minimum(in_row[row], in_column[column])
+        row, column, sizes = row[notable], column[notable], sizes[notable]
         if alike and (not sizes.size or (sizes.min() >= SMALL and sizes.max() <= LARGE)):
             return None
         block = np.arange(self.b.size)
@@ -417,7 +419,7 @@ class ConicForm:
         logs, row = np.log2(sizes), block[row]
         rows, columns = np.zeros(m), np.zeros(n)
         in_row = np.maximum(np.bincount(row, minlength=m), 1)
-        weight = np.asarray(several[told] | ~joined[column], dtype=float)
+        weight = np.asarray(several[notable] | ~joined[column], dtype=float)
         in_column = np.maximum(np.bincount(column, weight, minlength=n), 1)
         for _ in range(BALANCING):
             rows = -np.bincount(row, logs + columns[column], m) / in_row

@@ -203,8 +203,8 @@ class Measurement:
             return Residuals(primal, mismatch, np.inf, np.inf, np.inf, np.inf, "")
         check = self.check
         # a bound beyond the objective is as wrong as one before it
-        told = check.estimate if loose and check.estimate is not None else check.bound
-        gap = abs(self.sign * (self.objective - told)) / size
+        limit = check.estimate if loose and check.estimate is not None else check.bound
+        gap = abs(self.sign * (self.objective - limit)) / size
         drift = abs(check.bound - bound) / size if np.isfinite(check.bound) else 0.0
         return Residuals(
             primal,

@@ -481,9 +481,9 @@ class _File:
         if not self.path.exists():
             return {}
         try:
-            told = read_json(self.path)
-            own = {k: told[k] for k in self.facts}
-            rows = [_point(row) for row in told["points"]]
+            document = read_json(self.path)
+            own = {k: document[k] for k in self.facts}
+            rows = [_point(row) for row in document["points"]]
         except (DataError, ValueError, KeyError, TypeError) as e:
             raise DataError(
                 f"{self.path} is no sweep", f"{type(e).__name__}: {e}", "choose another file"

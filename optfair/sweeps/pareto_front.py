@@ -135,8 +135,8 @@ class ParetoFront:
             enough = np.isfinite(sound[i]) and sound[i] <= max(2.0 * every[i], CLOSE)
             word = "proved" if enough else "reported"
             own = sound[i] if word == "proved" else every[i]
-            told = tuple(float(s * v) for s, v in zip(senses, values[i], strict=True))
-            made.append(replace(points[i], values=told, within=float(own), grade=word))
+            signed = tuple(float(s * v) for s, v in zip(senses, values[i], strict=True))
+            made.append(replace(points[i], values=signed, within=float(own), grade=word))
         return cls(problem, names, senses, method, tuple(made), tuple(halfspaces), ranges, convex)
 
     def __len__(self) -> int:

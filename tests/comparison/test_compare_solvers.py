@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.comparison import Setting, compare_solvers
+from optfair.comparison import ConfiguredSolver, compare_solvers
 from optfair.comparison.compare import subjects
 from optfair.comparison.run import (
     _allow_memory,
@@ -462,8 +462,8 @@ def test_files_are_compared_as_instances_are(tmp_path):
 
 
 def test_settings_of_one_solver_stand_side_by_side(tmp_path):
-    short = Setting("clarabel", {"max_iter": 3})
-    asked = ["clarabel", short, Setting("clarabel", {"max_iter": 90}, "patient")]
+    short = ConfiguredSolver("clarabel", {"max_iter": 3})
+    asked = ["clarabel", short, ConfiguredSolver("clarabel", {"max_iter": 90}, "patient")]
     c = compare_solvers({"mine": small()}, asked, tolerance=1e-7, out=tmp_path)
     assert c.solvers == ("clarabel", "clarabel (max_iter=3)", "patient")
     plain, stopped, patient = c.runs
@@ -512,10 +512,18 @@ def test_a_run_may_add_so_much_memory():
 @pytest.mark.parametrize(
     ("options", "error", "match"),
     [
-        ({"solvers": Setting("highs", {"x": [1]})}, of.DeclarationError, "no number"),
-        ({"solvers": Setting("lazy-rows", {"x": 1})}, of.UnsupportedProblem, "does not take"),
-        ({"solvers": ["scs", Setting("highs", name="scs")]}, of.DeclarationError, "two settings"),
-        ({"solvers": Setting("highz")}, of.OptfairError, "highz"),
+        ({"solvers": ConfiguredSolver("highs", {"x": [1]})}, of.DeclarationError, "no number"),
+        (
+            {"solvers": ConfiguredSolver("lazy-rows", {"x": 1})},
+            of.UnsupportedProblem,
+            "does not take",
+        ),
+        (
+            {"solvers": ["scs", ConfiguredSolver("highs", name="scs")]},
+            of.DeclarationError,
+            "two settings",
+        ),
+        ({"solvers": ConfiguredSolver("highz")}, of.OptfairError, "highz"),
         ({"memory_limit": -1.0}, of.DeclarationError, "memory_limit"),
     ],
 )

@@ -23,7 +23,7 @@ from optfair.methods.cluster_counterfactuals.cluster_counterfactual import Clust
 from optfair.methods.cluster_counterfactuals.evidence import (
     PRODUCTS,
     BoundaryProof,
-    Setting,
+    Projection,
     named_multipliers,
     out_of_reach,
     outcome,
@@ -49,7 +49,7 @@ def run_linear(problem: Problem, profile: SolverProfile, request: Request) -> Ou
     request.refuse_options(profile)
     begin = time.perf_counter()
     p = cast(ClusterCounterfactual, problem)
-    s = Setting.of(p)
+    s = Projection.of(p)
     m, f = len(s.sections), s.free.size
     normals = np.array([s.normal(k) for k in range(m)]).reshape(m, f)
     right = -np.array([section.level for section in s.sections])
@@ -72,7 +72,7 @@ def run_secular(problem: Problem, profile: SolverProfile, request: Request) -> O
     request.refuse_options(profile)
     begin = time.perf_counter()
     p = cast(ClusterCounterfactual, problem)
-    s = Setting.of(p)
+    s = Projection.of(p)
     boundary = s.sections[0].boundary
     clock = begin, time.perf_counter()
     nearest = nearest_behind(s.start[None], boundary, s.free, metric=s.metric)
@@ -104,7 +104,7 @@ def run_pairwise(problem: Problem, profile: SolverProfile, request: Request) -> 
     request.refuse_options(profile)
     begin = time.perf_counter()
     p = cast(ClusterCounterfactual, problem)
-    s = Setting.of(p)
+    s = Projection.of(p)
     clock = begin, time.perf_counter()
     nearest = _at_once(p, s, request)
     if nearest is not None:
@@ -123,7 +123,7 @@ def run_pairwise(problem: Problem, profile: SolverProfile, request: Request) -> 
 
 
 def _at_once(
-    p: ClusterCounterfactual, s: Setting, request: Request
+    p: ClusterCounterfactual, s: Projection, request: Request
 ) -> tuple[Floats, Floats] | None:
     """Return point and multipliers of the sides where no relaxation is needed, else None."""
     k, u, mu = _farthest_pair(p, s)
@@ -150,7 +150,7 @@ def _left(request: Request) -> float | None:
     return None if request.time_limit is None else request.seconds_left
 
 
-def _farthest_pair(p: ClusterCounterfactual, s: Setting) -> tuple[int, Floats, float]:
+def _farthest_pair(p: ClusterCounterfactual, s: Projection) -> tuple[int, Floats, float]:
     """Return the boundary whose own nearest point is farthest, that step, and its multiplier."""
     best = -1.0
     kept: tuple[int, Floats, float] = 0, np.zeros(s.free.size), 0.0
@@ -249,7 +249,7 @@ def best_known(
     names = [profile.name for profile in choose(problem, None)]
     known: Solution | None = None
     if not problem.structure_refusal(SEVERAL_QUADRATICS):
-        s = Setting.of(problem)
+        s = Projection.of(problem)
         if _at_once(problem, s, request) is not None:
             try:
                 return solve(problem, names[0], tolerance=tolerance)  # takes milliseconds
@@ -289,7 +289,7 @@ def best_known(
     return known
 
 
-def _near(p: ClusterCounterfactual, s: Setting, request: Request) -> Solution | None:
+def _near(p: ClusterCounterfactual, s: Projection, request: Request) -> Solution | None:
     """Return a point that no convex approximation improves, with the bound of a convex dual."""
     begin = time.perf_counter()
     free = np.zeros(p.factual.size, dtype=bool)

@@ -324,7 +324,7 @@ def _largest_margin(p: ClusterCounterfactual, proof: Unreachable) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Setting:
+class Projection:
     r"""The projection :math:`\min_u u^T W u`, u = z_F - start, of a counterfactual.
 
     Attributes
@@ -353,7 +353,7 @@ class Setting:
     limits: tuple[Floats, Floats]
 
     @classmethod
-    def of(cls, p: ClusterCounterfactual) -> Setting:
+    def of(cls, p: ClusterCounterfactual) -> Projection:
         """Read the projection off a problem.
 
         Raises

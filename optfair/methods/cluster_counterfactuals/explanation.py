@@ -333,8 +333,8 @@ class ClusterExplanations:
 
     def __repr__(self) -> str:
         kinds, counts = np.unique(self.status, return_counts=True)
-        told = ", ".join(f"{c} {k}" for k, c in zip(kinds, counts, strict=True))
-        lines = [f"Counterfactuals of {len(self)} rows: {told}"]
+        counted = ", ".join(f"{c} {k}" for k, c in zip(kinds, counts, strict=True))
+        lines = [f"Counterfactuals of {len(self)} rows: {counted}"]
         known = self.distance[np.isfinite(self.distance) & (self.status != "already there")]
         if known.size:
             low, middle, high = np.quantile(known, [0.0, 0.5, 1.0])

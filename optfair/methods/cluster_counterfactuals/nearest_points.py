@@ -243,8 +243,8 @@ class NearestPoints:
         probe = self._probe()
         self.metric = str(probe.data["distance"])
         kept = check_mask(options.get("mask"), clusters.dimension)
-        told = {k: v for k, v in options.items() if k not in DECLARED}
-        rules = option_rules(clusters.dimension, features, kept, told)
+        given = {k: v for k, v in options.items() if k not in DECLARED}
+        rules = option_rules(clusters.dimension, features, kept, given)
         self.table = TargetTable(
             clusters, Options.of(rules, probe), against, float(probe.data["plausibility"])
         )

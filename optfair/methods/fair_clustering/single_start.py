@@ -28,7 +28,7 @@ from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.methods.fair_clustering.metrics import balance, cost
 from optfair.methods.fair_clustering.rules import AdditiveGap, PerfectFairness
 from optfair.numbers import check_matrix
-from optfair.rows.restarts import Restart, Step, Told, step_progress
+from optfair.rows.restarts import Restart, Step, Iteration, step_progress
 
 # Centers that a clustering starts from.
 
@@ -360,7 +360,7 @@ def descent(
     with step_progress(shown) as log:
 
         def told(iteration: int, step: Assigned[Any]) -> None:
-            now = Told(step.objective, step.gap)
+            now = Iteration(step.objective, step.gap)
             log(iteration, now)
             if report is not None:
                 report(iteration, now)
@@ -418,7 +418,7 @@ def _general_fit(
         tol=model.tol,
         time_limit=time_limit,
         verbose=max(0, model.verbose - 1),
-        callback=lambda i, s: report(i, Told(s.objective, s.gap)),
+        callback=lambda i, s: report(i, Iteration(s.objective, s.gap)),
     )
     A = np.asarray(run.solution["assignment"])
     numbers = _numbers(problem, A, run.centers)

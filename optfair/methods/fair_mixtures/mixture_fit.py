@@ -44,7 +44,7 @@ from optfair.methods.fair_mixtures.parameters import (
 )
 from optfair.numbers import Floats
 from optfair.rows.frames import start_seeds
-from optfair.rows.restarts import Restart, Step, Told, run_restarts, step_progress
+from optfair.rows.restarts import Iteration, Restart, Step, run_restarts, step_progress
 
 # Learning from batches: running statistics, and a fixed sub-sample that Δ is measured on.
 
@@ -341,7 +341,7 @@ def fit_mixture(
                     tol=model.tol,
                     max_iter=1 if stopped else model.max_iter,
                     deadline=deadline,
-                    report=lambda i, objective: log(i, Told(objective)),
+                    report=lambda i, objective: log(i, Iteration(objective)),
                 )
             if stopped and best.status == "max_iter":
                 best = replace(best, status="interrupted")
@@ -403,8 +403,8 @@ def starts(
         # while starts run, a bar over them has the terminal
         with step_progress(2 if model.verbose == 2 else 0) as log:
 
-            def told(iteration: int, objective: float) -> None:
-                now = Told(objective)
+            def shown(iteration: int, objective: float) -> None:
+                now = Iteration(objective)
                 log(iteration, now)
                 report(iteration, now)
 
@@ -412,7 +412,7 @@ def starts(
                 "tol": model.tol,
                 "max_iter": model.max_iter,
                 "deadline": np.inf if limit is None else begin + limit,
-                "report": told,
+                "report": shown,
             }
             if batch is not None:
                 options |= {

@@ -150,7 +150,7 @@ LARGEST = 50_000_000
 
 
 @dataclass(frozen=True)
-class Found:
+class Selection:
     """A plan with a proof, before anybody else is asked."""
 
     chosen: Indices
@@ -221,13 +221,13 @@ def _capacity(p: ChoiceProblem, table: RowTable) -> int:
 # --- ActionPlan ------------------------------------------------------------------------------
 
 
-def _nearest(p: ActionPlan, table: RowTable, request: Request) -> Found:
+def _nearest(p: ActionPlan, table: RowTable, request: Request) -> Selection:
     capacity = _capacity(p, table)
     aim = max(LEAST, min(ZERO, 0.01 * request.tolerance)) * p.objective_unit
     # a plan as near as was asked for needs no other proof than the sign of the objective
     enough = request.tolerance * p.objective_unit
     c = closest(table, capacity, aim, enough=enough, seed=request.seed, deadline=request.deadline)
-    return Found(c.chosen, DistanceProof(p, c.window), c.bound, c.done, c.rounds)
+    return Selection(c.chosen, DistanceProof(p, c.window), c.bound, c.done, c.rounds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,15 +254,15 @@ class DistanceProof:
 # --- MinimumEdits ----------------------------------------------------------------------------
 
 
-def _fewest(p: MinimumEdits, table: RowTable, request: Request) -> Found:
+def _fewest(p: MinimumEdits, table: RowTable, request: Request) -> Selection:
     reached = reach(table, _capacity(p, table))
     least = _first(p, reached)
     chosen = reached.largest(least) if p.direction > 0 else reached.least(least)
     if "overshoot" not in p.constraints:
-        return Found(chosen, EffectProof(p, least), least * table.unit, True)
+        return Selection(chosen, EffectProof(p, least), least * table.unit, True)
     wide = p.missing + ROUNDING * (1.0 + p.missing)
     if abs(float(table.effects[chosen].sum())) <= wide:
-        return Found(chosen, EffectProof(p, least), least * table.unit, True)
+        return Selection(chosen, EffectProof(p, least), least * table.unit, True)
     floor, proved = least, True
     rounds: list[Any] = []
     for units in range(least, table.dearest + 1):
@@ -270,14 +270,14 @@ def _fewest(p: MinimumEdits, table: RowTable, request: Request) -> Found:
         rounds.append((f"{units} units", c.distance))
         if c.distance <= wide:
             proof = EffectProof(p, floor)
-            return Found(c.chosen, proof, floor * table.unit, proved, tuple(rounds))
+            return Selection(c.chosen, proof, floor * table.unit, proved, tuple(rounds))
         proved = proved and c.done
         if proved:
             floor = units + 1
         if time.perf_counter() > request.deadline:
             break
     # no plan inside the band was met: whether there is one is left to the general solver
-    return Found(c.chosen, EffectProof(p, floor), floor * table.unit, False, tuple(rounds))
+    return Selection(c.chosen, EffectProof(p, floor), floor * table.unit, False, tuple(rounds))
 
 
 def _first(p: MinimumEdits, reached: Reach) -> int:
@@ -317,7 +317,7 @@ class EffectProof:
 
 
 def _handed_over(
-    p: ChoiceProblem, profile: SolverProfile, request: Request, values: Values, incumbent: Found
+    p: ChoiceProblem, profile: SolverProfile, request: Request, values: Values, incumbent: Selection
 ) -> Outcome:
     """Let the default solver of integer programs go on from the plan."""
     plan = Solution(

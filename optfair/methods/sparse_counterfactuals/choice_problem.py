@@ -315,12 +315,12 @@ class ChoiceProblem(FeatureProblem):
         # a child starts as a copy: what is known holds for the same terms only
         state = (self.constraints, self.objective, self.integers)
         if known is None or any(a is not b for a, b in zip(known[0], state, strict=True)):
-            known = (state, self._found_exclusions())
+            known = (state, self._left_out())
             self._set(_exclusions=known)
         result: dict[str, Flags] | str = known[1]
         return result
 
-    def _found_exclusions(self) -> dict[str, Flags] | str:
+    def _left_out(self) -> dict[str, Flags] | str:
         own = {t.name for t in self.terms if t.origin == "model"}
         needs = next(s.needs for s in self.structures if s.name == ROW_CHOICES)
         for name in needs:

@@ -252,7 +252,7 @@ def _two_classes(model: Any) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Setting:
+class CoupledTables:
     """Factual and counterfactual rows with their coupling, and what the model says of them.
 
     Attributes
@@ -298,8 +298,8 @@ class Setting:
         counterfactuals: Any,
         alignment: Any,
         rng: np.random.Generator,
-    ) -> Setting:
-        """Return the setting of an estimator with these rows; the model is asked for both tables.
+    ) -> CoupledTables:
+        """Return the tables of an estimator with these rows; the model is asked for both tables.
 
         Raises
         ------
@@ -363,7 +363,7 @@ class Setting:
 
 
 def attribution_of(
-    estimator: Any, setting: Setting, alignment: Any, rng: np.random.Generator
+    estimator: Any, tables: CoupledTables, alignment: Any, rng: np.random.Generator
 ) -> Attribution:
     """Return the attribution that an estimator names, or the one it was given.
 
@@ -372,7 +372,7 @@ def attribution_of(
     DataError, DeclarationError
         A given one that does not fit, "b-shap" without alignment.
     """
-    x, other, coupling = setting.x, setting.r, setting.coupling
+    x, other, coupling = tables.x, tables.r, tables.coupling
     n, m = x.shape[0], other.shape[0]
     kind = estimator.attribution
     if not isinstance(kind, str):
@@ -385,13 +385,13 @@ def attribution_of(
             )
         return Attribution(given, np.zeros(x.shape), "given", np.full(n, np.nan), 0)
     if kind == "rb-shap":
-        other = setting.stack.blocks[2]
+        other = tables.stack.blocks[2]
         coupling = uniform_coupling(n, other.shape[0])
     elif kind == "b-shap":
         coupling = aligned_coupling(n, m, alignment)
     return attributed(
-        setting.predictor,
-        setting.stack,
+        tables.predictor,
+        tables.stack,
         x,
         other,
         coupling,

@@ -317,22 +317,22 @@ class Refinement:
 
 def refined(estimator: Any, edits: Flags, outputs: Floats, budget: int) -> Refinement:
     """Return what some edits make of the rows of a fitted `SparseCounterfactuals`."""
-    setting, stack = estimator._setting, estimator._stack
+    tables, stack = estimator._coupled, estimator._stack
     x, q = estimator._codes
     z = np.where(edits, q, x)
-    points = setting.encoding.points
+    points = tables.encoding.points
     moved = float(np.linalg.norm(points(z, stack) - points(x, stack)))
     return Refinement(
         rows=labelled(estimator._factuals, stack.rows(z)),
         edits=edits,
         budget=budget,
-        effect=effect_from(setting.factual_outputs, setting.target, estimator.divergence)(outputs),
+        effect=effect_from(tables.factual_outputs, tables.target, estimator.divergence)(outputs),
         divergence=estimator.divergence,
         outputs=outputs,
-        factual_outputs=setting.factual_outputs,
-        target=setting.target,
-        edit_ratio=_share(float(edits.sum()), setting.original_edits),
-        distance_ratio=_share(moved, setting.original_distance),
+        factual_outputs=tables.factual_outputs,
+        target=tables.target,
+        edit_ratio=_share(float(edits.sum()), tables.original_edits),
+        distance_ratio=_share(moved, tables.original_distance),
         features=stack.names,
         factuals=estimator._factuals,
     )

@@ -13,7 +13,7 @@ from optfair.errors import DataError
 from optfair.methods.sparse_counterfactuals.action_plan import ActionPlan, MinimumEdits
 from optfair.methods.sparse_counterfactuals.couplings import assigned_values
 from optfair.methods.sparse_counterfactuals.fit_data import (
-    Setting,
+    CoupledTables,
     attribution_of,
     check_budget,
     check_effect,
@@ -230,23 +230,23 @@ class SparseCounterfactuals(BaseEstimator):  # type: ignore[misc]
             counterfactuals = counterfactuals.rows
         counterfactuals = check_table(counterfactuals, "counterfactuals")
         rng = generator(self.random_state).spawn(4)
-        setting = Setting.of(self, factuals, counterfactuals, alignment, rng[3])
-        attribution = attribution_of(self, setting, alignment, rng[0])
-        known, q = assigned_values(setting.stack, setting.r, setting.coupling, self.value, rng[2])
+        tables = CoupledTables.of(self, factuals, counterfactuals, alignment, rng[3])
+        attribution = attribution_of(self, tables, alignment, rng[0])
+        known, q = assigned_values(tables.stack, tables.r, tables.coupling, self.value, rng[2])
         held = column_indices(known.names, self.immutable)
         x = known.blocks[0]
         q[:, held] = x[:, held]
-        self.coupling_ = setting.coupling
+        self.coupling_ = tables.coupling
         self.attribution_, self.attribution_error_ = attribution.values, attribution.standard_error
         self.attribution_method_ = attribution.method
         self.editable_ = x != q
-        self.predictor_, self.target_class_ = setting.predictor, setting.predictor.target_class
-        self.factual_outputs_, self.target_ = setting.factual_outputs, setting.target
-        self.achieved_ = setting.achieved
-        self.original_edits_ = setting.original_edits
+        self.predictor_, self.target_class_ = tables.predictor, tables.predictor.target_class
+        self.factual_outputs_, self.target_ = tables.factual_outputs, tables.target
+        self.achieved_ = tables.achieved
+        self.original_edits_ = tables.original_edits
         self.n_features_in_ = x.shape[1]
         self.feature_names_in_ = np.array(known.names, dtype=object)
-        self._setting, self._stack, self._codes = setting, known, (x, q)
+        self._coupled, self._stack, self._codes = tables, known, (x, q)
         self._factuals = labelled(factuals, known.rows(x))
         self.values_ = labelled(factuals, known.rows(q))
         self._arrange(self.selection, rng[1])
@@ -352,7 +352,7 @@ class SparseCounterfactuals(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self, "order_")
         return ActionPlan.from_model(
-            self._setting.outcome,
+            self._coupled.outcome,
             self._factuals,
             self.values_,
             target=self.target_,
@@ -372,7 +372,7 @@ class SparseCounterfactuals(BaseEstimator):  # type: ignore[misc]
         """
         check_is_fitted(self, "order_")
         return MinimumEdits.from_model(
-            self._setting.outcome,
+            self._coupled.outcome,
             self._factuals,
             self.values_,
             target=self.target_,
@@ -386,8 +386,8 @@ class SparseCounterfactuals(BaseEstimator):  # type: ignore[misc]
         weights = np.abs(self.attribution_)
         cells = ordered_cells(weights, self.editable_, selection, rng)
         path = EditPath.of(self._outcome_of, *self._codes, cells)
-        self._path = path.arrived_last(self._setting.goals) if self.arrived_last else path
+        self._path = path.arrived_last(self._coupled.goals) if self.arrived_last else path
         self.order_ = self._path.cells
 
     def _outcome_of(self, codes: Indices) -> Floats:
-        return self._setting.outcome(self._stack.rows(codes))
+        return self._coupled.outcome(self._stack.rows(codes))

@@ -19,11 +19,13 @@ def _labels(table: Any, **given: Any) -> dict[str, tuple[str, ...]]:
     """Return what the rows and columns of a table are called: as given, else by its own labels."""
     own = getattr(table, "index", None), getattr(table, "columns", None)
     own = own if hasattr(table, "iloc") else (None, None)
-    told = {
+    labelled = {
         word: labels if labels is not None else frame_labels
         for (word, labels), frame_labels in zip(given.items(), own, strict=True)
     }
-    return {word: tuple(map(str, labels)) for word, labels in told.items() if labels is not None}
+    return {
+        word: tuple(map(str, labels)) for word, labels in labelled.items() if labels is not None
+    }
 
 
 # The diet problem: the cheapest food that feeds.

@@ -397,14 +397,14 @@ def test_ctrl_c_keeps_what_there_is(data, given, monkeypatch):
 
     told = []
 
-    class Stop(one_fit.Told):
+    class Stop(one_fit.Iteration):
         def __new__(cls, *a):
             told.append(1)
             if len(told) == 3:
                 raise KeyboardInterrupt
             return super().__new__(cls, *a)
 
-    monkeypatch.setattr(one_fit, "Told", Stop)
+    monkeypatch.setattr(one_fit, "Iteration", Stop)
     with pytest.warns(ConvergenceWarning, match="interrupted"):
         model = FairMixture(3, random_state=0, **given).fit(X, groups=sex)
     assert model.status_ == "interrupted" and model.n_iter_ == 3 and not model.converged_
