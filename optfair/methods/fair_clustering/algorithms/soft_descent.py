@@ -43,8 +43,9 @@ FIRM = 1e-4
 # Passes that bring masses no nearer, after which centers move all the same: masses of lone rows
 # follow no curvature, and wait for exact assignments.
 PATIENCE = 4
-# Rows that the first prices are made from.
-STARTERS = 4_000
+# Rows that the first prices are made from; logarithm below which a fraction is as good as none:
+# numbers that are nearly no numbers are slow.
+STARTERS, LEAST_LOG = 4_000, -40.0
 # A box of prices that is none: damping bounds the steps.
 WIDE = 1e3
 
@@ -167,18 +168,23 @@ class SoftRows:
         (G, K), d = prices.shape, centers.shape[1]
         value, sums = -self.size / tau, np.zeros((G, K, d + 1))
         curved = np.zeros((G, K, K))
-        norms = np.square(centers).sum(axis=1)
+        norms, room = np.square(centers).sum(axis=1), np.empty(K * BLOCK, dtype=np.float32)
+        maps = np.empty((G, K, d + 1), dtype=np.float32)
+        maps[:, :, :-1], maps[:, :, -1] = 2.0 / tau * centers, (norms + prices) / -tau
+        logs = np.empty(self.weights.size)
         for g, start, stop in self.pieces:
-            map_ = np.hstack([2.0 * centers, -(norms + prices[g])[:, None]]) / tau
-            S = map_.astype(np.float32) @ self.across[:, start:stop]
+            S = room[: K * (stop - start)].reshape(K, -1)
+            np.matmul(maps[g], self.across[:, start:stop], out=S)
             top = S.max(axis=0)
             S -= top
+            np.maximum(S, LEAST_LOG, out=S)
             np.exp(S, out=S)
             total = S.sum(axis=0)
-            value += float(self.weights[start:stop] @ (top + np.log(total)))
+            logs[start:stop] = top + np.log(total)
             S *= self.root[start:stop] / total
             sums[g] += S @ self.along[start:stop]
             curved[g] -= S @ S.T
+        value += float(self.weights @ logs)
         masses = sums[:, :, -1].copy()
         diagonal = np.arange(K)
         curved[:, diagonal, diagonal] += masses
