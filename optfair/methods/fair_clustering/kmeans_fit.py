@@ -157,16 +157,20 @@ def fit_passed(
     found, program = run.best.found, compile_rules(problem).program
     stopped = any(r.status == "interrupted" for r in records)
     rows: Any
+    centers = run.best.centers
     if held is None:
         jobs = _threads(model)
         rows = PassedRows(program, source, survey, problem.objective_unit, found.prices, jobs)
+        if not stopped:
+            half = np.inf if limit is None else begin + 0.5 * (model.time_limit + time.perf_counter() - begin)
+            centers = rows.begun(centers, tol=model.tol, max_iter=model.max_iter, deadline=half)
     else:
         rows = rows_of(held, found.prices, getattr(found, "duals", None))
     onward = descent(
         model,
         problem,
         rows,
-        run.best.centers,
+        centers,
         None if model.time_limit is None else _left(begin + model.time_limit),
         None,
         tol=model.tol,

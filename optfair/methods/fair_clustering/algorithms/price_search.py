@@ -44,7 +44,7 @@ Integers = NDArray[np.intp]
 # Prices near the optimum from rows whose choice is smoothed: the long step of the search.
 
 # Temperatures, in typical margins: the first and the last, and the factor from one to the next.
-WARMEST, COLDEST, FACTOR = 40.0, 0.01, 0.4
+WARMEST, COLDEST, FACTOR = 10.0, 0.01, 0.3
 # Distance of the masses from the rules, in fractions of groups, at which a temperature is left;
 # at the last one so many rows of a typical group, if that is less.
 NEAR, NEAR_ROWS = 3e-3, 10.0
