@@ -158,12 +158,12 @@ def fit_passed(
     stopped = any(r.status == "interrupted" for r in records)
     rows: Any
     centers = run.best.centers
+    left = np.inf if model.time_limit is None else _left(begin + model.time_limit)
     if held is None:
         jobs = _threads(model)
         rows = PassedRows(program, source, survey, problem.objective_unit, found.prices, jobs)
         if not stopped:
-            half = np.inf if limit is None else begin + 0.5 * (model.time_limit + time.perf_counter() - begin)
-            centers = rows.begun(centers, tol=model.tol, max_iter=model.max_iter, deadline=half)
+            centers = rows.begun(centers, model.tol, model.max_iter, left=0.5 * left)
     else:
         rows = rows_of(held, found.prices, getattr(found, "duals", None))
     onward = descent(

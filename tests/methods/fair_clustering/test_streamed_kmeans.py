@@ -239,6 +239,25 @@ def test_prices_follow_centers_so_that_an_assignment_takes_few_passes() -> None:
     assert found.objective == pytest.approx(exact.objective, rel=1e-9)
 
 
+def test_soft_passes_lead_to_where_exact_ones_do() -> None:
+    X, g = rows(30_000)
+    program = kmeans_fit.compile_rules(FairAssignment(X, groups=g, centers=X[:4])).program
+    source = of_source(X, g)
+    ends = []
+    for softly in (False, True):
+        rows_of = passed_rows.PassedRows(program, source, surveyed(source), 1.0)
+        first = rows_of.assign(X[:4], None, np.inf)
+        rows_of.prices, centers = first.found.prices, X[:4]
+        if softly:
+            centers = rows_of.begun(centers, 1e-6, 200)
+        made = rows_of.passes
+        run = descend(centers, rows_of.assign, rows_of.move, max_iter=200, tol=1e-6, rise=1e-8)
+        ends.append((run, rows_of.passes - made))
+    (plain, most), (near, few) = ends
+    assert near.best.objective <= 1.001 * plain.best.objective and few < most / 2
+    assert rows_of.begun(centers, 1e-6, 1) is centers  # there are no moves to make
+
+
 def of_source(X: np.ndarray, g: np.ndarray, w: np.ndarray | None = None):
     from optfair.rows.sources import row_source
 

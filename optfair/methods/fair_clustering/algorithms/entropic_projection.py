@@ -140,15 +140,15 @@ class _Damped:
 
     def solved(self, damping: float, right: Floats) -> Floats:
         """Return the solution, with more damping where rounding leaves no positive matrix."""
-        band, found = self.band.copy(), np.empty_like(right)
-        while True:
+        band, found = self.band.copy(), np.zeros(right.size)
+        while np.isfinite(damping):
             band[-1] = self.band[-1] + damping
             try:
                 found[self.order] = solveh_banded(band, right[self.order], check_finite=False)
+                break
             except np.linalg.LinAlgError:
                 damping *= 16.0
-                continue
-            return found
+        return found
 
 
 def _model(

@@ -395,7 +395,7 @@ class PassedRows:
         gap = max(0.0, found.objective - found.bound) / max(self.unit, abs(found.objective))
         return Assigned(found.objective, gap, found.status, centers, found)
 
-    def begun(self, centers: Floats, *, tol: float, max_iter: int, deadline: float) -> Floats:
+    def begun(self, centers: Floats, tol: float, max_iter: int, left: float = np.inf) -> Floats:
         """Return where centers go in passes in which few rows choose softly; prices go along."""
         few = self.survey.sample
         if self.prices is None or not self.program.form.b.size or max_iter < 2:
@@ -403,8 +403,13 @@ class PassedRows:
         cost = SeparableCost("sqeuclidean", few.X, centers)
         margin = typical_margin(CostRows(cost, few.groups, few.weights))
         stated = self.program, self._softly, self.scale, centers, self.prices, margin, FINAL
-        limits = {"tol": tol, "max_iter": max_iter, "deadline": deadline}
-        found = soft_descent(*stated, reach=FURTHER, **limits)
+        found = soft_descent(
+            *stated,
+            tol=tol,
+            max_iter=max_iter,
+            reach=FURTHER,
+            deadline=time.perf_counter() + left,
+        )
         if found is None:
             return centers
         self.prices = found.prices
@@ -535,7 +540,10 @@ class PassedSearch(PriceSearch):
         undecided = np.zeros((free.size, part.sums.shape[1]))
         undecided[inside] = X[free[inside]]
         boundary = boundary_means(
-            candidate.free, undecided, np.where(inside, costs.weights[candidate.free.positions], 0.0), (G, K)
+            candidate.free,
+            undecided,
+            np.where(inside, costs.weights[candidate.free.positions], 0.0),
+            (G, K),
         )
         return PassedAssignment(
             self.program.prices(self.y, self.z),

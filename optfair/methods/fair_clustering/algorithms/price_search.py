@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -149,7 +149,6 @@ class SmoothedRows:
         return MassPass(value, masses, curved)
 
     def _settle(self, prices: Floats) -> None:
-        K = self.costs.clusters
         self.seen, self.value, self.settled = prices, 0.0, np.zeros(prices.shape)
         self.near: list[tuple[int, NDArray[np.float32], Floats]] = []
         for g, start, stop, block in self.costs.blocks():

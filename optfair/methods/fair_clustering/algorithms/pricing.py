@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -498,7 +499,10 @@ def mass_pass(
 
 
 def pass_over(
-    blocks: Iterable[tuple[int, Floats, Floats]], prices: Floats, *, curvature: bool = True
+    blocks: Iterable[tuple[int, NDArray[np.floating[Any]], Floats]],
+    prices: Floats,
+    *,
+    curvature: bool = True,
 ) -> MassPass:
     """Return the `MassPass` of blocks (group, log densities (K, m), weights); they are used up.
 
@@ -564,7 +568,7 @@ def _columns(
                 yield g, rows, np.ascontiguousarray(log_prob[rows].T)
 
 
-def _softened(S: Floats, prices: Floats) -> Floats:
+def _softened(S: NDArray[np.floating[Any]], prices: Floats) -> Floats:
     """Turn log densities (K, m) into responsibilities in place and return their log sums (m,)."""
     S -= prices[:, None]
     top = S.max(axis=0)

@@ -32,7 +32,7 @@ FEWEST, BLOCK = 2_000, 4_096
 # Temperatures in typical margins, and the relative fall of the objective at which each is left,
 # or the passes; of rows that a sample went before, and the part of its mean's way that a center
 # goes there.
-LADDER = ((0.1, 1e-5, 120), (0.03, 3e-6, 80), (0.01, 1e-6, 60))
+LADDER = ((0.1, 1e-5, 120), (0.03, 3e-6, 30), (0.01, 1e-6, 30))
 FINAL, FURTHER = ((0.01, 1e-6, 200),), 1.8
 # Distance of masses from the rules, in parts of a typical cluster, at which centers move: at
 # temperature 1, and at most. So many rows choose softly, and masses must be nearer than theirs.
