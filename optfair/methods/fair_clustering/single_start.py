@@ -255,7 +255,11 @@ def first_descent(
         )
 
     prices = None if begun is None else begun.prices
-    run = onwards(centers if begun is None else begun.centers, prices, None)
+    stopped = begun is not None and begun.interrupted
+    at = centers if begun is None else begun.centers
+    run = onwards(at, prices, 1 if stopped else None)
+    if stopped:
+        return replace(run, status="interrupted")
     if model.search != "swap" or run.status != "converged":
         return run
     # passes in which rows choose softly and move centers take about as long as warm assignments

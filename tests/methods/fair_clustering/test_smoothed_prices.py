@@ -54,6 +54,21 @@ def test_prices_prove_nearly_the_optimum(name: str) -> None:
     assert s.objective - 2e-3 * s.objective <= bound <= s.objective * (1 + 1e-12)
 
 
+def test_an_interrupt_of_smoothed_rows_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    p, calls, original = case(fairness=of.max_gap(0.05)), [], SmoothedRows.__call__
+
+    def counted(self: SmoothedRows, *args: object) -> object:
+        calls.append(self.costs.size)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return original(self, *args)
+
+    monkeypatch.setattr(SmoothedRows, "__call__", counted)
+    s = p.solve("mass-dual")
+    assert len(calls) == 4 and s.status.termination == "interrupted"
+    assert not s.is_optimal(1e-9)
+
+
 def test_a_cold_search_takes_a_few_small_masters() -> None:
     p = case(20_000, groups=6, clusters=20)
     s = p.solve("mass-dual", tolerance=1e-9)

@@ -249,13 +249,13 @@ def test_soft_passes_lead_to_where_exact_ones_do() -> None:
         first = rows_of.assign(X[:4], None, np.inf)
         rows_of.prices, centers = first.found.prices, X[:4]
         if softly:
-            centers = rows_of.begun(centers, 1e-6, 200)
+            centers = rows_of.begun(centers, 1e-6, 200).centers
         made = rows_of.passes
         run = descend(centers, rows_of.assign, rows_of.move, max_iter=200, tol=1e-6, rise=1e-8)
         ends.append((run, rows_of.passes - made))
     (plain, most), (near, few) = ends
     assert near.best.objective <= 1.001 * plain.best.objective and few < most / 2
-    assert rows_of.begun(centers, 1e-6, 1) is centers  # there are no moves to make
+    assert rows_of.begun(centers, 1e-6, 1) is None  # there are no moves to make
 
 
 def of_source(X: np.ndarray, g: np.ndarray, w: np.ndarray | None = None):

@@ -43,6 +43,7 @@ from optfair.methods.fair_clustering.algorithms.soft_descent import (
     FINAL,
     FURTHER,
     Scale,
+    SmoothedStart,
     SoftRows,
     SoftSums,
     soft_descent,
@@ -395,11 +396,16 @@ class PassedRows:
         gap = max(0.0, found.objective - found.bound) / max(self.unit, abs(found.objective))
         return Assigned(found.objective, gap, found.status, centers, found)
 
-    def begun(self, centers: Floats, tol: float, max_iter: int, left: float = np.inf) -> Floats:
-        """Return where centers go in passes in which few rows choose softly; prices go along."""
+    def begun(
+        self, centers: Floats, tol: float, max_iter: int, left: float = np.inf
+    ) -> SmoothedStart | None:
+        """Return where centers go in passes in which few rows choose softly; prices go along.
+
+        None without such passes, as `soft_descent`.
+        """
         few = self.survey.sample
         if self.prices is None or not self.program.form.b.size or max_iter < 2:
-            return centers
+            return None
         cost = SeparableCost("sqeuclidean", few.X, centers)
         margin = typical_margin(CostRows(cost, few.groups, few.weights))
         stated = self.program, self._softly, self.scale, centers, self.prices, margin, FINAL
@@ -410,10 +416,9 @@ class PassedRows:
             reach=FURTHER,
             deadline=time.perf_counter() + left,
         )
-        if found is None:
-            return centers
-        self.prices = found.prices
-        return found.centers
+        if found is not None:
+            self.prices = found.prices
+        return found
 
     def _softly(self, centers: Floats, prices: Floats, tau: float) -> SoftSums:
         made = SoftPass(self.header, self.scale, centers, prices, tau)

@@ -114,6 +114,8 @@ def smoothed_prices(
             deadline=deadline,
             rough=True,
         )
+        if found.status == "interrupted":
+            raise KeyboardInterrupt
         if not np.isfinite(found.value):
             break
         prices = best = found.prices * tau

@@ -51,11 +51,12 @@ WIDE = 1e3
 
 @dataclass(frozen=True, eq=False)
 class SmoothedStart:
-    """Centers (K, d), prices (G, K), and the number of times that centers moved."""
+    """Centers (K, d), prices (G, K), how often centers moved, and whether Ctrl-C ended it."""
 
     centers: Floats
     prices: Floats
     moves: int
+    interrupted: bool = False
 
 
 def smoothed_start(
@@ -211,7 +212,8 @@ def soft_descent(
 
     at low temperatures τ. One pass gives masses, their curvature and means: prices take a
     damped Newton step, and centers move beyond their means, in the same pass where masses are near
-    the rules. Passes are in single precision, as nothing is proved here. None where a step fails.
+    the rules. Passes are in single precision, as nothing is proved here. Ctrl-C ends it with what
+    it has. None where a step fails.
 
     Parameters
     ----------
@@ -237,12 +239,15 @@ def soft_descent(
     if not margin > 0.0:
         return None
     search = _Search(program, oracle, scale, centers, prices, max_iter, reach, deadline)
-    for share, fall, most in ladder:
-        if not search.descend(margin, share, max(tol, fall), most):
-            return None
-    unit = scale.unit
+    interrupted, unit = False, scale.unit
+    try:
+        for share, fall, most in ladder:
+            if not search.descend(margin, share, max(tol, fall), most):
+                return None
+    except KeyboardInterrupt:
+        interrupted = True
     return SmoothedStart(
-        search.centers * unit + scale.middle, search.prices * unit**2, search.moves
+        search.centers * unit + scale.middle, search.prices * unit**2, search.moves, interrupted
     )
 
 
