@@ -10,7 +10,6 @@ from optfair.methods.fair_clustering.algorithms.descent import (
     Mixing,
     descend,
 )
-from optfair.methods.fair_clustering.algorithms.price_search import PriceSearch
 from optfair.methods.fair_clustering.algorithms.pricing import price
 from optfair.methods.fair_clustering.algorithms.soft_descent import smoothed_start
 from optfair.methods.fair_clustering.assignment import FairAssignment
@@ -108,31 +107,3 @@ def test_mixed_centers_solve_a_slow_iteration_in_few_steps():
         beyond.append(far)
     assert np.allclose(at, end, atol=1e-6)  # 270 plain steps
     assert beyond == [False] + 4 * [True]
-
-
-def test_prices_follow_a_center_that_lone_rows_hold():
-    rng = np.random.default_rng(0)
-    g = np.arange(3_000) % 2
-    X = rng.normal(size=(3_000, 2))
-    X[:60, 0] += 40.0  # far from all others: no row is near their boundary
-    g[:60] = 0
-    centers = np.vstack([X[60:64], [[40.0, 0.0]]])
-    p = FairAssignment(X, groups=g, centers=centers)
-    program, data = compile_rules(p).program, p.data
-    held = HeldRows(program, p.cost, data["groups"], data["weights"], 1.0)
-    first = held.assign(centers, None, np.inf)
-    moved, _ = held.move(first)
-    assert np.abs(moved - centers)[-1].max() > 5.0
-    rounds = []
-    for prices in (first.found.prices, held._followed(first, moved)):
-        search = PriceSearch(program, held.costs.moved(moved), 1e-10, brief=True)
-        assert search.run(prices) == "optimal"
-        rounds.append(search.history)
-    plain, followed = rounds
-    assert followed[0].slack < 0.1 * plain[0].slack and len(followed) < len(plain)
-    # what rows at the boundary pay stays what it was
-    there = held._followed(first, moved) - first.found.prices
-    at = first.found.boundary
-    some = np.isfinite(at[:, :, 0])
-    shift = np.square(at - centers).sum(axis=2) - np.square(at - moved).sum(axis=2)
-    assert some.any() and np.allclose(there[some], shift[some]) and not there[~some].any()

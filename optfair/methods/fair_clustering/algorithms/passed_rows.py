@@ -31,9 +31,7 @@ from optfair.methods.fair_clustering.algorithms.pricing import (
     MassOracle,
     MassPass,
     Pricing,
-    boundary_means,
     box_for,
-    followed_prices,
     mass_pass,
     price,
     select_arcs,
@@ -293,8 +291,8 @@ class PassedAssignment:
 
     Attributes
     ----------
-    prices, boundary : arrays (G, K), (G, K, d)
-        Λ of the best bound, and `boundary_means`.
+    prices : array (G, K)
+        Λ of the best bound.
     masses, hard_masses : arrays (G, K)
         Weight of groups in clusters, soft and of the hard labels.
     sums : array (K, d)
@@ -314,7 +312,6 @@ class PassedAssignment:
     """
 
     prices: Floats
-    boundary: Floats
     masses: Floats
     hard_masses: Floats
     sums: Floats
@@ -379,12 +376,7 @@ class PassedRows:
         # the first assignment is made whatever the limit
         deadline = np.inf if before is None else time.perf_counter() + left
         search = PassedSearch(self, centers, deadline, brief=brief)
-        prices = self.prices
-        if before is not None:
-            was = before.found
-            cost = SeparableCost("sqeuclidean", self.survey.sample.X, centers)
-            prices = followed_prices(was.prices, cost, was.boundary, before.centers, centers)
-        found = search.assign(prices)
+        found = search.assign(self.prices if before is None else before.found.prices)
         if found is None:
             if before is not None:
                 return None
@@ -489,10 +481,9 @@ class PassedSearch(PriceSearch):
 
     def _price(self, prices: Floats, ranks: Floats) -> Pricing:
         """Make a pass and hand the rows it left open to the master's format."""
-        box = None
+        box, scaled, few = None, ranks * (self.costs.size / self.size), price(self.costs, prices)
         if self.size > SMALL:
-            scaled = ranks * (self.costs.size / self.size)
-            box = box_for(self.costs, price(self.costs, prices), scaled)
+            box = box_for(self.costs, few, scaled)
         part = self.rows.assignments(self.centers, prices, box)
         costs = _few_costs(part, self.centers)
         pricing = price(costs, prices)
@@ -500,7 +491,8 @@ class PassedSearch(PriceSearch):
         for _ in range(HALVINGS):
             if box is None or free.arcs.weight.size <= LARGEST:
                 break
-            box = Box(box.down / 2.0, box.up / 2.0)  # what a smaller box opens is at hand
+            scaled = scaled / 2.0
+            box = box_for(self.costs, few, scaled)  # what a smaller box opens is at hand
             free = select_arcs(costs, pricing, box, self.program.shares)
         self.look = box, _Opened(part, costs), free
         return replace(pricing, value=part.value)
@@ -540,19 +532,8 @@ class PassedSearch(PriceSearch):
         first = order[np.diff(own[order], prepend=-1) != 0]
         i, k = own[first], clusters[first]
         rules = self.program.form.objective(candidate.y)
-        free = costs.rows[candidate.free.positions]
-        inside = free < len(X)
-        undecided = np.zeros((free.size, part.sums.shape[1]))
-        undecided[inside] = X[free[inside]]
-        boundary = boundary_means(
-            candidate.free,
-            undecided,
-            np.where(inside, costs.weights[candidate.free.positions], 0.0),
-            (G, K),
-        )
         return PassedAssignment(
             self.program.prices(self.y, self.z),
-            boundary,
             masses,
             part.masses + _table(groups[i], k, w[i], G, K),
             sums,
