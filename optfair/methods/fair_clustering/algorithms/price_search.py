@@ -47,7 +47,7 @@ Integers = NDArray[np.intp]
 WARMEST, COLDEST, FACTOR = 10.0, 0.01, 0.3
 # Distance of the masses from the rules, in fractions of groups, at which a temperature is left;
 # at the last one so many rows of a typical group, if that is less.
-NEAR, NEAR_ROWS = 3e-3, 10.0
+NEAR, NEAR_ROWS = 1e-2, 10.0
 # Rows that the temperatures but the last look at, and that the size of costs is taken from.
 FEW, FEWER, LOOKED_AT = 20_000, 4_000, 4_096
 # Rows per piece of a smoothed pass. Logarithm of a fraction that is as good as none, and by how
