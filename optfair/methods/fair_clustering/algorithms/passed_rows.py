@@ -31,7 +31,9 @@ from optfair.methods.fair_clustering.algorithms.pricing import (
     MassOracle,
     MassPass,
     Pricing,
+    boundary_means,
     box_for,
+    followed_prices,
     mass_pass,
     price,
     select_arcs,
@@ -291,8 +293,8 @@ class PassedAssignment:
 
     Attributes
     ----------
-    prices : array (G, K)
-        Λ of the best bound.
+    prices, boundary : arrays (G, K), (G, K, d)
+        Λ of the best bound, and `boundary_means`.
     masses, hard_masses : arrays (G, K)
         Weight of groups in clusters, soft and of the hard labels.
     sums : array (K, d)
@@ -312,6 +314,7 @@ class PassedAssignment:
     """
 
     prices: Floats
+    boundary: Floats
     masses: Floats
     hard_masses: Floats
     sums: Floats
@@ -376,7 +379,12 @@ class PassedRows:
         # the first assignment is made whatever the limit
         deadline = np.inf if before is None else time.perf_counter() + left
         search = PassedSearch(self, centers, deadline, brief=brief)
-        found = search.assign(self.prices if before is None else before.found.prices)
+        prices = self.prices
+        if before is not None:
+            was = before.found
+            cost = SeparableCost("sqeuclidean", self.survey.sample.X, centers)
+            prices = followed_prices(was.prices, cost, was.boundary, before.centers, centers)
+        found = search.assign(prices)
         if found is None:
             if before is not None:
                 return None
@@ -532,8 +540,19 @@ class PassedSearch(PriceSearch):
         first = order[np.diff(own[order], prepend=-1) != 0]
         i, k = own[first], clusters[first]
         rules = self.program.form.objective(candidate.y)
+        free = costs.rows[candidate.free.positions]
+        inside = free < len(X)
+        undecided = np.zeros((free.size, part.sums.shape[1]))
+        undecided[inside] = X[free[inside]]
+        boundary = boundary_means(
+            candidate.free,
+            undecided,
+            np.where(inside, costs.weights[candidate.free.positions], 0.0),
+            (G, K),
+        )
         return PassedAssignment(
             self.program.prices(self.y, self.z),
+            boundary,
             masses,
             part.masses + _table(groups[i], k, w[i], G, K),
             sums,

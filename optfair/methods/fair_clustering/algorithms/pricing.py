@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.methods.fair_clustering.algorithms.costs import CostRows
+from optfair.methods.fair_clustering.algorithms.costs import CostRows, SeparableCost
 from optfair.methods.fair_clustering.algorithms.mass_program import Arcs
 
 # One pass over the rows at given prices, and the choice of the arcs that stay open.
@@ -255,6 +256,38 @@ def value_within(pricing: Pricing, free: FreeRows, box: Box | None, prices: Floa
         first = np.flatnonzero(np.diff(arcs.row, prepend=-1))
         value += float(arcs.weight @ np.minimum.reduceat(regret, first))
     return value
+
+
+def boundary_means(free: FreeRows, X: Floats, weights: Floats, shape: tuple[int, int]) -> Floats:
+    """Return the mean of the free rows that may be in each cluster, of each group (G, K, d).
+
+    NaN where there are none. ``X`` and ``weights`` are of the free rows.
+    """
+    arcs, (G, K) = free.arcs, shape
+    cell = arcs.group[arcs.row] * K + arcs.cluster
+    size = (arcs.weight.size, free.members.size)
+    merged = sp.csr_array((weights, (free.members, np.arange(size[1]))), shape=size)
+    own = sp.csr_array((np.ones(cell.size), (cell, arcs.row)), shape=(G * K, size[0]))
+    total = np.asarray(own @ merged.sum(axis=1)).reshape(-1, 1)
+    sums = np.asarray(own @ (merged @ X))
+    return np.where(total > 0.0, sums / np.where(total > 0.0, total, 1.0), np.nan).reshape(G, K, -1)
+
+
+def followed_prices(
+    prices: Floats, cost: SeparableCost, boundary: Floats, before: Floats, centers: Floats
+) -> Floats:
+    """Return prices for centers that moved: what the boundary of each cluster paid, it still pays.
+
+    To first order the same rows are then undecided, however far from all centers they are.
+    """
+    G, K = prices.shape
+    some = replace(cost, points=np.nan_to_num(boundary).reshape(G * K, -1), charge=None)
+    here = np.tile(np.arange(K), G), np.arange(G * K)
+    was, now = (
+        replace(some, centers=at).columns(slice(None))[here].reshape(G, K)
+        for at in (before, centers)
+    )
+    return prices + np.where(np.isnan(boundary[:, :, 0]), 0.0, was - now)
 
 
 def _exact_totals(
