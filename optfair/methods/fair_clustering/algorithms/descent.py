@@ -323,7 +323,12 @@ class HeldRows:
     def _followed(self, before: Assigned[HeldFlow], centers: Floats) -> Floats:
         found = before.found
         return followed_prices(
-            found.prices, self.costs.cost, found.boundary, before.centers, centers
+            found.prices,
+            self.costs.cost,
+            found.boundary,
+            before.centers,
+            centers,
+            abs(before.objective),
         )
 
     def move(self, step: Assigned[HeldFlow]) -> tuple[Floats, list[int]]:

@@ -383,7 +383,9 @@ class PassedRows:
         if before is not None:
             was = before.found
             cost = SeparableCost("sqeuclidean", self.survey.sample.X, centers)
-            prices = followed_prices(was.prices, cost, was.boundary, before.centers, centers)
+            prices = followed_prices(
+                was.prices, cost, was.boundary, before.centers, centers, abs(before.objective)
+            )
         found = search.assign(prices)
         if found is None:
             if before is not None:

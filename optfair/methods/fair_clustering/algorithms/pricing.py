@@ -24,6 +24,8 @@ Integers = NDArray[np.intp]
 PROBE, EACH = 2_048, 512
 # Numbers looked at to see how large costs typically are.
 TYPICAL = 1_024
+# How many costs of a row prices may move at once to follow a center.
+FARTHEST = 1e5
 
 
 @dataclass(frozen=True)
@@ -274,11 +276,17 @@ def boundary_means(free: FreeRows, X: Floats, weights: Floats, shape: tuple[int,
 
 
 def followed_prices(
-    prices: Floats, cost: SeparableCost, boundary: Floats, before: Floats, centers: Floats
+    prices: Floats,
+    cost: SeparableCost,
+    boundary: Floats,
+    before: Floats,
+    centers: Floats,
+    size: float,
 ) -> Floats:
     """Return prices for centers that moved: what the boundary of each cluster paid, it still pays.
 
-    To first order the same rows are then undecided, however far from all centers they are.
+    To first order the same rows are then undecided, however far from all centers they are. A
+    cluster whose prices would drown costs of that size in their rounding keeps those it has.
     """
     G, K = prices.shape
     some = replace(cost, points=np.nan_to_num(boundary).reshape(G * K, -1), charge=None)
@@ -287,7 +295,8 @@ def followed_prices(
         replace(some, centers=at).columns(slice(None))[here].reshape(G, K)
         for at in (before, centers)
     )
-    return prices + np.where(np.isnan(boundary[:, :, 0]), 0.0, was - now)
+    change = np.where(np.isnan(boundary[:, :, 0]), 0.0, was - now)
+    return np.asarray(prices + change * (np.abs(change) <= FARTHEST * size).all(axis=0))
 
 
 def _exact_totals(
