@@ -348,10 +348,11 @@ def swapped(
         trial = onwards(moved, prices, TRIAL)
         budget -= len(trial.history)
         if trial.status == "interrupted":
+            best = replace(best, status="interrupted")
             break
         if trial.best.objective < best.best.objective:
             best, polished, failed = trial, trial.status == "converged", 0
-    if not polished:
+    if not polished and best.status != "interrupted":
         last = onwards(best.best.centers, best.best.found.prices, None)
         budget -= len(last.history)
         best = last if last.best.objective <= best.best.objective else best

@@ -153,18 +153,28 @@ def fit_passed(
         verbose=model.verbose,
     )
     found, program = run.best.found, compile_rules(problem).program
-    stopped = any(r.status == "interrupted" for r in records)
+    # by Ctrl-C in a start, or in one that had no assignment yet
+    begun, early = None, limit is None or time.perf_counter() < begin + model.time_limit
+    stopped = any(r.status == "interrupted" for r in records) or (
+        early and len(records) < len(seeds)
+    )
     rows: Any
+    centers = run.best.centers
+    left = np.inf if model.time_limit is None else _left(begin + model.time_limit)
     if held is None:
         jobs = _threads(model)
         rows = PassedRows(program, source, survey, problem.objective_unit, found.prices, jobs)
+        if not stopped:
+            begun = rows.begun(centers, model.tol, model.max_iter, left=0.5 * left)
+        if begun is not None:
+            centers, stopped = begun.centers, begun.interrupted
     else:
         rows = rows_of(held, found.prices, getattr(found, "duals", None))
     onward = descent(
         model,
         problem,
         rows,
-        run.best.centers,
+        centers,
         None if model.time_limit is None else _left(begin + model.time_limit),
         None,
         tol=model.tol,

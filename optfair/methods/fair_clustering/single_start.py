@@ -271,6 +271,8 @@ def first_descent(
         mixed = begun is not None
         if begun is None:
             run = onwards(centers, None, most)
+        elif begun.interrupted:
+            run = replace(onwards(begun.centers, begun.prices, 1), status="interrupted")
         else:
             run = onwards(begun.centers, begun.prices, most)
         soft = 0.0 if begun is None else AHEAD + begun.moves * problem.cost.clusters / EVEN
@@ -288,18 +290,22 @@ def first_descent(
     for seed in seeds[1:]:
         if time.perf_counter() > deadline or (budget <= kept and not whole):
             break
-        if whole:
-            run = _better(run, started(seed, 0.0, None)[0])
-            continue
-        other, taken = started(seed, ROUGHLY, TRIAL)
-        budget -= taken
-        rough.append((other.best.objective, seed, other))
+        other, taken = started(seed, 0.0, None) if whole else started(seed, ROUGHLY, TRIAL)
+        if whole or other.status == "interrupted":
+            run = _better(run, other)
+        else:
+            budget -= taken
+            rough.append((other.best.objective, seed, other))
+        if run.status == "interrupted":
+            return run
     rough.sort(key=lambda r: r[:2])
     for _, _, other in rough[:1]:
         if other.status == "max_iter":
             other = onwards(other.best.centers, other.best.found.prices, None)
             budget -= len(other.history)
         run = _better(run, other)
+    if run.status == "interrupted":
+        return run
     rest = [seed for _, seed, _ in rough]
     rng = np.random.default_rng(seeds[0])
     while True:
@@ -307,7 +313,8 @@ def first_descent(
         run, budget = swapped(
             problem, run, onwards, rng=rng, budget=budget, most=most, deadline=deadline
         )
-        if not rest or budget < length or time.perf_counter() > deadline:
+        over = budget < length or time.perf_counter() > deadline
+        if not rest or over or run.status == "interrupted":
             return run
         other, taken = started(rest.pop(0), 0.0, None)
         run, budget = _better(run, other), budget - taken
@@ -315,7 +322,8 @@ def first_descent(
 
 def _better(run: Descent[Any], other: Descent[Any]) -> Descent[Any]:
     lower = other.best.objective < run.best.objective
-    return other if lower and other.status == "converged" else run
+    best = other if lower and other.status in ("converged", "interrupted") else run
+    return replace(best, status="interrupted") if other.status == "interrupted" else best
 
 
 def certified(

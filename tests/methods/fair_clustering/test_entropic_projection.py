@@ -9,6 +9,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from scipy.special import logsumexp, softmax
 
 import optfair as of
@@ -303,6 +304,22 @@ def test_equations_need_no_solver(monkeypatch: pytest.MonkeyPatch) -> None:
     assert FairResponsibilities(L, groups=g).solve().is_optimal(1e-9)
     gap = FairResponsibilities(L, groups=g, fairness=of.max_gap(0.1))
     assert not only_equations(compile_rules(gap).program)
+
+
+@pytest.mark.parametrize("groups", [2, 5])
+def test_a_banded_factor_solves_what_a_dense_one_does(groups: int) -> None:
+    L, g = rows(200, K=4, G=groups)
+    program = compile_rules(FairResponsibilities(L, groups=g)).program
+    point = mass_pass(L, g, np.full(200, 0.005), np.zeros((groups, 4)))
+    B = sp.csc_array(program.form.A)[:, program.masses.ravel()]
+    newton = sp.csr_array(B @ entropic_projection._blocks(point) @ B.T)
+    band, right = entropic_projection._Damped(newton), np.arange(newton.shape[0]) - 1.5
+    dense = newton.toarray() + 1e-3 * np.eye(right.size)
+    assert np.allclose(band.solved(1e-3, right), np.linalg.solve(dense, right), rtol=1e-9)
+    # nothing curves it: as much damping as it takes, or no step
+    flat = entropic_projection._Damped(0.0 * newton)
+    assert np.isfinite(flat.solved(1e-30, right)).all()
+    assert not flat.solved(np.inf, right).any()
 
 
 def test_a_clock_stops_it_without_a_false_claim() -> None:

@@ -19,6 +19,7 @@ import optfair as of
 from optfair import metrics
 from optfair.methods.fair_clustering import kmeans_fit
 from optfair.methods.fair_clustering.algorithms.descent import HeldRows
+from optfair.methods.fair_clustering.algorithms.soft_descent import SoftRows
 from optfair.methods.fair_clustering.alternation import alternate
 from optfair.rows.restarts import Restart, _Batch, run_restarts
 
@@ -431,6 +432,30 @@ def test_an_interrupt_on_the_sample_leaves_one_assignment_of_all_rows(monkeypatc
     assert len(calls) == 3 and len(model.restarts_) == 1
     assert (model.status_, model.n_iter_) == ("interrupted", 1)
     assert model.labels_.shape == (3000,) and model.gap_ <= 1e-9
+
+
+@pytest.mark.parametrize("large", [2_000, 10_000])
+def test_an_interrupt_of_soft_passes_leaves_one_exact_assignment(monkeypatch, large):
+    rng = np.random.default_rng(0)
+    g = rng.integers(0, 2, 3000)
+    X = rng.normal(size=(3000, 2)) + g[:, None]
+    sampled_from(monkeypatch, large)
+    original, calls = SoftRows.at, []
+
+    def at(self, *args):
+        calls.append(self.weights.size)
+        if calls.count(3000) == 6:  # of all rows
+            raise KeyboardInterrupt
+        return original(self, *args)
+
+    monkeypatch.setattr(SoftRows, "at", at)
+    with pytest.warns(ConvergenceWarning, match="interrupted"):
+        model = of.FairKMeans(4, init=X[:4]).fit(X, groups=g)
+    assert calls.count(3000) == 6
+    assert (model.status_, model.n_iter_) == ("interrupted", 1) and model.gap_ <= 1e-9
+    assert metrics.max_gap(g, model.soft_assignment_, soft=True) <= 1e-7
+    first = of.FairAssignment(X, groups=g, centers=X[:4]).solve().objective
+    assert model.objective_ < first  # where soft passes had led is kept
 
 
 def test_threads_stop_after_the_iteration_at_hand(data):

@@ -93,7 +93,10 @@ def test_estimators_take_frames_and_names_of_columns(people: Any) -> None:
     streamed = of.FairKMeans(3, fairness=rules, n_init=1, random_state=0).fit_stream(
         X, groups=groups
     )
-    assert of.metrics.max_gap(groups["sex"], streamed.predict(X, groups=groups)) <= 0.05
+    split = np.flatnonzero(model.soft_assignment_.max(axis=1) < 1.0 - 1e-9)
+    apart = np.flatnonzero(streamed.predict(X, groups=groups) != model.labels_)
+    assert set(apart) <= set(split) and split.size < 10  # prices alone say nothing of these
+    assert of.metrics.max_gap(groups["sex"], model.soft_assignment_, soft=True) <= 0.02 + 1e-8
     mixture = of.FairMixture(2, eps=None, rules={"by sex": rules[0]}, n_init=1, random_state=0)
     mixture.fit(X, groups=groups)
     parts = mixture.predict_proba(X, groups=groups)

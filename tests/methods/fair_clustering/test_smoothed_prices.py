@@ -12,8 +12,9 @@ from optfair.methods.fair_clustering.algorithms.price_search import (
     SmoothedRows,
     smoothed_prices,
     thinned,
+    typical_margin,
 )
-from optfair.methods.fair_clustering.algorithms.pricing import price
+from optfair.methods.fair_clustering.algorithms.pricing import mass_pass, price
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 
 RULES = {
@@ -53,6 +54,21 @@ def test_prices_prove_nearly_the_optimum(name: str) -> None:
     assert s.objective - 2e-3 * s.objective <= bound <= s.objective * (1 + 1e-12)
 
 
+def test_an_interrupt_of_smoothed_rows_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    p, calls, original = case(fairness=of.max_gap(0.05)), [], SmoothedRows.__call__
+
+    def counted(self: SmoothedRows, *args: object) -> object:
+        calls.append(self.costs.size)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return original(self, *args)
+
+    monkeypatch.setattr(SmoothedRows, "__call__", counted)
+    s = p.solve("mass-dual")
+    assert len(calls) == 4 and s.status.termination == "interrupted"
+    assert not s.is_optimal(1e-9)
+
+
 def test_a_cold_search_takes_a_few_small_masters() -> None:
     p = case(20_000, groups=6, clusters=20)
     s = p.solve("mass-dual", tolerance=1e-9)
@@ -90,3 +106,24 @@ def test_clusters_far_from_all_rows_and_ties_are_harmless() -> None:
     assert s.is_optimal(1e-9)
     one = p.with_centers(np.zeros_like(p.cost.centers))  # every row ties everywhere
     assert one.solve("mass-dual").is_optimal(1e-9)
+
+
+@pytest.mark.parametrize("name", ["perfect", "max gap"])
+def test_settled_rows_are_what_a_pass_over_all_of_them_finds(name: str) -> None:
+    p = case(3_000, groups=3, clusters=7, fairness=RULES[name])
+    costs = CostRows(p.cost, p.data["groups"], p.data["weights"])
+    tau, rng = 0.02 * typical_margin(costs), np.random.default_rng(1)
+    soft, prices = SmoothedRows(costs, tau), 10.0 * rng.normal(size=(3, 7))
+    log_prob, (g, w) = -p.cost.matrix() / tau, (p.data["groups"], p.data["weights"])
+    # as they are settled, with prices that moved a little, and a lot
+    for moved in (0.0, 1.0, 40.0):
+        at = prices + moved * rng.random((3, 7))
+        found, whole = soft(at, True), mass_pass(log_prob, g, w, at)
+        assert found.value == pytest.approx(whole.value, abs=1e-4 * abs(whole.value))
+        assert np.abs(found.masses - whole.masses).max() <= 1e-4
+        assert np.abs(found.curvature - whole.curvature).max() <= 1e-4
+        # the cone program asks for a positive semidefinite one
+        assert np.array_equal(found.curvature, found.curvature.transpose(0, 2, 1))
+        assert np.linalg.eigvalsh(found.curvature).min() >= 0.0
+    assert sum(len(w) for _, _, w in soft.near) < 1_500
+    assert soft(at, False).curvature is None

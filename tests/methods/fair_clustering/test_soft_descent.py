@@ -107,3 +107,27 @@ def test_mixed_centers_solve_a_slow_iteration_in_few_steps():
         beyond.append(far)
     assert np.allclose(at, end, atol=1e-6)  # 270 plain steps
     assert beyond == [False] + 4 * [True]
+
+
+def test_prices_follow_centers_but_not_where_they_drown_costs():
+    p = problem(RULES["perfect"])
+    far = np.vstack([p.cost.centers, [[1e6, 0.0, 0.0]]])  # holds nothing: it gets another row
+    X, groups = p.cost.points, p.data["groups"]
+    q = FairAssignment(X, groups=groups, centers=far)
+    stated = compile_rules(q).program, q.cost, q.data["groups"], q.data["weights"], 1.0
+    held = HeldRows(*stated)
+    first = held.assign(far, None, np.inf)
+    moved, reseeded = held.move(first)
+    assert reseeded == [6]
+    prices, at = held._followed(first, moved), first.found.boundary
+    assert np.array_equal(prices[:, 6], first.found.prices[:, 6])
+    # what rows at the boundary of the others pay stays what it was
+    shift = (np.square(at - far) - np.square(at - moved)).sum(axis=2)[:, :6]
+    some = np.isfinite(shift)
+    changed = (prices - first.found.prices)[:, :6]
+    assert some.any() and np.abs(changed[some]).max() > 0.1
+    assert np.allclose(changed[some], shift[some]) and not changed[~some].any()
+    run = descend(far, held.assign, held.move, max_iter=300, tol=1e-7, rise=1e-9, mixed=True)
+    fresh = HeldRows(*stated).assign(run.best.centers, None, np.inf)
+    assert run.best.objective == pytest.approx(fresh.objective, rel=1e-9)
+    assert (np.diff(run.history) <= 0.0).all()

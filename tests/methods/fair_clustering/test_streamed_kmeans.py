@@ -223,20 +223,57 @@ def test_a_soft_pass_in_single_precision_is_the_one_in_double() -> None:
     assert np.abs(a.sums.sum(axis=0)).max() <= 1e-5  # rows are about their middle
 
 
-def test_prices_follow_centers_so_that_an_assignment_takes_few_passes() -> None:
+def test_after_soft_passes_an_assignment_takes_a_pass_or_two() -> None:
     X, g = rows(60_000)
     source = of_source(X, g)
     program = kmeans_fit.compile_rules(FairAssignment(X, groups=g, centers=X[:4])).program
     rows_of = passed_rows.PassedRows(program, source, surveyed(source), 1.0)
-    first = rows_of.assign(X[:4], None, np.inf)
-    for _ in range(3):  # while centers still move far
-        first = rows_of.assign(rows_of.move(first)[0], first, np.inf)
-    before = rows_of.passes
-    centers = rows_of.move(first)[0]
-    found = rows_of.assign(centers, first, np.inf)
-    assert rows_of.passes - before <= 3
-    exact = FairAssignment(X, groups=g, centers=centers).solve()
+    rows_of.prices = rows_of.assign(X[:4], None, np.inf).found.prices
+    centers, found = rows_of.begun(X[:4], 1e-6, 300).centers, None
+    for _ in range(3):
+        before = rows_of.passes
+        found = rows_of.assign(centers, found, np.inf)
+        assert rows_of.passes - before <= 2
+        exact = FairAssignment(X, groups=g, centers=centers).solve()
+        assert found.objective == pytest.approx(exact.objective, rel=1e-9)
+        assert found.found.bound == pytest.approx(exact.bound, rel=1e-9)
+        centers = rows_of.move(found)[0]
+
+
+def test_a_master_stays_small_however_wide_its_box_is_to_be() -> None:
+    X, g = rows(30_000)
+    source = of_source(X, g)
+    program = kmeans_fit.compile_rules(FairAssignment(X, groups=g, centers=X[:4])).program
+    rows_of = passed_rows.PassedRows(program, source, surveyed(source), 1.0)
+    search = passed_rows.PassedSearch(rows_of, X[:4])
+    search._price(np.zeros((2, 4)), np.full((2, 4), 1e9))
+    box, opened, free = search.look
+    assert len(opened.part.open.X) == 30_000  # no side of the box it asked for was finite
+    assert 100 < free.arcs.weight.size <= passed_rows.LARGEST
+    assert np.isfinite(box.down).all() and np.isfinite(box.up).all()
+    # the prices that are best there leave the other rows where they are
+    found = search.assign(None)
+    exact = FairAssignment(X, groups=g, centers=X[:4]).solve()
     assert found.objective == pytest.approx(exact.objective, rel=1e-9)
+
+
+def test_soft_passes_lead_to_where_exact_ones_do() -> None:
+    X, g = rows(30_000)
+    program = kmeans_fit.compile_rules(FairAssignment(X, groups=g, centers=X[:4])).program
+    source = of_source(X, g)
+    ends = []
+    for softly in (False, True):
+        rows_of = passed_rows.PassedRows(program, source, surveyed(source), 1.0)
+        first = rows_of.assign(X[:4], None, np.inf)
+        rows_of.prices, centers = first.found.prices, X[:4]
+        if softly:
+            centers = rows_of.begun(centers, 1e-6, 200).centers
+        made = rows_of.passes
+        run = descend(centers, rows_of.assign, rows_of.move, max_iter=200, tol=1e-6, rise=1e-8)
+        ends.append((run, rows_of.passes - made))
+    (plain, most), (near, few) = ends
+    assert near.best.objective <= 1.001 * plain.best.objective and few < most / 2
+    assert rows_of.begun(centers, 1e-6, 1) is None  # there are no moves to make
 
 
 def of_source(X: np.ndarray, g: np.ndarray, w: np.ndarray | None = None):

@@ -20,7 +20,11 @@ from optfair.methods.fair_clustering.algorithms.price_search import (
     POLYHEDRAL,
     PriceSearch,
 )
-from optfair.methods.fair_clustering.algorithms.pricing import spread
+from optfair.methods.fair_clustering.algorithms.pricing import (
+    boundary_means,
+    followed_prices,
+    spread,
+)
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
@@ -252,6 +256,13 @@ class Flow:
     prices: Floats
 
 
+@dataclass(frozen=True, eq=False)
+class HeldFlow(Flow):
+    """With the `boundary_means` of the assignment."""
+
+    boundary: Floats
+
+
 class HeldRows:
     """Assignments and centers of rows in memory, from arrays alone.
 
@@ -283,14 +294,14 @@ class HeldRows:
         self.tolerance, self.share = POLYHEDRAL if program.polyhedral else CURVED, 1.0
 
     def assign(
-        self, centers: Floats, before: Assigned[Flow] | None, left: float
-    ) -> Assigned[Flow] | None:
+        self, centers: Floats, before: Assigned[HeldFlow] | None, left: float
+    ) -> Assigned[HeldFlow] | None:
         """Return the optimal assignment at given centers, searched from the prices before."""
         costs = self.costs.moved(centers)
         deadline = np.inf if before is None else time.perf_counter() + left
         stated = self.program, costs, self.tolerance, deadline
         search = PriceSearch(*stated, brief=True, share=self.share)
-        status = search.run(self.prices if before is None else before.found.prices)
+        status = search.run(self.prices if before is None else self._followed(before, centers))
         best = search.candidate
         if best is None:
             if before is not None and status == "time_limit":
@@ -302,10 +313,25 @@ class HeldRows:
         rows, clusters, fractions = spread(costs, best.pricing, best.free, best.flow)
         gap = max(0.0, best.objective - search.bound) / max(self.unit, abs(best.objective))
         prices = self.program.prices(search.y, search.z)
-        flow = Flow(costs.rows[rows], clusters, fractions, prices)
+        free = costs.rows[best.free.positions]
+        boundary = boundary_means(
+            best.free, costs.cost.points[free], self.weights[free], prices.shape
+        )
+        flow = HeldFlow(costs.rows[rows], clusters, fractions, prices, boundary)
         return Assigned(best.objective, gap, status, centers, flow)
 
-    def move(self, step: Assigned[Flow]) -> tuple[Floats, list[int]]:
+    def _followed(self, before: Assigned[HeldFlow], centers: Floats) -> Floats:
+        found = before.found
+        return followed_prices(
+            found.prices,
+            self.costs.cost,
+            found.boundary,
+            before.centers,
+            centers,
+            abs(before.objective),
+        )
+
+    def move(self, step: Assigned[HeldFlow]) -> tuple[Floats, list[int]]:
         """Return the best centers of an assignment, and the clusters that were empty."""
         return moved_centers(self.costs.cost, self.weights, step.centers, step.found)
 

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from scipy.sparse.linalg import splu
+from scipy.linalg import solveh_banded
+from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from optfair.backends.cone_program import solve_cone_program
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
@@ -23,9 +24,8 @@ from optfair.proofs.cones import Cone
 Floats = NDArray[np.float64]
 
 
-# Least damping of the equations' Newton matrix, relative to its largest eigenvalue; equations up to
-# which it is dense.
-RANK, DENSE = 1e-14, 256
+# Least damping of the equations' Newton matrix, relative to its trace.
+RANK = 1e-14
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,13 +113,12 @@ def _equations(
     if not form.b.size:
         return PriceStep(y, z, True)
     B = sp.csc_array(form.A)[:, program.masses.ravel()]
-    newton = sp.csc_array(B @ _blocks(point) @ B.T)
+    newton = _Damped(sp.csr_array(B @ _blocks(point) @ B.T))
     # equations may follow from others, and rows that are all but hard have no curvature
-    damping = max(float(newton.trace()), np.finfo(float).tiny) * RANK
+    damping, inside = newton.trace * RANK, True
     left = form.A @ y - form.b
-    inside = True
     while True:
-        step = _solved(newton, damping, left)
+        step = newton.solved(damping, left)
         moved = float(np.abs(B.T @ step).max())
         if moved <= radius:
             return PriceStep(y, z + step, inside)
@@ -127,16 +126,29 @@ def _equations(
         inside, damping = False, max(16.0, moved / radius) * damping
 
 
-def _solved(matrix: Any, damping: float, right: Floats) -> Floats:
-    """Solve with a positive semidefinite matrix that gets something on its diagonal."""
-    if matrix.shape[0] <= DENSE:
-        dense = matrix.toarray()
-        dense[np.diag_indices(len(dense))] += damping
-        return np.asarray(np.linalg.solve(dense, right))
-    whole = sp.csc_array(matrix + damping * sp.eye_array(matrix.shape[0]))
-    symmetric = {"SymmetricMode": True}
-    factors = splu(whole, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=symmetric)
-    return np.asarray(factors.solve(right))
+class _Damped:
+    """A positive semidefinite matrix that gets something on its diagonal, in a narrow band."""
+
+    def __init__(self, matrix: Any) -> None:
+        self.trace = max(float(matrix.trace()), np.finfo(float).tiny)
+        self.order = reverse_cuthill_mckee(matrix, symmetric_mode=True)
+        entries = sp.coo_array(matrix[self.order][:, self.order])
+        offset = entries.col - entries.row
+        upper, width = offset >= 0, int(offset.max(initial=0))
+        self.band = np.zeros((width + 1, matrix.shape[0]))
+        self.band[width - offset[upper], entries.col[upper]] = entries.data[upper]
+
+    def solved(self, damping: float, right: Floats) -> Floats:
+        """Return the solution, with more damping where rounding leaves no positive matrix."""
+        band, found = self.band.copy(), np.zeros(right.size)
+        while np.isfinite(damping):
+            band[-1] = self.band[-1] + damping
+            try:
+                found[self.order] = solveh_banded(band, right[self.order], check_finite=False)
+                break
+            except np.linalg.LinAlgError:
+                damping *= 16.0
+        return found
 
 
 def _model(
@@ -408,8 +420,8 @@ class _Search:
             return prices, None
         B = sp.csc_array(form.A)[:, self.program.masses.ravel()]
         own = (prices - form.q[self.program.masses]).ravel()
-        square = B @ B.T
-        z = _solved(square, RANK * float(square.trace()), B @ own)
+        square = _Damped(sp.csr_array(B @ B.T))
+        z = square.solved(RANK * square.trace, B @ own)
         return self.program.prices(np.zeros(form.q.size), z), z
 
     def _point(self, step: PriceStep) -> _Point:

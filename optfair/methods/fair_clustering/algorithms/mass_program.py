@@ -77,12 +77,20 @@ class MassProgram:
 
     def prices(self, y: Floats, z: Floats) -> Floats:
         """Return Λ (G x K): the derivative of the Lagrangian in the masses."""
-        gradient = self.form.P @ y + self.form.q + self.form.A.T @ z
-        return np.asarray(gradient[self.masses])
+        return np.asarray(self._gradient(y, z)[self.masses])
+
+    def _gradient(self, y: Floats, z: Floats) -> Floats:
+        form = self.form
+        curved = form.P @ y if form.P.nnz else 0.0
+        return np.asarray(curved + form.q + self._columns @ z)
+
+    @cached_property
+    def _columns(self) -> Any:
+        return sp.csr_array(self.form.A.T)
 
     def stationarity(self, y: Floats, z: Floats) -> float:
         """Return the largest derivative of the Lagrangian in an auxiliary variable."""
-        gradient = self.form.P @ y + self.form.q + self.form.A.T @ z
+        gradient = self._gradient(y, z)
         gradient[self.masses] = 0.0
         return float(np.abs(gradient).max(initial=0.0))
 

@@ -31,18 +31,22 @@ from optfair.methods.fair_clustering.algorithms.pricing import (
     MassOracle,
     MassPass,
     Pricing,
+    boundary_means,
     box_for,
+    followed_prices,
     mass_pass,
     price,
     select_arcs,
     spread,
 )
 from optfair.methods.fair_clustering.algorithms.soft_descent import (
-    COLD,
+    FINAL,
+    FURTHER,
     Scale,
+    SmoothedStart,
     SoftRows,
     SoftSums,
-    moved_prices,
+    soft_descent,
 )
 from optfair.rows.sources import Chunk, RowSource
 from optfair.rows.survey import Rows, Survey
@@ -289,8 +293,8 @@ class PassedAssignment:
 
     Attributes
     ----------
-    prices : array (G, K)
-        Λ of the best bound.
+    prices, boundary : arrays (G, K), (G, K, d)
+        Λ of the best bound, and `boundary_means`.
     masses, hard_masses : arrays (G, K)
         Weight of groups in clusters, soft and of the hard labels.
     sums : array (K, d)
@@ -310,6 +314,7 @@ class PassedAssignment:
     """
 
     prices: Floats
+    boundary: Floats
     masses: Floats
     hard_masses: Floats
     sums: Floats
@@ -361,7 +366,6 @@ class PassedRows:
         self.prices, self.n_jobs, self.passes, self.header = prices, n_jobs, 0, survey.header
         self.tolerance = POLYHEDRAL if program.polyhedral else CURVED
         self.scale = Scale.of(survey.sample.X, survey.sample.weights)
-        self.temperature = 0.0
 
     def assign(
         self,
@@ -375,9 +379,13 @@ class PassedRows:
         # the first assignment is made whatever the limit
         deadline = np.inf if before is None else time.perf_counter() + left
         search = PassedSearch(self, centers, deadline, brief=brief)
-        prices = self.prices if before is None else before.found.prices
-        if brief and prices is not None and self.program.form.b.size:
-            prices = self._followed(centers, prices)
+        prices = self.prices
+        if before is not None:
+            was = before.found
+            cost = SeparableCost("sqeuclidean", self.survey.sample.X, centers)
+            prices = followed_prices(
+                was.prices, cost, was.boundary, before.centers, centers, abs(before.objective)
+            )
         found = search.assign(prices)
         if found is None:
             if before is not None:
@@ -390,17 +398,29 @@ class PassedRows:
         gap = max(0.0, found.objective - found.bound) / max(self.unit, abs(found.objective))
         return Assigned(found.objective, gap, found.status, centers, found)
 
-    def _followed(self, centers: Floats, prices: Floats) -> Floats:
-        """Return prices for centers that moved, by one pass in which few rows choose softly."""
-        if not self.temperature:
-            few = self.survey.sample
-            cost = SeparableCost("sqeuclidean", few.X, centers)
-            self.temperature = COLD * typical_margin(CostRows(cost, few.groups, few.weights))
-        if not self.temperature:
-            return prices
-        return moved_prices(
-            self.program, self._softly, self.scale, centers, prices, self.temperature
+    def begun(
+        self, centers: Floats, tol: float, max_iter: int, left: float = np.inf
+    ) -> SmoothedStart | None:
+        """Return where centers go in passes in which few rows choose softly; prices go along.
+
+        None without such passes, as `soft_descent`.
+        """
+        few = self.survey.sample
+        if self.prices is None or not self.program.form.b.size or max_iter < 2:
+            return None
+        cost = SeparableCost("sqeuclidean", few.X, centers)
+        margin = typical_margin(CostRows(cost, few.groups, few.weights))
+        stated = self.program, self._softly, self.scale, centers, self.prices, margin, FINAL
+        found = soft_descent(
+            *stated,
+            tol=tol,
+            max_iter=max_iter,
+            reach=FURTHER,
+            deadline=time.perf_counter() + left,
         )
+        if found is not None:
+            self.prices = found.prices
+        return found
 
     def _softly(self, centers: Floats, prices: Floats, tau: float) -> SoftSums:
         made = SoftPass(self.header, self.scale, centers, prices, tau)
@@ -471,10 +491,9 @@ class PassedSearch(PriceSearch):
 
     def _price(self, prices: Floats, ranks: Floats) -> Pricing:
         """Make a pass and hand the rows it left open to the master's format."""
-        box = None
+        box, scaled, few = None, ranks * (self.costs.size / self.size), price(self.costs, prices)
         if self.size > SMALL:
-            scaled = ranks * (self.costs.size / self.size)
-            box = box_for(self.costs, price(self.costs, prices), scaled)
+            box = box_for(self.costs, few, scaled)
         part = self.rows.assignments(self.centers, prices, box)
         costs = _few_costs(part, self.centers)
         pricing = price(costs, prices)
@@ -482,7 +501,8 @@ class PassedSearch(PriceSearch):
         for _ in range(HALVINGS):
             if box is None or free.arcs.weight.size <= LARGEST:
                 break
-            box = Box(box.down / 2.0, box.up / 2.0)  # what a smaller box opens is at hand
+            scaled = scaled / 2.0
+            box = box_for(self.costs, few, scaled)  # what a smaller box opens is at hand
             free = select_arcs(costs, pricing, box, self.program.shares)
         self.look = box, _Opened(part, costs), free
         return replace(pricing, value=part.value)
@@ -522,8 +542,19 @@ class PassedSearch(PriceSearch):
         first = order[np.diff(own[order], prepend=-1) != 0]
         i, k = own[first], clusters[first]
         rules = self.program.form.objective(candidate.y)
+        free = costs.rows[candidate.free.positions]
+        inside = free < len(X)
+        undecided = np.zeros((free.size, part.sums.shape[1]))
+        undecided[inside] = X[free[inside]]
+        boundary = boundary_means(
+            candidate.free,
+            undecided,
+            np.where(inside, costs.weights[candidate.free.positions], 0.0),
+            (G, K),
+        )
         return PassedAssignment(
             self.program.prices(self.y, self.z),
+            boundary,
             masses,
             part.masses + _table(groups[i], k, w[i], G, K),
             sums,

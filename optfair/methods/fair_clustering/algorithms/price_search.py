@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -44,12 +44,15 @@ Integers = NDArray[np.intp]
 # Prices near the optimum from rows whose choice is smoothed: the long step of the search.
 
 # Temperatures, in typical margins: the first and the last, and the factor from one to the next.
-WARMEST, COLDEST, FACTOR = 40.0, 0.01, 0.4
+WARMEST, COLDEST, FACTOR = 10.0, 0.01, 0.3
 # Distance of the masses from the rules, in fractions of groups, at which a temperature is left;
 # at the last one so many rows of a typical group, if that is less.
-NEAR, NEAR_ROWS = 3e-3, 10.0
+NEAR, NEAR_ROWS = 1e-2, 10.0
 # Rows that the temperatures but the last look at, and that the size of costs is taken from.
 FEW, FEWER, LOOKED_AT = 20_000, 4_000, 4_096
+# Rows per piece of a smoothed pass. Logarithm of a fraction that is as good as none, and by how
+# much prices may move, over τ, before it is looked at again which those are. Rounding of curvature.
+PIECE, FRACTION, MOVED, SINGLE = 4_096, 10.0, 6.0, 1e-6
 # Costs of a row that differ by this share of the largest tie.
 TIE = 1e-12
 
@@ -111,6 +114,8 @@ def smoothed_prices(
             deadline=deadline,
             rough=True,
         )
+        if found.status == "interrupted":
+            raise KeyboardInterrupt
         if not np.isfinite(found.value):
             break
         prices = best = found.prices * tau
@@ -119,18 +124,47 @@ def smoothed_prices(
 
 
 class SmoothedRows:
-    """The oracle of rows in memory whose log densities are -D/τ."""
+    """The oracle of rows in memory whose log densities are -D/τ.
+
+    Rows whose first cluster has next to all of them are settled while prices stay about the same:
+    their masses are sums. The others are looked at in single precision, as nothing is proved here.
+    """
 
     def __init__(self, costs: CostRows, tau: float) -> None:
         self.costs, self.tau = costs, tau
+        self.seen: Floats | None = None  # the prices at which rows were settled
 
     def __call__(self, prices: Floats, curvature: bool = True) -> MassPass:
         """Return the pass at given prices."""
-        return pass_over(self._blocks(), prices, curvature=curvature)
+        if self.seen is None or np.ptp(prices - self.seen, axis=1).max() > MOVED:
+            self._settle(prices)
+        moved = prices - np.asarray(self.seen)
+        blocks = ((g, S.copy(), w) for g, S, w in self.near)
+        found = pass_over(blocks, moved, curvature=curvature)
+        value = found.value + self.value - float((self.settled * moved).sum())
+        masses = found.masses + self.settled
+        if found.curvature is None:
+            return MassPass(value, masses)
+        curved = 0.5 * (found.curvature + found.curvature.transpose(0, 2, 1))
+        # rounded, it might not be semidefinite
+        curved += SINGLE * masses[:, :, None] * np.eye(masses.shape[1])
+        return MassPass(value, masses, curved)
 
-    def _blocks(self) -> Iterator[tuple[int, Floats, Floats]]:
+    def _settle(self, prices: Floats) -> None:
+        self.seen, self.value, self.settled = prices, 0.0, np.zeros(prices.shape)
+        self.near: list[tuple[int, NDArray[np.float32], Floats]] = []
         for g, start, stop, block in self.costs.blocks():
-            yield g, block * (-1.0 / self.tau), self.costs.weights[start:stop]
+            for first in range(start, stop, PIECE):
+                own = slice(first, min(first + PIECE, stop))
+                S = block[:, own.start - start : own.stop - start] * (-1.0 / self.tau)
+                S -= prices[g][:, None]
+                top = S.max(axis=0)
+                S -= top
+                w, best = self.costs.weights[own], S == 0.0
+                open_ = (S > -(FRACTION + MOVED)).sum(axis=0) > 1
+                self.value += float(w @ top)
+                self.settled[g] += best @ np.where(open_, 0.0, w)
+                self.near.append((g, S[:, open_].astype(np.float32), w[open_]))
 
 
 def thinned(costs: CostRows, size: int = FEW) -> CostRows:

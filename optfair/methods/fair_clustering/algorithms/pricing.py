@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.methods.fair_clustering.algorithms.costs import CostRows
+from optfair.methods.fair_clustering.algorithms.costs import CostRows, SeparableCost
 from optfair.methods.fair_clustering.algorithms.mass_program import Arcs
 
 # One pass over the rows at given prices, and the choice of the arcs that stay open.
@@ -22,6 +24,8 @@ Integers = NDArray[np.intp]
 PROBE, EACH = 2_048, 512
 # Numbers looked at to see how large costs typically are.
 TYPICAL = 1_024
+# How many costs of a row prices may move at once to follow a center.
+FARTHEST = 1e5
 
 
 @dataclass(frozen=True)
@@ -171,7 +175,7 @@ def _grain(low: Floats, regrets: Floats) -> float:
     if regrets.size == 0:
         return 0.0
     thin = (v[:: max(1, v.size // TYPICAL)] for v in (low, regrets.ravel()))
-    return 1e-13 * sum(float(np.median(np.abs(part))) for part in thin)
+    return 1e-13 * sum(float(np.partition(np.abs(v), v.size // 2)[v.size // 2]) for v in thin)
 
 
 def _ranked(regrets: Floats, ranks: Floats) -> Floats:
@@ -254,6 +258,45 @@ def value_within(pricing: Pricing, free: FreeRows, box: Box | None, prices: Floa
         first = np.flatnonzero(np.diff(arcs.row, prepend=-1))
         value += float(arcs.weight @ np.minimum.reduceat(regret, first))
     return value
+
+
+def boundary_means(free: FreeRows, X: Floats, weights: Floats, shape: tuple[int, int]) -> Floats:
+    """Return the mean of the free rows that may be in each cluster, of each group (G, K, d).
+
+    NaN where there are none. ``X`` and ``weights`` are of the free rows.
+    """
+    arcs, (G, K) = free.arcs, shape
+    cell = arcs.group[arcs.row] * K + arcs.cluster
+    size = (arcs.weight.size, free.members.size)
+    merged = sp.csr_array((weights, (free.members, np.arange(size[1]))), shape=size)
+    own = sp.csr_array((np.ones(cell.size), (cell, arcs.row)), shape=(G * K, size[0]))
+    total = np.asarray(own @ merged.sum(axis=1)).reshape(-1, 1)
+    sums = np.asarray(own @ (merged @ X))
+    return np.where(total > 0.0, sums / np.where(total > 0.0, total, 1.0), np.nan).reshape(G, K, -1)
+
+
+def followed_prices(
+    prices: Floats,
+    cost: SeparableCost,
+    boundary: Floats,
+    before: Floats,
+    centers: Floats,
+    size: float,
+) -> Floats:
+    """Return prices for centers that moved: what the boundary of each cluster paid, it still pays.
+
+    To first order the same rows are then undecided, however far from all centers they are. A
+    cluster whose prices would drown costs of that size in their rounding keeps those it has.
+    """
+    G, K = prices.shape
+    some = replace(cost, points=np.nan_to_num(boundary).reshape(G * K, -1), charge=None)
+    here = np.tile(np.arange(K), G), np.arange(G * K)
+    was, now = (
+        replace(some, centers=at).columns(slice(None))[here].reshape(G, K)
+        for at in (before, centers)
+    )
+    change = np.where(np.isnan(boundary[:, :, 0]), 0.0, was - now)
+    return np.asarray(prices + change * (np.abs(change) <= FARTHEST * size).all(axis=0))
 
 
 def exact_totals(
@@ -465,7 +508,10 @@ def mass_pass(
 
 
 def pass_over(
-    blocks: Iterable[tuple[int, Floats, Floats]], prices: Floats, *, curvature: bool = True
+    blocks: Iterable[tuple[int, NDArray[np.floating[Any]], Floats]],
+    prices: Floats,
+    *,
+    curvature: bool = True,
 ) -> MassPass:
     """Return the `MassPass` of blocks (group, log densities (K, m), weights); they are used up.
 
@@ -477,7 +523,7 @@ def pass_over(
     for g, S, w in blocks:
         total = _softened(S, prices[g])
         value += float(w @ total)
-        scaled = S * w
+        scaled = S * w.astype(S.dtype, copy=False)
         masses[g] += scaled.sum(axis=1)
         if curved is not None:
             curved[g] -= scaled @ S.T
@@ -531,7 +577,7 @@ def _columns(
                 yield g, rows, np.ascontiguousarray(log_prob[rows].T)
 
 
-def _softened(S: Floats, prices: Floats) -> Floats:
+def _softened(S: NDArray[np.floating[Any]], prices: Floats) -> Floats:
     """Turn log densities (K, m) into responsibilities in place and return their log sums (m,)."""
     S -= prices[:, None]
     top = S.max(axis=0)

@@ -30,32 +30,33 @@ Integers = NDArray[np.intp]
 # Rows from which it pays; rows per block of a pass.
 FEWEST, BLOCK = 2_000, 4_096
 # Temperatures in typical margins, and the relative fall of the objective at which each is left,
-# or the passes; the one at which prices follow centers.
-LADDER = ((0.1, 1e-5, 120), (0.03, 3e-6, 80), (0.01, 1e-6, 60))
-COLD = 0.003
+# or the passes; of rows that a sample went before, and the part of its mean's way that a center
+# goes there.
+LADDER = ((0.1, 1e-5, 120), (0.03, 3e-6, 30), (0.01, 1e-6, 30))
+FINAL, FURTHER = ((0.01, 1e-6, 200),), 1.8
 # Distance of masses from the rules, in parts of a typical cluster, at which centers move: at
 # temperature 1, and at most. So many rows choose softly, and masses must be nearer than theirs.
 NEAR, NEAREST = 2.5, 0.25
 # Damping of the prices' Newton steps, as a share of masses: first and least at temperature 1, most.
 FIRST, LEAST, MOST = 0.5, 0.1, 10.0
-# Damping of a single step from prices that are nearly right.
-FIRM = 1e-4
 # Passes that bring masses no nearer, after which centers move all the same: masses of lone rows
 # follow no curvature, and wait for exact assignments.
 PATIENCE = 4
-# Rows that the first prices are made from.
-STARTERS = 4_000
+# Rows that the first prices are made from; logarithm below which a fraction is as good as none:
+# numbers that are nearly no numbers are slow.
+STARTERS, LEAST_LOG = 4_000, -40.0
 # A box of prices that is none: damping bounds the steps.
 WIDE = 1e3
 
 
 @dataclass(frozen=True, eq=False)
 class SmoothedStart:
-    """Centers (K, d), prices (G, K), and the number of times that centers moved."""
+    """Centers (K, d), prices (G, K), how often centers moved, and whether Ctrl-C ended it."""
 
     centers: Floats
     prices: Floats
     moves: int
+    interrupted: bool = False
 
 
 def smoothed_start(
@@ -147,14 +148,13 @@ class SoftRows:
     """
 
     def __init__(self, X: Floats, groups: Integers, weights: Floats, scale: Scale) -> None:
-        self.weights = weights
-        X = (X - scale.middle) / scale.unit
-        self.size = float(weights @ np.einsum("ij,ij->i", X, X))
-        root = np.sqrt(weights)
-        self.root = root.astype(np.float32)
+        self.weights, root = weights, np.sqrt(weights).astype(np.float32)
         self.across = np.ones((X.shape[1] + 1, len(X)), dtype=np.float32)
-        self.across[:-1] = X.T
-        self.along = np.ascontiguousarray((self.across * self.root).T)
+        own = self.across[:-1]
+        np.subtract(X.T, scale.middle[:, None], out=own, casting="same_kind")
+        own *= np.float32(1.0 / scale.unit)
+        self.size = float(np.einsum("ij,ij->j", own, own) @ weights)
+        self.root, self.along = root, self.across * root
         present, first = np.unique(groups, return_index=True)
         self.pieces = [
             (int(g), start, min(start + BLOCK, stop))
@@ -167,18 +167,23 @@ class SoftRows:
         (G, K), d = prices.shape, centers.shape[1]
         value, sums = -self.size / tau, np.zeros((G, K, d + 1))
         curved = np.zeros((G, K, K))
-        norms = np.square(centers).sum(axis=1)
+        norms, room = np.square(centers).sum(axis=1), np.empty(K * BLOCK, dtype=np.float32)
+        maps = np.empty((G, K, d + 1), dtype=np.float32)
+        maps[:, :, :-1], maps[:, :, -1] = 2.0 / tau * centers, (norms + prices) / -tau
+        logs = np.empty(self.weights.size)
         for g, start, stop in self.pieces:
-            map_ = np.hstack([2.0 * centers, -(norms + prices[g])[:, None]]) / tau
-            S = map_.astype(np.float32) @ self.across[:, start:stop]
+            S = room[: K * (stop - start)].reshape(K, -1)
+            np.matmul(maps[g], self.across[:, start:stop], out=S)
             top = S.max(axis=0)
             S -= top
+            np.maximum(S, LEAST_LOG, out=S)
             np.exp(S, out=S)
             total = S.sum(axis=0)
-            value += float(self.weights[start:stop] @ (top + np.log(total)))
+            logs[start:stop] = top + np.log(total)
             S *= self.root[start:stop] / total
-            sums[g] += S @ self.along[start:stop]
+            sums[g] += S @ self.along[:, start:stop].T
             curved[g] -= S @ S.T
+        value += float(self.weights @ logs)
         masses = sums[:, :, -1].copy()
         diagonal = np.arange(K)
         curved[:, diagonal, diagonal] += masses
@@ -196,6 +201,7 @@ def soft_descent(
     *,
     tol: float,
     max_iter: int,
+    reach: float = REACH,
     deadline: float = np.inf,
 ) -> SmoothedStart | None:
     r"""Return centers and prices near those of an alternation of exact assignments and means.
@@ -206,7 +212,8 @@ def soft_descent(
 
     at low temperatures τ. One pass gives masses, their curvature and means: prices take a
     damped Newton step, and centers move beyond their means, in the same pass where masses are near
-    the rules. Passes are in single precision, as nothing is proved here. None where a step fails.
+    the rules. Passes are in single precision, as nothing is proved here. Ctrl-C ends it with what
+    it has. None where a step fails.
 
     Parameters
     ----------
@@ -224,33 +231,24 @@ def soft_descent(
         Relative fall of the objective at which the alternation will end.
     max_iter : int
         Moves of the centers.
+    reach : float
+        Part of its mean's way that a center goes.
     deadline : float
         ``time.perf_counter()`` value.
     """
     if not margin > 0.0:
         return None
-    search = _Search(program, oracle, scale, centers, prices, max_iter, deadline)
-    for share, fall, most in ladder:
-        if not search.descend(margin, share, max(tol, fall), most):
-            return None
-    unit = scale.unit
+    search = _Search(program, oracle, scale, centers, prices, max_iter, reach, deadline)
+    interrupted, unit = False, scale.unit
+    try:
+        for share, fall, most in ladder:
+            if not search.descend(margin, share, max(tol, fall), most):
+                return None
+    except KeyboardInterrupt:
+        interrupted = True
     return SmoothedStart(
-        search.centers * unit + scale.middle, search.prices * unit**2, search.moves
+        search.centers * unit + scale.middle, search.prices * unit**2, search.moves, interrupted
     )
-
-
-def moved_prices(
-    program: MassProgram,
-    oracle: SoftOracle,
-    scale: Scale,
-    centers: Floats,
-    prices: Floats,
-    temperature: float,
-) -> Floats:
-    """Return prices after one Newton step at low temperature: centers moved a little beneath them."""
-    search = _Search(program, oracle, scale, centers, prices, 0, np.inf)
-    search.follow(temperature)
-    return search.prices * search.unit
 
 
 class _Search:
@@ -264,12 +262,14 @@ class _Search:
         centers: Floats,
         prices: Floats,
         most: int,
+        reach: float,
         deadline: float,
     ) -> None:
         self.program, self.oracle, self.unit = program, oracle, scale.unit**2
         self.centers = (centers - scale.middle) / scale.unit
         self.prices = prices / self.unit
-        self.most, self.deadline, self.moves, self.passes = most, deadline, 0, 0
+        self.most, self.reach, self.deadline = most, reach, deadline
+        self.moves = self.passes = 0
         form, at = program.form, program.masses.ravel()
         self.equations = form.A.toarray()[:, at] if only_equations(program) else None
 
@@ -305,7 +305,7 @@ class _Search:
                 means = np.where(own > 1e-9, sums / np.maximum(own, 1e-12), self.centers)
                 fell = float((own * np.square(means - self.centers)).sum())
                 cost = -(found.value * tau + float((self.prices * found.masses).sum()))
-                self.centers = self.centers + REACH * (means - self.centers)
+                self.centers = self.centers + self.reach * (means - self.centers)
                 self.moves, resting, least = self.moves + 1, 0, np.inf
             y, z, self.prices = y_new, z_new, prices
             if distance <= near:
@@ -314,14 +314,6 @@ class _Search:
                 damping = max(damping / 2.0, LEAST * share)
                 found, sums = self._pass(self.prices, tau)
         return True
-
-    def follow(self, temperature: float) -> None:
-        """Move prices by one Newton step."""
-        tau, hot, _, z = self._at(temperature)
-        found, _ = self._pass(self.prices, tau)
-        step = self._step(hot, found, z, tau, FIRM)
-        if step is not None:
-            self.prices = hot.prices(step[0], step[1]) * tau
 
     def _at(self, temperature: float) -> tuple[float, MassProgram, Floats, Floats | None]:
         """Return τ, the program in its unit, and masses and multipliers to begin with."""
