@@ -336,26 +336,28 @@ def swapped(
         What is left of the budget.
     """
     best, polished, failed = first, True, 0
-    while budget > 0 and (most is None or failed < most) and time.perf_counter() < deadline:
-        swaps = _swaps(problem, best.best.centers, best.best.found.prices, rng)
-        budget -= 1 + len(swaps) * PASSES / PASS
-        if not swaps:
-            break
-        failed += 1
-        worth, moved, prices = min(swaps, key=lambda swap: swap[0])
-        if worth >= 0.0:
-            continue
-        trial = onwards(moved, prices, TRIAL)
-        budget -= len(trial.history)
-        if trial.status == "interrupted":
-            best = replace(best, status="interrupted")
-            break
-        if trial.best.objective < best.best.objective:
-            best, polished, failed = trial, trial.status == "converged", 0
-    if not polished and best.status != "interrupted":
-        last = onwards(best.best.centers, best.best.found.prices, None)
-        budget -= len(last.history)
-        best = last if last.best.objective <= best.best.objective else best
+    try:
+        while budget > 0 and (most is None or failed < most) and time.perf_counter() < deadline:
+            swaps = _swaps(problem, best.best.centers, best.best.found.prices, rng)
+            budget -= 1 + len(swaps) * PASSES / PASS
+            if not swaps:
+                break
+            failed += 1
+            worth, moved, prices = min(swaps, key=lambda swap: swap[0])
+            if worth >= 0.0:
+                continue
+            trial = onwards(moved, prices, TRIAL)
+            budget -= len(trial.history)
+            if trial.status == "interrupted":
+                raise KeyboardInterrupt
+            if trial.best.objective < best.best.objective:
+                best, polished, failed = trial, trial.status == "converged", 0
+        if not polished:
+            last = onwards(best.best.centers, best.best.found.prices, None)
+            budget -= len(last.history)
+            best = last if last.best.objective <= best.best.objective else best
+    except KeyboardInterrupt:
+        best = replace(best, status="interrupted")
     if best is first:
         return first, budget
     # the search goes on from where the first start ended: its history stays in front

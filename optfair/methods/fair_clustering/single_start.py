@@ -28,7 +28,7 @@ from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.methods.fair_clustering.metrics import balance, cost
 from optfair.methods.fair_clustering.rules import AdditiveGap, PerfectFairness
 from optfair.numbers import check_matrix
-from optfair.rows.restarts import Restart, Step, Iteration, step_progress
+from optfair.rows.restarts import Iteration, Restart, Step, step_progress
 
 # Centers that a clustering starts from.
 
@@ -281,49 +281,56 @@ def first_descent(
     run, length = started(seeds[0], 0.0, None)
     if model.search != "swap" or run.status != "converged":
         return run
+
+    def better(other: Descent[Any]) -> None:
+        nonlocal run
+        lower = other.best.objective < run.best.objective
+        run = other if lower and other.status in ("converged", "interrupted") else run
+        if other.status == "interrupted":
+            raise KeyboardInterrupt
+
     # few clusters, and starts by soft choices, which are short: all are made, and only the proofs of
     # all but one are left for swaps
     K = problem.cost.clusters
     whole = mixed and K <= FEW
     budget = (starts - 1) * (PROOF if whole else length)
     kept, rough = budget * (1.0 - min(1.0, LOOKS / K)), []
-    for seed in seeds[1:]:
-        if time.perf_counter() > deadline or (budget <= kept and not whole):
-            break
-        other, taken = started(seed, 0.0, None) if whole else started(seed, ROUGHLY, TRIAL)
-        if whole or other.status == "interrupted":
-            run = _better(run, other)
-        else:
+    try:
+        for seed in seeds[1:]:
+            if time.perf_counter() > deadline or (budget <= kept and not whole):
+                break
+            other, taken = started(seed, 0.0, None) if whole else started(seed, ROUGHLY, TRIAL)
+            if whole or other.status == "interrupted":
+                better(other)
+                continue
             budget -= taken
             rough.append((other.best.objective, seed, other))
-        if run.status == "interrupted":
-            return run
-    rough.sort(key=lambda r: r[:2])
-    for _, _, other in rough[:1]:
-        if other.status == "max_iter":
-            other = onwards(other.best.centers, other.best.found.prices, None)
-            budget -= len(other.history)
-        run = _better(run, other)
-    if run.status == "interrupted":
-        return run
-    rest = [seed for _, seed, _ in rough]
-    rng = np.random.default_rng(seeds[0])
-    while True:
-        most = FAILED if rest else None
-        run, budget = swapped(
-            problem, run, onwards, rng=rng, budget=budget, most=most, deadline=deadline
-        )
-        over = budget < length or time.perf_counter() > deadline
-        if not rest or over or run.status == "interrupted":
-            return run
-        other, taken = started(rest.pop(0), 0.0, None)
-        run, budget = _better(run, other), budget - taken
-
-
-def _better(run: Descent[Any], other: Descent[Any]) -> Descent[Any]:
-    lower = other.best.objective < run.best.objective
-    best = other if lower and other.status in ("converged", "interrupted") else run
-    return replace(best, status="interrupted") if other.status == "interrupted" else best
+        rough.sort(key=lambda r: r[:2])
+        for _, _, other in rough[:1]:
+            if other.status == "max_iter":
+                other = onwards(other.best.centers, other.best.found.prices, None)
+                budget -= len(other.history)
+            better(other)
+        rest = [seed for _, seed, _ in rough]
+        rng = np.random.default_rng(seeds[0])
+        while True:
+            run, budget = swapped(
+                problem,
+                run,
+                onwards,
+                rng=rng,
+                budget=budget,
+                most=FAILED if rest else None,
+                deadline=deadline,
+            )
+            over = budget < length or time.perf_counter() > deadline
+            if not rest or over or run.status == "interrupted":
+                return run
+            other, taken = started(rest.pop(0), 0.0, None)
+            budget -= taken
+            better(other)
+    except KeyboardInterrupt:
+        return replace(run, status="interrupted")
 
 
 def certified(

@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 import optfair as of
 from optfair.errors import DeclarationError
 from optfair.methods.fair_clustering import alternation, single_start
+from optfair.methods.fair_clustering.algorithms.descent import HeldRows
 
 
 def data(n: int = 160, blobs: int = 8) -> tuple[Any, Any]:
@@ -49,6 +51,32 @@ def test_swaps_lower_the_objective_of_one_start(
     assert (np.diff(swap.history_) <= 0).all() and swap.gap_ <= 1e-9
     again = fitted(X * unit, groups, n_init=4, search="swap")
     assert np.array_equal(again.labels_, swap.labels_)
+
+
+@pytest.mark.parametrize("n", [160, 2_000])
+def test_an_interrupt_ends_a_search_wherever_it_comes(
+    n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, groups = data(n)
+    assign, calls = HeldRows.assign, []
+    fitted(X, groups, n_init=4, search="swap")
+
+    def counted(self: Any, *args: Any) -> Any:
+        calls.append(1)
+        if len(calls) == at:
+            raise KeyboardInterrupt
+        return assign(self, *args)
+
+    monkeypatch.setattr(HeldRows, "assign", counted)
+    at = 0
+    whole = fitted(X, groups, n_init=4, search="swap")
+    for at in np.unique(np.linspace(2, len(calls), 4).astype(int)):
+        calls.clear()
+        with pytest.warns(ConvergenceWarning, match="interrupted"):
+            model = fitted(X, groups, n_init=4, search="swap")
+        assert len(calls) <= at + 1  # the one that proves what was reached
+        assert model.status_ == "interrupted" and model.gap_ <= 1e-9
+        assert model.objective_ >= whole.objective_ * (1.0 - 1e-9)
 
 
 def test_without_a_budget_a_swap_search_is_a_start() -> None:
