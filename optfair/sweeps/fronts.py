@@ -215,17 +215,17 @@ class _Value:
     """The value of an objective at a solution, in the direction of minimisation; it travels."""
 
     def __init__(self, name: str, expression: Any, variables: Mapping[str, Any]) -> None:
-        self.told = name, expression, dict(variables)
+        self.stated = name, expression, dict(variables)
 
     def __reduce__(self) -> Any:
-        return _Value, self.told
+        return _Value, self.stated
 
     def __call__(self, solution: Solution) -> float:
         return self._term.number(solution.values)
 
     @cached_property
     def _term(self) -> ObjectiveTerm:
-        name, expression, variables = self.told  # these have new ids where they arrive
+        name, expression, variables = self.stated  # these have new ids where they arrive
         return objective_term(name, expression, {v.id: k for k, v in variables.items()}, "minimize")
 
 

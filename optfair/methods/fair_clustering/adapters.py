@@ -277,8 +277,8 @@ class MassProof(PricedProof):
         def bound(form: ConicForm, columns: Floats, rows: Floats) -> LowerBound:
             tilted = replace(own, program=replace(own.program, form=form))
             y, z = np.concatenate([self.y, columns]), np.concatenate([self.z, rows])
-            found = replace(self, rules=tilted, y=y, z=z).check({}, self.own)
-            return LowerBound(found.bound, found.unpaid)
+            check = replace(self, rules=tilted, y=y, z=z).check({}, self.own)
+            return LowerBound(check.bound, check.unpaid)
 
         return value_line((first, last), low, high, self.z, bound)
 
@@ -377,9 +377,9 @@ class LinkedProof(PricedProof):
     def link_multipliers(self) -> dict[str, Floats]:
         """Return the multipliers of the links, by name."""
         rows, shared = self._spread()
-        found = self.linked.link_prices(self._kept_apart(True), shared - rows)
+        within = self.linked.link_prices(self._kept_apart(True), shared - rows)
         named: dict[str, Floats] = {}
-        for together, prices in ((True, found), (False, self.apart)):
+        for together, prices in ((True, within), (False, self.apart)):
             links = {k: t for k, t in self.problem.links.items() if t.together is together}
             ends = np.cumsum([len(t.pairs) for t in links.values()])[:-1]
             named |= dict(zip(links, np.split(prices, ends), strict=False))
@@ -501,11 +501,11 @@ class ChargedProof:
         """Recompute bound and residuals with the multipliers given."""
         given = {k: multipliers[k] for k in self.own if k in multipliers}
         same = all(given.get(k) is v for k, v in self.own.items() if k == "mass definition")
-        found = self.inner.check(values, self.own if same else given)
-        bound = found.bound - self.budgets
-        bound -= loss(self.problem.shares.size + 4, abs(found.bound) + self.budgets)
+        kernels = self.inner.check(values, self.own if same else given)
+        bound = kernels.bound - self.budgets
+        bound -= loss(self.problem.shares.size + 4, abs(kernels.bound) + self.budgets)
         apart = drift(multipliers, self.extra)
-        return replace(found, bound=bound, consistency=max(found.consistency, apart))
+        return replace(kernels, bound=bound, consistency=max(kernels.consistency, apart))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -517,8 +517,8 @@ class ExcessProof(Certificate):
 
     def verify(self) -> Verdict:
         """Recompute the bound of the least excess."""
-        found = self.solution.residuals()
-        ok = found.dual <= EXCESS and found.consistency <= 1e-12
+        residuals = self.solution.residuals()
+        ok = residuals.dual <= EXCESS and residuals.consistency <= 1e-12
         least = self.solution.bound
         if ok and least > self.allowed:
             return Verdict(True, (), self.solution.grade)

@@ -197,7 +197,7 @@ def alternate(
         try:
             solution = problem.with_centers(centers).solve(
                 solver,
-                warm_start=warm_start if before is None else before.found,
+                warm_start=warm_start if before is None else before.answer,
                 time_limit=None if time_limit is None else left,
                 verbose=max(0, verbose - 1),
                 **options,
@@ -215,10 +215,10 @@ def alternate(
 
     with step_progress(verbose) as report:
 
-        def told(iteration: int, step: Assigned[Solution]) -> None:
-            report(iteration, step.found)
+        def shown(iteration: int, step: Assigned[Solution]) -> None:
+            report(iteration, step.answer)
             if callback is not None:
-                callback(iteration, step.found)
+                callback(iteration, step.answer)
 
         run = descend(
             problem.cost.centers,
@@ -229,7 +229,7 @@ def alternate(
             rise=2.0 * float(options.get("tolerance", 1e-7)),
             unit=problem.objective_unit,
             time_limit=time_limit,
-            report=told,
+            report=shown,
         )
     return _finished(run)
 
@@ -261,8 +261,8 @@ def _check(problem: FairAssignment, max_iter: int, tol: float) -> None:
 
 def _move(step: Assigned[Solution]) -> tuple[Floats, list[int]]:
     """Return the best centers of an assignment, and the clusters that were empty."""
-    fractions = np.asarray(step.found["assignment"], dtype=float)
-    data = step.found.problem.data
+    fractions = np.asarray(step.answer["assignment"], dtype=float)
+    data = step.answer.problem.data
     rows, clusters = np.nonzero(fractions)
     prices = np.zeros((1, 1))
     flow = Flow(rows, clusters, fractions[rows, clusters], prices)
@@ -270,7 +270,7 @@ def _move(step: Assigned[Solution]) -> tuple[Floats, list[int]]:
 
 
 def _finished(run: Descent[Solution]) -> Alternation:
-    solution = run.best.found
+    solution = run.best.answer
     fractions = np.asarray(solution["assignment"], dtype=float)
     weight = solution.problem.data["weights"] @ fractions
     return Alternation(
@@ -338,7 +338,7 @@ def swapped(
     best, polished, failed = first, True, 0
     try:
         while budget > 0 and (most is None or failed < most) and time.perf_counter() < deadline:
-            swaps = _swaps(problem, best.best.centers, best.best.found.prices, rng)
+            swaps = _swaps(problem, best.best.centers, best.best.answer.prices, rng)
             budget -= 1 + len(swaps) * PASSES / PASS
             if not swaps:
                 break
@@ -353,7 +353,7 @@ def swapped(
             if trial.best.objective < best.best.objective:
                 best, polished, failed = trial, trial.status == "converged", 0
         if not polished:
-            last = onwards(best.best.centers, best.best.found.prices, None)
+            last = onwards(best.best.centers, best.best.answer.prices, None)
             budget -= len(last.history)
             best = last if last.best.objective <= best.best.objective else best
     except KeyboardInterrupt:

@@ -47,15 +47,15 @@ def solve_rescaled(
         Solves the divided problem.
     """
     objective = {name: _divided(term, unit) for name, term in problem.objective.items()}
-    found = solve(divided.with_terms(objective, problem.constraints))
+    solution = solve(divided.with_terms(objective, problem.constraints))
     return replace(
-        found,
+        solution,
         problem=problem,
-        objective=found.objective * unit,
-        bound=found.bound * unit,
-        unit=found.unit * unit,
-        multipliers=times(found.multipliers, unit),
-        proof=None if found.proof is None else RescaledProof(problem, found.proof, unit),
+        objective=solution.objective * unit,
+        bound=solution.bound * unit,
+        unit=solution.unit * unit,
+        multipliers=times(solution.multipliers, unit),
+        proof=None if solution.proof is None else RescaledProof(problem, solution.proof, unit),
     )
 
 
@@ -392,12 +392,14 @@ def _proved(bound: Solution, tolerance: float) -> float:
             f"the bound is a {type(given).__name__}, not a solution of a FairKMeansBound",
             remedy="give FairKMeansBound(X, groups=, n_clusters=).solve()",
         )
-    found = bound.residuals()
+    residuals = bound.residuals()
     # a stop before the optimum leaves a weaker bound, but a bound
-    if not found.dual <= tolerance or not found.consistency <= 1e-12:
+    if not residuals.dual <= tolerance or not residuals.consistency <= 1e-12:
         raise DeclarationError(
             "this solution does not prove its bound",
-            f"dual residual {found.dual:.1e}" if bound.proof else "it has no proof, as when loaded",
+            f"dual residual {residuals.dual:.1e}"
+            if bound.proof
+            else "it has no proof, as when loaded",
             "solve the problem again",
         )
     return max(0.0, bound.bound)

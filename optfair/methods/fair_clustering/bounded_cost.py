@@ -112,7 +112,7 @@ class BalanceUnderBudget:
         if isinstance(self.refused, Certificate):
             return list(self.refused.verify().reasons)
         reasons = []
-        other, found = self.refused.problem, self.refused.residuals()
+        other, residuals = self.refused.problem, self.refused.residuals()
         terms = self.problem.constraints
         if other.objective != self.problem.objective or terms != {
             k: t for k, t in other.constraints.items() if k != RULE
@@ -120,7 +120,7 @@ class BalanceUnderBudget:
             reasons.append("the refusal is of another problem")
         elif abs(_asked(other) - self.upper) > 1e-12:
             reasons.append(f"the refusal is of balance {_asked(other):.6g}")
-        if not found.dual <= self.tolerance or not found.consistency <= 1e-12:
+        if not residuals.dual <= self.tolerance or not residuals.consistency <= 1e-12:
             reasons.append("the refusal does not prove its bound")
         if not self.refused.bound > self.budget:
             reasons.append(f"the refusal costs {self.refused.bound:.10g} at least")

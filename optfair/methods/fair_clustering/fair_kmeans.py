@@ -316,10 +316,10 @@ class FairKMeans(
         self.solution_ = best.solution
         self.hard_labels_ = None
         if self.labels == "hard":
-            found = hard_labels(best.solution, time_limit=HARD_SECONDS)
-            self.hard_labels_, self.labels_ = found, found.labels
-            hard = np.eye(A.shape[1])[found.labels]
-            self.cost_, self.balance_ = found.objective, balance(index, hard, sample_weight=w)
+            labelling = hard_labels(best.solution, time_limit=HARD_SECONDS)
+            self.hard_labels_, self.labels_ = labelling, labelling.labels
+            hard = np.eye(A.shape[1])[labelling.labels]
+            self.cost_, self.balance_ = labelling.objective, balance(index, hard, sample_weight=w)
         self._plan = best.plan
         self._index, self._weights = index, w
         if self.status_ != "converged":

@@ -184,7 +184,9 @@ def fairness_front(
 
     # what the model ranks its own starts by
     by = "cost_" if model.algorithm == "paper" else "objective_"
-    steps = Ladder([value for value, _ in ladder], fit, lambda found: float(getattr(found, by)))
+    steps = Ladder(
+        [value for value, _ in ladder], fit, lambda clustering: float(getattr(clustering, by))
+    )
     steps.run(model.verbose, parameter)
     return _front(label or name, parameter, steps)
 

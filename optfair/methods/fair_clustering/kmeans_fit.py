@@ -152,7 +152,7 @@ def fit_passed(
         time_limit=limit,
         verbose=model.verbose,
     )
-    found, program = run.best.found, compile_rules(problem).program
+    assigned, program = run.best.answer, compile_rules(problem).program
     # by Ctrl-C in a start, or in one that had no assignment yet
     begun, early = None, limit is None or time.perf_counter() < begin + model.time_limit
     stopped = any(r.status == "interrupted" for r in records) or (
@@ -163,13 +163,13 @@ def fit_passed(
     left = np.inf if model.time_limit is None else _left(begin + model.time_limit)
     if held is None:
         jobs = _threads(model)
-        rows = PassedRows(program, source, survey, problem.objective_unit, found.prices, jobs)
+        rows = PassedRows(program, source, survey, problem.objective_unit, assigned.prices, jobs)
         if not stopped:
             begun = rows.begun(centers, model.tol, model.max_iter, left=0.5 * left)
         if begun is not None:
             centers, stopped = begun.centers, begun.interrupted
     else:
-        rows = rows_of(held, found.prices, getattr(found, "duals", None))
+        rows = rows_of(held, assigned.prices, getattr(assigned, "duals", None))
     onward = descent(
         model,
         problem,
@@ -367,7 +367,7 @@ def number_of_starts(model: Any, rows: int, init: Any) -> Any:
 def _keep_passed(model: Any, onward: OnwardRun) -> None:
     """Set the fitted attributes."""
     best, survey = onward.run, onward.survey
-    found = best.best.found
+    assigned = best.best.answer
     for name in (*HELD, "feature_names_in_"):
         if hasattr(model, name):
             delattr(model, name)
@@ -376,19 +376,26 @@ def _keep_passed(model: Any, onward: OnwardRun) -> None:
     model.n_features_in_ = survey.columns
     model.groups_, model.shares_ = survey.group_names, survey.shares
     model.cluster_centers_ = best.best.centers
-    model.masses_, model.prices_ = found.masses, found.prices
-    model.objective_ = found.objective
-    filled = found.hard_masses[:, found.hard_masses.sum(axis=0) > 0]
-    model.cost_ = found.hard_cost
+    model.masses_, model.prices_ = assigned.masses, assigned.prices
+    model.objective_ = assigned.objective
+    filled = assigned.hard_masses[:, assigned.hard_masses.sum(axis=0) > 0]
+    model.cost_ = assigned.hard_cost
     model.balance_ = float((filled.min(axis=0) / filled.max(axis=0)).min())
     model.gap_ = best.gaps[-1]
     model.history_, model.gaps_ = np.array(best.history), np.array(best.gaps)
     model.n_iter_, model.status_ = len(best.history), best.status
     model.reseeded_ = best.reseeded
-    numbers = found.objective, model.cost_, model.balance_, model.gap_, model.n_iter_, best.status
+    numbers = (
+        assigned.objective,
+        model.cost_,
+        model.balance_,
+        model.gap_,
+        model.n_iter_,
+        best.status,
+    )
     model.restarts_ = [Restart(onward.seed, *numbers, time.perf_counter() - onward.begin)]
     if model.status_ != "converged":
         text = unfinished(model.status_, model.n_iter_)
         warnings.warn(text, ConvergenceWarning, stacklevel=4)
-    if not np.isfinite(found.objective):
+    if not np.isfinite(assigned.objective):
         raise DataError("the objective is not finite", remedy="rescale the columns")

@@ -139,8 +139,8 @@ def hard_labels(solution: Solution, *, gap: float = 1e-5, time_limit: float = 10
     if whole is None:
         labels = np.asarray(np.argmax(solution["assignment"], axis=1), dtype=np.intp)
         objective = _cost(p, labels)
-        found = Labelling(labels, objective, solution.bound, masses)
-        return _described(found, solution)
+        labelling = Labelling(labels, objective, solution.bound, masses)
+        return _described(labelling, solution)
     prices = np.asarray(solution.multipliers["mass definition"], dtype=float)
     search = IntegerSearch(program, costs, *whole, prices, solution.bound)
     best = search.best(masses, gap, max(limit - (time.perf_counter() - begin), 0.0))
@@ -148,8 +148,8 @@ def hard_labels(solution: Solution, *, gap: float = 1e-5, time_limit: float = 10
         raise _unreachable(p, search)
     own = np.empty(costs.size, dtype=np.intp)
     own[costs.rows] = best.labels
-    found = replace(best, labels=own)
-    return _described(found, solution)
+    labelling = replace(best, labels=own)
+    return _described(labelling, solution)
 
 
 def check_labelled(p: FairAssignment) -> None:
@@ -203,24 +203,24 @@ def check_whole(p: FairAssignment, soft: str = SOFT) -> None:
         raise _unreachable(p, counts, soft)
 
 
-def _described(found: Labelling, solution: Solution) -> HardLabels:
+def _described(labelling: Labelling, solution: Solution) -> HardLabels:
     p: Any = solution.problem
     K = p.cost.clusters
-    A = np.eye(K)[found.labels]
+    A = np.eye(K)[labelling.labels]
     masses = gathered_masses(A, p.data["groups"], p.data["weights"], p.shares.size)
     values: dict[str, Any] = {"assignment": A, "masses": masses}
     rules = [t for t in p.constraints.values() if t.scope <= {"masses"}]
     violation = max((t.relative_violation(values) for t in rules), default=0.0)
     violation = 0.0 if violation <= ROUNDING else float(violation)
-    unit = abs(found.objective) or 1.0
+    unit = abs(labelling.objective) or 1.0
     return HardLabels(
-        found.labels,
-        found.objective,
-        found.bound,
-        max(0.0, found.objective - found.bound) / unit,
-        max(0.0, found.objective - solution.bound) / unit,
-        PROVED if found.cases else solution.grade,
-        found.cases,
+        labelling.labels,
+        labelling.objective,
+        labelling.bound,
+        max(0.0, labelling.objective - labelling.bound) / unit,
+        max(0.0, labelling.objective - solution.bound) / unit,
+        PROVED if labelling.cases else solution.grade,
+        labelling.cases,
         violation,
         violation == 0.0,
     )

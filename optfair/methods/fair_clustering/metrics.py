@@ -366,18 +366,18 @@ def silhouette(
     if sample_size is not None:
         chosen = _sample(sample_size, points.shape[0], random_state)
         points, clusters = points[chosen], clusters[chosen]
-    rows, found = clusters.size, np.unique(clusters).size
+    rows, filled = clusters.size, np.unique(clusters).size
     where = "" if sample_size is None else " of the sample"
-    if found < 2:
+    if filled < 2:
         raise DataError(
             f"the rows{where} are in one cluster only",
             f"every label is {clusters[0]}",
             "a silhouette compares clusters: give at least two"
             + (", or a larger sample_size" if where else ""),
         )
-    if found >= rows:
+    if filled >= rows:
         raise DataError(
-            f"the {rows} rows{where} are in {found} clusters",
+            f"the {rows} rows{where} are in {filled} clusters",
             "every row is alone in its cluster, so there is no distance within",
             "ask for fewer clusters" + (", or a larger sample_size" if where else ""),
         )

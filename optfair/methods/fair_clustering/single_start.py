@@ -308,7 +308,7 @@ def first_descent(
         rough.sort(key=lambda r: r[:2])
         for _, _, other in rough[:1]:
             if other.status == "max_iter":
-                other = onwards(other.best.centers, other.best.found.prices, None)
+                other = onwards(other.best.centers, other.best.answer.prices, None)
                 budget -= len(other.history)
             better(other)
         rest = [seed for _, seed, _ in rough]
@@ -337,9 +337,9 @@ def certified(
     problem: FairAssignment, run: Descent[Any], seed: int, begin: float
 ) -> tuple[Restart, Fit]:
     """Return what a descent found: its last assignment is solved as a problem, from its prices."""
-    found, centers = run.best.found, run.best.centers
-    duals = getattr(found, "duals", None)
-    solution = problem.with_centers(centers, prices=found.prices, duals=duals).solve()
+    assigned, centers = run.best.answer, run.best.centers
+    duals = getattr(assigned, "duals", None)
+    solution = problem.with_centers(centers, prices=assigned.prices, duals=duals).solve()
     A = np.asarray(solution["assignment"])
     numbers = (*_numbers(problem, A, centers), solution.gap, len(run.history), run.status)
     record = Restart(seed, solution.objective, *numbers, time.perf_counter() - begin)
@@ -374,7 +374,7 @@ def descent(
     shown = 0 if model.verbose == 1 and report is not None else model.verbose
     with step_progress(shown) as log:
 
-        def told(iteration: int, step: Assigned[Any]) -> None:
+        def shown(iteration: int, step: Assigned[Any]) -> None:
             now = Iteration(step.objective, step.gap)
             log(iteration, now)
             if report is not None:
@@ -390,7 +390,7 @@ def descent(
             unit=problem.objective_unit,
             mixed=mixed,
             time_limit=time_limit,
-            report=told,
+            report=shown,
         )
 
 

@@ -241,10 +241,10 @@ def _located(
         if key in tried or not key:
             return None
         tried.add(key)
-        found = prices.assigned(np.array(key))
-        if found is not None and (best is None or found[0] < best[0]):
-            best = found[0], np.array(key), found[1]
-        return None if found is None else found[2]
+        priced = prices.assigned(np.array(key))
+        if priced is not None and (best is None or priced[0] < best[0]):
+            best = priced[0], np.array(key), priced[1]
+        return None if priced is None else priced[2]
 
     opening = attempt(prices.spread_out())
     lam = np.zeros((G, m)) if opening is None else opening
@@ -403,8 +403,8 @@ def _within(
         return tried, None, e.certificate
     except SolverFailure:
         return tried, None, None
-    found = _Prices(narrow).assigned(sites)
-    return tried, None if found is None else _inside(narrow, found[1]), None
+    priced = _Prices(narrow).assigned(sites)
+    return tried, None if priced is None else _inside(narrow, priced[1]), None
 
 
 def _all_within(narrow: FairFacilityLocation) -> Problem:
@@ -558,15 +558,15 @@ class _Prices:
         rows, low, high, scale = self._rows
         lower = np.full(cost.size, -np.inf)
         lower[at] = 0.0
-        found = solve_linear_program(
+        answer = solve_linear_program(
             cost / unit, rows, low, high, lower, np.full(cost.size, np.inf), tolerance=1e-9
         )
-        if found.status != "optimal":
-            raise SolverFailure("the rules' linear program failed", found.status, "rescale costs")
-        duals = found.prices * unit
+        if answer.status != "optimal":
+            raise SolverFailure("the rules' linear program failed", answer.status, "rescale costs")
+        duals = answer.prices * unit
         z = -duals[: scale.size] * scale
-        value = float(cost @ found.x) + form.offset
-        return value, found.x[at], found.x, z, duals[scale.size :]
+        value = float(cost @ answer.x) + form.offset
+        return value, answer.x[at], answer.x, z, duals[scale.size :]
 
     def proved(self, u: Floats, lam: Floats) -> float:
         """Return a bound at given prices that holds in exact arithmetic."""

@@ -119,12 +119,12 @@ def test_prices_follow_centers_but_not_where_they_drown_costs():
     first = held.assign(far, None, np.inf)
     moved, reseeded = held.move(first)
     assert reseeded == [6]
-    prices, at = held._followed(first, moved), first.found.boundary
-    assert np.array_equal(prices[:, 6], first.found.prices[:, 6])
+    prices, at = held._followed(first, moved), first.answer.boundary
+    assert np.array_equal(prices[:, 6], first.answer.prices[:, 6])
     # what rows at the boundary of the others pay stays what it was
     shift = (np.square(at - far) - np.square(at - moved)).sum(axis=2)[:, :6]
     some = np.isfinite(shift)
-    changed = (prices - first.found.prices)[:, :6]
+    changed = (prices - first.answer.prices)[:, :6]
     assert some.any() and np.abs(changed[some]).max() > 0.1
     assert np.allclose(changed[some], shift[some]) and not changed[~some].any()
     run = descend(far, held.assign, held.move, max_iter=300, tol=1e-7, rise=1e-9, mixed=True)

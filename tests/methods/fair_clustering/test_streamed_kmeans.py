@@ -217,9 +217,9 @@ def test_a_soft_pass_in_single_precision_is_the_one_in_double() -> None:
     plain = passed_rows.SmoothedPass(survey.header, X[:4], prices / 0.3, 0.3)
     a = source.map_reduce(own, operator.add)
     b = source.map_reduce(plain, operator.add)
-    assert a.found.value == pytest.approx(b.value, rel=1e-5)
-    assert np.abs(a.found.masses - b.masses).max() <= 1e-5
-    assert np.abs(a.found.curvature - b.curvature).max() <= 1e-5
+    assert a.mass.value == pytest.approx(b.value, rel=1e-5)
+    assert np.abs(a.mass.masses - b.masses).max() <= 1e-5
+    assert np.abs(a.mass.curvature - b.curvature).max() <= 1e-5
     assert np.abs(a.sums.sum(axis=0)).max() <= 1e-5  # rows are about their middle
 
 
@@ -228,7 +228,7 @@ def test_after_soft_passes_an_assignment_takes_a_pass_or_two() -> None:
     source = of_source(X, g)
     program = kmeans_fit.compile_rules(FairAssignment(X, groups=g, centers=X[:4])).program
     rows_of = passed_rows.PassedRows(program, source, surveyed(source), 1.0)
-    rows_of.prices = rows_of.assign(X[:4], None, np.inf).found.prices
+    rows_of.prices = rows_of.assign(X[:4], None, np.inf).answer.prices
     centers, found = rows_of.begun(X[:4], 1e-6, 300).centers, None
     for _ in range(3):
         before = rows_of.passes
@@ -236,7 +236,7 @@ def test_after_soft_passes_an_assignment_takes_a_pass_or_two() -> None:
         assert rows_of.passes - before <= 2
         exact = FairAssignment(X, groups=g, centers=centers).solve()
         assert found.objective == pytest.approx(exact.objective, rel=1e-9)
-        assert found.found.bound == pytest.approx(exact.bound, rel=1e-9)
+        assert found.answer.bound == pytest.approx(exact.bound, rel=1e-9)
         centers = rows_of.move(found)[0]
 
 
@@ -265,7 +265,7 @@ def test_soft_passes_lead_to_where_exact_ones_do() -> None:
     for softly in (False, True):
         rows_of = passed_rows.PassedRows(program, source, surveyed(source), 1.0)
         first = rows_of.assign(X[:4], None, np.inf)
-        rows_of.prices, centers = first.found.prices, X[:4]
+        rows_of.prices, centers = first.answer.prices, X[:4]
         if softly:
             centers = rows_of.begun(centers, 1e-6, 200).centers
         made = rows_of.passes

@@ -48,15 +48,15 @@ class ApartResult:
 
 def matchings(pairs: Integers, rows: int) -> list[Integers]:
     """Return sets of pairs without a common row, most of the pairs in all."""
-    left, found = np.random.default_rng(0).permutation(len(pairs)), list[Integers]()
-    while left.size and len(found) < MATCHINGS:
+    left, sets = np.random.default_rng(0).permutation(len(pairs)), list[Integers]()
+    while left.size and len(sets) < MATCHINGS:
         rank, first = np.arange(left.size), np.full(rows, left.size)
         for end in pairs[left].T:
             np.minimum.at(first, end, rank)
         own = (first[pairs[left]] == rank[:, None]).all(axis=1)
-        found.append(left[own])
+        sets.append(left[own])
         left = left[~own]
-    return found
+    return sets
 
 
 def settled(costs: Floats, pairs: Integers, sets: list[Integers], links: Floats) -> Floats:
@@ -317,7 +317,7 @@ def solve_apart(
     status = search.run(start.y, start.z, *rest.values())
     if search.fractions is None or search.best is None:
         raise SolverFailure("no assignment that keeps linked rows apart was found", status)
-    y, z, found = search.best
+    y, z, kept_apart = search.best
     links = np.zeros((len(pairs), cost.clusters))
-    links[first] = found
+    links[first] = kept_apart
     return ApartResult(search.fractions, links, y, z, status, [*start.history, *search.history])

@@ -77,7 +77,7 @@ class Point:
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class ChargedAnswer:
     """A convex combination of points, and the prices that bound it.
 
     Attributes
@@ -120,7 +120,7 @@ def weighed(
     overdraft: float,
     tolerance: float,
     deadline: float,
-) -> Found:
+) -> ChargedAnswer:
     r"""Minimise h + max_g b_g, or h + π'b, over the convex hull of points, with b ≤ u.
 
     .. math::
@@ -163,7 +163,7 @@ def weighed(
             break
         query = fresh if room < 1e-3 else best + PART * (fresh - best)
     used = [(float(v), p) for v, p in zip(lam, points, strict=True) if v > 1e-12]
-    return Found(used, best, value, bound, missed, held)
+    return ChargedAnswer(used, best, value, bound, missed, held)
 
 
 def _master(
@@ -188,7 +188,7 @@ def _master(
     )
     high = np.concatenate([np.zeros(len(tops)), upper[capped] / unit, [1.0]])
     low = np.concatenate([np.full(len(tops) + C, -np.inf), [1.0]])
-    found = solve_linear_program(
+    answer = solve_linear_program(
         cost,
         sp.csc_array(np.vstack([tops, caps, whole])),
         low,
@@ -197,14 +197,14 @@ def _master(
         np.full(cost.size, np.inf),
         tolerance=1e-10,
     )
-    if found.status != "optimal":
-        raise SolverFailure("prices of groups were not found", found.status, "rescale the columns")
+    if answer.status != "optimal":
+        raise SolverFailure("prices of groups were not found", answer.status, "rescale the columns")
     duals = np.zeros((2, G))
-    duals[0, : len(tops)] = np.maximum(-found.prices[: len(tops)], 0.0)
-    duals[1, capped] = np.maximum(-found.prices[len(tops) : len(tops) + C], 0.0)
-    lam = np.maximum(found.x[:T], 0.0)
-    missed = float(found.x[T : T + C].max(initial=0.0)) * unit
-    return lam / lam.sum(), duals, float(cost @ found.x) * unit, missed
+    duals[0, : len(tops)] = np.maximum(-answer.prices[: len(tops)], 0.0)
+    duals[1, capped] = np.maximum(-answer.prices[len(tops) : len(tops) + C], 0.0)
+    lam = np.maximum(answer.x[:T], 0.0)
+    missed = float(answer.x[T : T + C].max(initial=0.0)) * unit
+    return lam / lam.sum(), duals, float(cost @ answer.x) * unit, missed
 
 
 @dataclass(frozen=True, eq=False)
@@ -216,7 +216,7 @@ class ChargedFlow(Flow):
     result : MassResult
         At the best prices, for its multipliers of the rules.
     duals : array (2, G)
-        See `Found`.
+        See `ChargedAnswer`.
     penalty : float
         Price of a barred arc.
     spilled, missed : float
@@ -252,7 +252,7 @@ class ChargedRows:
     overdraft : float
         Price of a missed budget.
     duals : array (2, G), optional
-        Prices of groups to start from; see `Found`.
+        Prices of groups to start from; see `ChargedAnswer`.
     """
 
     def __init__(
@@ -285,7 +285,7 @@ class ChargedRows:
         cost = replace(self.cost, centers=centers)
         if np.isfinite(left):
             self.deadline = time.perf_counter() + left
-        flow, objective, bound = self.solved(cost, before.found if before else None)
+        flow, objective, bound = self.solved(cost, before.answer if before else None)
         gap = max(0.0, objective - bound) / max(self.unit, abs(objective))
         out = flow.spilled > SPILL and flow.status == "optimal"
         return Assigned(objective, gap, "out of reach" if out else flow.status, centers, flow)
@@ -294,10 +294,10 @@ class ChargedRows:
         """Return the flow at the costs given, its objective and its bound."""
         largest = PENALTY * cost.clusters * _largest(cost) if self.demands.bars else 0.0
         for more in (1.0, 1e2, 1e4):
-            found = self._at_penalty(cost, more * largest, before)
-            if found[0].spilled <= SPILL or found[0].status != "optimal":
+            result = self._at_penalty(cost, more * largest, before)
+            if result[0].spilled <= SPILL or result[0].status != "optimal":
                 break
-        return found
+        return result
 
     def _at_penalty(
         self, cost: SeparableCost, penalty: float, before: Any
@@ -337,7 +337,7 @@ class ChargedRows:
             if before is not None:
                 own = self._costs(cost, before.rows, before.clusters, before.fractions)
                 start = [Point(own, before.rest, before)]
-            found = weighed(
+            mixture = weighed(
                 assigned,
                 start,
                 shares,
@@ -351,15 +351,15 @@ class ChargedRows:
             bound, point = assigned(None)
             value = float(shares @ point.costs) + point.rest
             none = np.zeros((2, shares.size))
-            found = Found([(1.0, point)], none, value, bound, 0.0, point.held)
-        return self._mixed(cost, penalty, found, status)
+            mixture = ChargedAnswer([(1.0, point)], none, value, bound, 0.0, point.held)
+        return self._mixed(cost, penalty, mixture, status)
 
     def _mixed(
-        self, cost: SeparableCost, penalty: float, found: Found, status: str
+        self, cost: SeparableCost, penalty: float, mixture: ChargedAnswer, status: str
     ) -> tuple[ChargedFlow, float, float]:
         K = cost.clusters
-        keys = np.concatenate([p.held.rows * K + p.held.clusters for _, p in found.parts])
-        amounts = np.concatenate([v * p.held.fractions for v, p in found.parts])
+        keys = np.concatenate([p.held.rows * K + p.held.clusters for _, p in mixture.parts])
+        amounts = np.concatenate([v * p.held.fractions for v, p in mixture.parts])
         keys, index = np.unique(keys, return_inverse=True)
         fractions = np.asarray(np.bincount(index, amounts), dtype=float)
         rows, clusters = np.divmod(keys, K)
@@ -373,21 +373,21 @@ class ChargedRows:
             if spilled <= SPILL:  # rounding of the linear programs
                 rows, clusters, fractions = rows[~barred], clusters[~barred], fractions[~barred]
                 fractions = fractions / np.bincount(rows, fractions, cost.rows)[rows]
-        result = found.held if isinstance(found.held, MassResult) else found.held.result
+        result = mixture.held if isinstance(mixture.held, MassResult) else mixture.held.result
         flow = ChargedFlow(
             rows,
             clusters,
             fractions,
             self.program.prices(result.y, result.z),
             result,
-            found.duals,
+            mixture.duals,
             penalty,
             spilled,
-            found.missed,
+            mixture.missed,
             status,
-            float(sum(v * p.rest for v, p in found.parts)),
+            float(sum(v * p.rest for v, p in mixture.parts)),
         )
-        return flow, found.value, found.bound
+        return flow, mixture.value, mixture.bound
 
     def _costs(
         self, cost: SeparableCost, rows: Integers, clusters: Integers, fractions: Floats
@@ -402,7 +402,7 @@ class ChargedRows:
         The best ones for the prices of groups; where rows have a reach, as far that way as all
         stay within.
         """
-        flow: Any = step.found
+        flow: Any = step.answer
         if not self.demands.by_group:
             centers, empty = moved_centers(self.cost, self.weights, step.centers, flow)
         else:
@@ -451,7 +451,7 @@ class ChargedRows:
             costs = own + spread(moved)
             return float(factors * shares @ costs) + flow.rest, Point(costs, flow.rest, moved)
 
-        found = weighed(
+        mixture = weighed(
             best,
             [Point(own + spread(centers), flow.rest, centers)],
             shares,
@@ -461,7 +461,7 @@ class ChargedRows:
             tolerance=1e-9,
             deadline=np.inf,
         )
-        return np.asarray(sum(v * p.held for v, p in found.parts))
+        return np.asarray(sum(v * p.held for v, p in mixture.parts))
 
 
 def _largest(cost: SeparableCost, chunk: int = 65_536) -> float:

@@ -43,15 +43,17 @@ class Charge:
     barred: NDArray[np.bool_] | None = None
     penalty: float = 0.0
 
-    def outside(self, found: Floats, rows: Any) -> Any:
+    def outside(self, distances: Floats, rows: Any) -> Any:
         """Return which arcs of some rows, of the costs given (K x m), are barred."""
-        off: Any = False if self.limits is None else found > self.limits[rows]
+        off: Any = False if self.limits is None else distances > self.limits[rows]
         return off if self.barred is None else off | self.barred[rows].T
 
-    def on(self, found: Floats, rows: Any) -> Floats:
+    def on(self, distances: Floats, rows: Any) -> Floats:
         """Return costs (K x m) of some rows with the charge."""
-        extra = self.penalty * self.outside(found, rows) if self.penalty else 0.0
-        return np.asarray((found if self.factors is None else found * self.factors[rows]) + extra)
+        extra = self.penalty * self.outside(distances, rows) if self.penalty else 0.0
+        return np.asarray(
+            (distances if self.factors is None else distances * self.factors[rows]) + extra
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,14 +115,14 @@ class SeparableCost:
 
     def columns(self, rows: NDArray[np.intp] | slice) -> Floats:
         """Return the costs of some rows, clusters along the first axis (K x m)."""
-        found = self._distances(rows)
-        return found if self.charge is None else self.charge.on(found, rows)
+        distances = self._distances(rows)
+        return distances if self.charge is None else self.charge.on(distances, rows)
 
     def barred(self, rows: NDArray[np.intp] | slice = slice(None)) -> NDArray[np.bool_]:
         """Return which arcs of some rows are barred (K x m)."""
-        found = self._distances(rows)
-        off = False if self.charge is None else self.charge.outside(found, rows)
-        return np.broadcast_to(off, found.shape)
+        distances = self._distances(rows)
+        off = False if self.charge is None else self.charge.outside(distances, rows)
+        return np.broadcast_to(off, distances.shape)
 
     def _distances(self, rows: NDArray[np.intp] | slice) -> Floats:
         points = self.points[rows]
@@ -134,12 +136,12 @@ class SeparableCost:
 
     def paired(self, rows: NDArray[np.intp], clusters: NDArray[np.intp]) -> Floats:
         """Return the costs of arcs, by row and cluster."""
-        found = np.empty(rows.size)
+        costs = np.empty(rows.size)
         for start in range(0, rows.size, 65_536):
             part = slice(start, start + 65_536)
             block = self.columns(rows[part])
-            found[part] = block[clusters[part], np.arange(block.shape[1])]
-        return found
+            costs[part] = block[clusters[part], np.arange(block.shape[1])]
+        return costs
 
     def matrix(self) -> Floats:
         """Return the whole n x K matrix."""

@@ -279,16 +279,16 @@ class CountTree:
         at, model = self.program.masses.ravel(), self._model
         if model is None:
             return None
-        found = model.solve(at, low[at], high[at], deadline - time.perf_counter())
-        if found.status == "infeasible" and above is not None:
+        answer = model.solve(at, low[at], high[at], deadline - time.perf_counter())
+        if answer.status == "infeasible" and above is not None:
             # what excludes it are its own halves, bounded by the case they are of until then
             self.nodes += 1
             nothing = np.full((G, K), np.nan)
             return replace(above, number=self.nodes, low=low, high=high, counts=nothing)
-        if found.status != "optimal":
+        if answer.status != "optimal":
             return None
         m = self.program.form.b.size
-        d = found.prices
+        d = answer.prices
         ends = m + G, m + G + G * K
         share = d[d.size - len(self.cuts) :] if self.cuts else np.zeros(0)
         by_row = (d[ends[0] : ends[1]].reshape(G, K) + d[m : m + G, None]) * (
@@ -297,11 +297,13 @@ class CountTree:
         prices = (1.0 - share.sum()) * self.base.prices + by_row
         for part, cut in zip(share, self.cuts, strict=True):
             prices = prices + part * cut
-        y = found.x[: self.program.form.q.size].copy()
+        y = answer.x[: self.program.form.q.size].copy()
         counts = y[self.program.masses]
         y[self.program.masses] = counts * self.unit[:, None]
         self.nodes += 1
-        value = float(self._cost @ found.x) * self.mean + self.base.value + self.program.form.offset
+        value = (
+            float(self._cost @ answer.x) * self.mean + self.base.value + self.program.form.offset
+        )
         z = -d[:m] * self.scale * self.mean
         return Node(value, self.nodes, low, high, counts, y, z, prices)
 
@@ -421,7 +423,7 @@ class CountTree:
         return (fresh if best is None or fresh.objective < best.objective else best), again
 
     def _children(self, node: Node, j: int, deadline: float) -> list[Node] | None:
-        found = []
+        children = []
         value = float(node.counts[self.program.masses == j][0])
         if np.isnan(value):
             value = 0.5 * (node.low[j] + node.high[j])
@@ -437,8 +439,8 @@ class CountTree:
             child = self._solved(*limits, deadline, node)
             if child is None:
                 return None
-            found.append(child)
-        return found
+            children.append(child)
+        return children
 
     def _cut(self, node: Node, fresh: Labelling, deadline: float) -> Node | None:
         """Tell the model what whole counts cost, where it is short; return the case anew."""

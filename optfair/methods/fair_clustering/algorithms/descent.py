@@ -28,7 +28,7 @@ from optfair.methods.fair_clustering.algorithms.pricing import (
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
-Found = TypeVar("Found")
+Answer = TypeVar("Answer")
 
 # Weight share below which a cluster counts as empty: fractions there are a solver's rounding.
 EMPTY = 1e-9
@@ -40,18 +40,18 @@ LEAST_BOX = 0.0625
 
 
 @dataclass(frozen=True, eq=False)
-class Assigned(Generic[Found]):
+class Assigned(Generic[Answer]):
     """One assignment: objective, relative gap, how its search ended, and what centers need of it."""
 
     objective: float
     gap: float
     status: str
     centers: Floats
-    found: Found
+    answer: Answer
 
 
 @dataclass(frozen=True, eq=False)
-class Descent(Generic[Found]):
+class Descent(Generic[Answer]):
     """Where the alternation stopped.
 
     Attributes
@@ -65,7 +65,7 @@ class Descent(Generic[Found]):
     seconds : float
     """
 
-    best: Assigned[Found]
+    best: Assigned[Answer]
     history: tuple[float, ...]
     gaps: tuple[float, ...]
     status: str
@@ -75,8 +75,8 @@ class Descent(Generic[Found]):
 
 def descend(
     centers: Floats,
-    assign: Callable[[Floats, Assigned[Found] | None, float], Assigned[Found] | None],
-    move: Callable[[Assigned[Found]], tuple[Floats, list[int]]],
+    assign: Callable[[Floats, Assigned[Answer] | None, float], Assigned[Answer] | None],
+    move: Callable[[Assigned[Answer]], tuple[Floats, list[int]]],
     *,
     max_iter: int,
     tol: float,
@@ -84,8 +84,8 @@ def descend(
     unit: float = 0.0,
     mixed: bool = False,
     time_limit: float | None = None,
-    report: Callable[[int, Assigned[Found]], None] | None = None,
-) -> Descent[Found]:
+    report: Callable[[int, Assigned[Answer]], None] | None = None,
+) -> Descent[Answer]:
     """Alternate until the objective falls by at most the share ``tol`` of itself.
 
     Centers may go beyond the ones that ``move`` returns; where that raises the objective, they go
@@ -119,7 +119,7 @@ def descend(
         The objective rose.
     """
     begin = time.perf_counter()
-    best: Assigned[Found] | None = None
+    best: Assigned[Answer] | None = None
     history: list[float] = []
     gaps: list[float] = []
     reseeded: list[tuple[int, int]] = []
@@ -321,11 +321,11 @@ class HeldRows:
         return Assigned(best.objective, gap, status, centers, flow)
 
     def _followed(self, before: Assigned[HeldFlow], centers: Floats) -> Floats:
-        found = before.found
+        answer = before.answer
         return followed_prices(
-            found.prices,
+            answer.prices,
             self.costs.cost,
-            found.boundary,
+            answer.boundary,
             before.centers,
             centers,
             abs(before.objective),
@@ -333,7 +333,7 @@ class HeldRows:
 
     def move(self, step: Assigned[HeldFlow]) -> tuple[Floats, list[int]]:
         """Return the best centers of an assignment, and the clusters that were empty."""
-        return moved_centers(self.costs.cost, self.weights, step.centers, step.found)
+        return moved_centers(self.costs.cost, self.weights, step.centers, step.answer)
 
 
 def eased(share: float, search: PriceSearch) -> float:

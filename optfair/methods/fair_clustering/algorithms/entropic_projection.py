@@ -140,15 +140,15 @@ class _Damped:
 
     def solved(self, damping: float, right: Floats) -> Floats:
         """Return the solution, with more damping where rounding leaves no positive matrix."""
-        band, found = self.band.copy(), np.zeros(right.size)
+        band, result = self.band.copy(), np.zeros(right.size)
         while np.isfinite(damping):
             band[-1] = self.band[-1] + damping
             try:
-                found[self.order] = solveh_banded(band, right[self.order], check_finite=False)
+                result[self.order] = solveh_banded(band, right[self.order], check_finite=False)
                 break
             except np.linalg.LinAlgError:
                 damping *= 16.0
-        return found
+        return result
 
 
 def _model(
@@ -356,7 +356,7 @@ class _Point:
     y: Floats
     z: Floats
     prices: Floats
-    found: MassPass
+    mass: MassPass
     bound: float
 
 
@@ -380,18 +380,18 @@ class _Search:
     def run(self, prices: Floats) -> str:
         """Step until the masses satisfy the rules; return optimal, stalled or time_limit."""
         prices, z = self._first(prices)
-        found = self.oracle(prices, True)
+        mass = self.oracle(prices, True)
         radius, quiet = RADIUS, 0
         for _ in range(FEW_STEPS if self.rough else STEPS):
             left = self.deadline - time.perf_counter()
             if left <= 0.0 and self.best is not None:
                 return "time_limit"
-            step = price_step(self.program, found, prices, radius, z, max(left, 1e-3))
+            step = price_step(self.program, mass, prices, radius, z, max(left, 1e-3))
             if step is None:
                 return "stalled"
             fresh = self._point(step)
             distance = self._distance(fresh, step)
-            ratio = self._ratio(fresh, found, prices, distance)
+            ratio = self._ratio(fresh, mass, prices, distance)
             if ratio < POOR:
                 radius = min(radius, float(np.abs(fresh.prices - prices).max())) / 4.0
                 quiet += 1
@@ -401,7 +401,7 @@ class _Search:
             quiet = quiet + 1 if distance > self.distance / 2.0 and self.distance < 1e-6 else 0
             slow = self.rough and SLOW * self.distance < distance <= LONE
             self.best, self.distance = fresh, distance
-            prices, found, z = fresh.prices, fresh.found, fresh.z
+            prices, mass, z = fresh.prices, fresh.mass, fresh.z
             self._record()
             if self.rough and self.promised <= self.tolerance**2:  # of single rows, or of none
                 return "optimal"
@@ -426,30 +426,30 @@ class _Search:
 
     def _point(self, step: PriceStep) -> _Point:
         prices = self.program.prices(step.y, step.z)
-        found = self.oracle(prices, True)
-        bound = self.program.rule_bound(step.y, step.z) - found.value
-        return _Point(step.y, step.z, prices, found, bound)
+        mass = self.oracle(prices, True)
+        bound = self.program.rule_bound(step.y, step.z) - mass.value
+        return _Point(step.y, step.z, prices, mass, bound)
 
-    def _ratio(self, fresh: _Point, found: MassPass, prices: Floats, distance: float) -> float:
+    def _ratio(self, fresh: _Point, mass: MassPass, prices: Floats, distance: float) -> float:
         """Return the gain of the bound over what the model promised; 1 before there is a bound."""
         if self.best is None:
             return 1.0
         change = fresh.prices - prices
-        curved = float(np.einsum("gk,gkl,gl->", change, np.asarray(found.curvature), change))
-        model = found.value - float((found.masses * change).sum()) + 0.5 * curved
+        curved = float(np.einsum("gk,gkl,gl->", change, np.asarray(mass.curvature), change))
+        model = mass.value - float((mass.masses * change).sum()) + 0.5 * curved
         promised = self.program.rule_bound(fresh.y, fresh.z) - model - self.best.bound
         self.promised, gained = promised, fresh.bound - self.best.bound
-        noise = ROUNDING * (1.0 + abs(fresh.bound) + abs(fresh.found.value))
+        noise = ROUNDING * (1.0 + abs(fresh.bound) + abs(fresh.mass.value))
         if abs(promised) <= noise:  # differences of bounds say nothing any more
             return 1.0 if distance < self.distance else 0.0
         return gained / promised if promised > 0.0 else 0.0
 
     def _distance(self, fresh: _Point, step: PriceStep) -> float:
         """Return how far the masses are from those of the rules, in fractions of groups."""
-        apart = fresh.found.masses - step.y[self.program.masses]
+        apart = fresh.mass.masses - step.y[self.program.masses]
         if only_equations(self.program):
             y = step.y.copy()
-            y[self.program.masses] = fresh.found.masses
+            y[self.program.masses] = fresh.mass.masses
             return float(np.abs(self.program.form.slack(y)).max(initial=0.0))
         return float(np.abs(apart / self.program.shares[:, None]).max())
 
@@ -458,9 +458,9 @@ class _Search:
         if best is None:
             return
         y = best.y.copy()
-        y[self.program.masses] = best.found.masses
-        inner = float((best.prices * best.found.masses).sum())
-        objective = self.program.form.objective(y) - best.found.value - inner
+        y[self.program.masses] = best.mass.masses
+        inner = float((best.prices * best.mass.masses).sum())
+        objective = self.program.form.objective(y) - best.mass.value - inner
         gap = abs(objective - best.bound) / max(1.0, abs(objective))
         arcs = self.size * best.prices.shape[1]
         entry = Round(self.size, arcs, best.bound, self.distance, gap)
@@ -480,7 +480,7 @@ class _Search:
         return EntropicProjection(
             best.prices,
             best.bound,
-            best.found.masses,
+            best.mass.masses,
             best.y,
             best.z,
             self.distance,

@@ -60,7 +60,7 @@ class WholeCounts:
     ) -> bool:
         """Whether branching ends without counts, whole in some groups or in all, that obey."""
         cost, matrix, low, high = self._rules(0)
-        found = solve_linear_program(
+        answer = solve_linear_program(
             np.zeros(cost.size),
             matrix,
             low,
@@ -71,7 +71,7 @@ class WholeCounts:
             time_limit=time_limit,
             integer=self._integer(cost.size, whole),
         )
-        return found.status == "infeasible"
+        return answer.status == "infeasible"
 
     def _rules(self, more: int) -> tuple[Floats, sp.csc_array, Floats, Floats]:
         """Return costs, rows and sides of the rules in (counts, auxiliaries, more columns)."""
@@ -168,7 +168,7 @@ class IntegerSearch(WholeCounts):
         cost[-2 * G * K :] = np.concatenate(
             [(slope[0] * weight).ravel(), (slope[1] * weight).ravel()]
         )
-        found = solve_linear_program(
+        answer = solve_linear_program(
             cost,
             sp.vstack([matrix, deviation]),
             np.concatenate([low, target]),
@@ -180,9 +180,9 @@ class IntegerSearch(WholeCounts):
             integer=self._integer(cost.size, whole),
             gap=0.02 * float(np.abs(cost).max(initial=0.0)),
         )
-        if not found.x.size:
+        if not answer.x.size:
             return None
-        return np.asarray(found.x[self.program.masses])
+        return np.asarray(answer.x[self.program.masses])
 
     def labelled(self, counts: Floats, deadline: float = np.inf) -> Labelling | None:
         """Return the cheapest labels with given counts."""
@@ -229,12 +229,12 @@ class IntegerSearch(WholeCounts):
         tree = CountTree(
             self.program, self.costs, self.unit, self.counts, self.prices, self.labelled
         )
-        found = tree.run(None, gap, end) if tree.fits and time_limit > 0.0 else None
-        if found is not None:
-            return found
+        labelling = tree.run(None, gap, end) if tree.fits and time_limit > 0.0 else None
+        if labelling is not None:
+            return labelling
         counts = self.first(masses, time_limit=max(time_limit, 1.0))
-        found = None if counts is None else self.labelled(counts)
-        return tree.run(found, gap, end) if tree.fits and time_limit > 0.0 else found
+        labelling = None if counts is None else self.labelled(counts)
+        return tree.run(labelling, gap, end) if tree.fits and time_limit > 0.0 else labelling
 
     def _counts(self) -> sp.csc_array:
         at = self.program.masses.ravel()

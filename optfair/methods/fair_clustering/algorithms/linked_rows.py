@@ -141,11 +141,11 @@ def solve_linked(
     stated = program, linked.cost(cost), linked.kind, linked.heavy
     options |= {"feasible": feasible, "prices": None if prices is None else linked.kinds @ prices}
     if apart.size:
-        found = solve_apart(*stated, linked.unit[apart], **options)
+        solved = solve_apart(*stated, linked.unit[apart], **options)
     else:
         plain = solve_mass_dual(*stated, **options)
         A = np.zeros((linked.heavy.size, linked.clusters))
         A[plain.rows, plain.clusters] = plain.fractions
         links = np.zeros((0, linked.clusters))
-        found = ApartResult(A, links, plain.y, plain.z, plain.status, plain.history)
-    return replace(found, fractions=found.fractions[linked.unit], y=np.asarray(lift @ found.y))
+        solved = ApartResult(A, links, plain.y, plain.z, plain.status, plain.history)
+    return replace(solved, fractions=solved.fractions[linked.unit], y=np.asarray(lift @ solved.y))

@@ -381,13 +381,13 @@ class PassedRows:
         search = PassedSearch(self, centers, deadline, brief=brief)
         prices = self.prices
         if before is not None:
-            was = before.found
+            was = before.answer
             cost = SeparableCost("sqeuclidean", self.survey.sample.X, centers)
             prices = followed_prices(
                 was.prices, cost, was.boundary, before.centers, centers, abs(before.objective)
             )
-        found = search.assign(prices)
-        if found is None:
+        assigned = search.assign(prices)
+        if assigned is None:
             if before is not None:
                 return None
             raise SolverFailure(
@@ -395,8 +395,10 @@ class PassedRows:
                 f"{self.passes} passes",
                 "give other centers, or fit a sample in memory to see why",
             )
-        gap = max(0.0, found.objective - found.bound) / max(self.unit, abs(found.objective))
-        return Assigned(found.objective, gap, found.status, centers, found)
+        gap = max(0.0, assigned.objective - assigned.bound) / max(
+            self.unit, abs(assigned.objective)
+        )
+        return Assigned(assigned.objective, gap, assigned.status, centers, assigned)
 
     def begun(
         self, centers: Floats, tol: float, max_iter: int, left: float = np.inf
@@ -411,16 +413,16 @@ class PassedRows:
         cost = SeparableCost("sqeuclidean", few.X, centers)
         margin = typical_margin(CostRows(cost, few.groups, few.weights))
         stated = self.program, self._softly, self.scale, centers, self.prices, margin, FINAL
-        found = soft_descent(
+        soft = soft_descent(
             *stated,
             tol=tol,
             max_iter=max_iter,
             reach=FURTHER,
             deadline=time.perf_counter() + left,
         )
-        if found is not None:
-            self.prices = found.prices
-        return found
+        if soft is not None:
+            self.prices = soft.prices
+        return soft
 
     def _softly(self, centers: Floats, prices: Floats, tau: float) -> SoftSums:
         made = SoftPass(self.header, self.scale, centers, prices, tau)
@@ -429,17 +431,17 @@ class PassedRows:
 
     def move(self, step: Assigned[PassedAssignment]) -> tuple[Floats, list[int]]:
         """Return the means of the clusters; an empty one gets a row that costs much."""
-        found, moved = step.found, step.centers.copy()
-        weight = found.masses.sum(axis=0)
+        mass, moved = step.answer, step.centers.copy()
+        weight = mass.masses.sum(axis=0)
         held = weight > 0.0
-        moved[held] = found.sums[held] / weight[held, None]
-        return moved, reseed(moved, weight, found.far.X)
+        moved[held] = mass.sums[held] / weight[held, None]
+        return moved, reseed(moved, weight, mass.far.X)
 
     def pass_over(self, function: Callable[[Chunk], Part], combine: Callable[..., Part]) -> Part:
         """Return what a pass finds."""
         self.passes += 1
-        found: Part = self.source.map_reduce(function, combine, self.n_jobs)
-        return found
+        part: Part = self.source.map_reduce(function, combine, self.n_jobs)
+        return part
 
     def assignments(self, centers: Floats, prices: Floats, box: Box | None) -> AssignmentPart:
         """Return the pass at given prices, over the rows that the first pass saw."""
@@ -479,7 +481,7 @@ class PassedSearch(PriceSearch):
         super().__init__(rows.program, costs, rows.tolerance, deadline, brief=brief)
         self.size, self.rows, self.centers = rows.survey.rows, rows, centers
         self.look: tuple[Box | None, _Opened, FreeRows]  # of the last pass
-        self.found: tuple[Candidate, _Opened] | None = None
+        self.lowest: tuple[Candidate, _Opened] | None = None
 
     def assign(self, prices: Floats | None) -> PassedAssignment | None:
         """Search from given prices; None when time is up before there is an assignment."""
@@ -487,7 +489,7 @@ class PassedSearch(PriceSearch):
             status = self.run(prices)
         except KeyboardInterrupt:
             status = "interrupted"
-        return None if self.found is None else self._assignment(status)
+        return None if self.lowest is None else self._assignment(status)
 
     def _price(self, prices: Floats, ranks: Floats) -> Pricing:
         """Make a pass and hand the rows it left open to the master's format."""
@@ -513,7 +515,7 @@ class PassedSearch(PriceSearch):
 
     def _keep(self, candidate: Candidate) -> None:
         super()._keep(candidate)
-        self.found = candidate, self.look[1]
+        self.lowest = candidate, self.look[1]
 
     def _smoothed(self, tau: float) -> MassOracle:
         return lambda prices, curvature: self.rows.pass_over(
@@ -522,9 +524,9 @@ class PassedSearch(PriceSearch):
 
     def _assignment(self, status: str) -> PassedAssignment:
         """Put the settled rows and the open ones together."""
-        if self.found is None:
+        if self.lowest is None:
             raise KeyboardInterrupt
-        candidate, opened = self.found
+        candidate, opened = self.lowest
         part, costs = opened.part, opened.costs
         rows, clusters, fractions = spread(costs, candidate.pricing, candidate.free, candidate.flow)
         own = costs.rows[rows]

@@ -106,7 +106,7 @@ def smoothed_prices(
         form = program.form
         hot = replace(program, form=replace(form, P=form.P / tau, q=form.q / tau))
         oracle = whole(tau) if last else SmoothedRows(few, tau)
-        found = project_masses(
+        projection = project_masses(
             oracle,
             hot,
             prices=prices / tau,
@@ -114,11 +114,11 @@ def smoothed_prices(
             deadline=deadline,
             rough=True,
         )
-        if found.status == "interrupted":
+        if projection.status == "interrupted":
             raise KeyboardInterrupt
-        if not np.isfinite(found.value):
+        if not np.isfinite(projection.value):
             break
-        prices = best = found.prices * tau
+        prices = best = projection.prices * tau
         share *= FACTOR
     return best
 
@@ -140,12 +140,12 @@ class SmoothedRows:
             self._settle(prices)
         moved = prices - np.asarray(self.seen)
         blocks = ((g, S.copy(), w) for g, S, w in self.near)
-        found = pass_over(blocks, moved, curvature=curvature)
-        value = found.value + self.value - float((self.settled * moved).sum())
-        masses = found.masses + self.settled
-        if found.curvature is None:
+        labels = pass_over(blocks, moved, curvature=curvature)
+        value = labels.value + self.value - float((self.settled * moved).sum())
+        masses = labels.masses + self.settled
+        if labels.curvature is None:
             return MassPass(value, masses)
-        curved = 0.5 * (found.curvature + found.curvature.transpose(0, 2, 1))
+        curved = 0.5 * (labels.curvature + labels.curvature.transpose(0, 2, 1))
         # rounded, it might not be semidefinite
         curved += SINGLE * masses[:, :, None] * np.eye(masses.shape[1])
         return MassPass(value, masses, curved)

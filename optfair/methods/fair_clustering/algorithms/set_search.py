@@ -94,7 +94,7 @@ class SetSearch:
         rows = sp.csc_array(np.vstack([self.counts.T, np.ones(T)]).reshape(-1, T))
         low = np.append(size, K if self.filled else 1.0)
         for _ in range(STARTS):
-            found = solve_linear_program(
+            answer = solve_linear_program(
                 np.square(self.sizes - n / K) / n + self.random.random(T),
                 rows,
                 low,
@@ -105,9 +105,9 @@ class SetSearch:
                 gap=0.5,
                 time_limit=20.0,
             )
-            if not found.x.size:
+            if not answer.x.size:
                 return False
-            picked = np.repeat(self.counts, np.round(found.x).astype(int), axis=0)
+            picked = np.repeat(self.counts, np.round(answer.x).astype(int), axis=0)
             for _ in range(STARTS):
                 self._alternated(picked)
         return True
@@ -189,7 +189,7 @@ class SetSearch:
         whole = "integer" in options
         if whole:
             options["integer"] = np.repeat([True, False], [m, n])
-        found = solve_linear_program(
+        answer = solve_linear_program(
             np.append(self.costs[held], np.full(n, 10.0 * self.rounding[1])),
             sp.hstack([sp.csc_array(matrix), sp.eye_array(n + 1, n)], format="csc"),
             np.append(np.ones(n), float(self.most) if self.filled else 0.0),
@@ -200,21 +200,21 @@ class SetSearch:
         )
         sets = self.sets[held]
         if (
-            found.x.size
-            and np.abs(found.x - np.append(np.round(found.x[:m]), np.zeros(n))).max() < 1e-6
+            answer.x.size
+            and np.abs(answer.x - np.append(np.round(answer.x[:m]), np.zeros(n))).max() < 1e-6
         ):
-            self.keep(sets[found.x[:m] > 0.5])
-        return found, sets
+            self.keep(sets[answer.x[:m] > 0.5])
+        return answer, sets
 
     def relaxed(self) -> tuple[Floats, float, tuple[int, int] | None]:
         """Return prices of rows and of a cluster, and two rows that are fractionally together."""
-        found, sets = self._program()
-        together = (sets.T * found.x[: len(sets)]) @ sets
+        answer, sets = self._program()
+        together = (sets.T * answer.x[: len(sets)]) @ sets
         off = np.abs(together - 0.5)
         first, second = np.unravel_index(off.argmin(), off.shape)
         n = len(self.X)
         mixed = None if off.min() > 0.5 - 1e-6 else (int(first), int(second))
-        return found.prices[:n], float(found.prices[n]), mixed
+        return answer.prices[:n], float(answer.prices[n]), mixed
 
     def _whole(self, gap: float, time_limit: float) -> None:
         """Look for the best partition among the clusters at hand."""

@@ -124,11 +124,11 @@ class Scale:
 class SoftSums:
     """Value, masses and curvature over τ, and Σ w R x of each cluster (K, d), about the middle."""
 
-    found: MassPass
+    mass: MassPass
     sums: Floats
 
     def __add__(self, other: SoftSums) -> SoftSums:
-        return SoftSums(self.found + other.found, self.sums + other.sums)
+        return SoftSums(self.mass + other.mass, self.sums + other.sums)
 
 
 #: (centers, prices, τ), in the unit of the rows -> sums over all rows
@@ -277,13 +277,13 @@ class _Search:
         """Move prices and centers at one temperature until the objective falls by so little."""
         tau, hot, y, z = self._at(share * margin)
         damping = FIRST * share
-        found, sums = self._pass(self.prices, tau)
+        mass, sums = self._pass(self.prices, tau)
         most, near = self.passes + passes, min(NEAR * share, NEAREST) / self.prices.shape[1]
         least, resting = np.inf, 0
         while self.passes < most and self.moves < self.most:
             if time.perf_counter() > self.deadline:
                 return True
-            step = self._step(hot, found, z, tau, damping)
+            step = self._step(hot, mass, z, tau, damping)
             if step is None:
                 return False
             y_new, z_new, distance = step
@@ -293,18 +293,18 @@ class _Search:
                 near = max(near, 1.1 * distance)
             if distance > near:
                 ahead, beyond = self._pass(prices, tau)
-                before = None if z is None else hot.rule_bound(y, z) - found.value
+                before = None if z is None else hot.rule_bound(y, z) - mass.value
                 if before is not None and hot.rule_bound(y_new, z_new) - ahead.value <= before:
                     damping *= 5.0  # further than the curvature reaches
                     if damping > MOST:
                         return True
                     continue
-                found, sums, damping = ahead, beyond, max(damping / 3.0, LEAST * share)
+                mass, sums, damping = ahead, beyond, max(damping / 3.0, LEAST * share)
             else:
-                own = found.masses.sum(axis=0)[:, None]
+                own = mass.masses.sum(axis=0)[:, None]
                 means = np.where(own > 1e-9, sums / np.maximum(own, 1e-12), self.centers)
                 fell = float((own * np.square(means - self.centers)).sum())
-                cost = -(found.value * tau + float((self.prices * found.masses).sum()))
+                cost = -(mass.value * tau + float((self.prices * mass.masses).sum()))
                 self.centers = self.centers + self.reach * (means - self.centers)
                 self.moves, resting, least = self.moves + 1, 0, np.inf
             y, z, self.prices = y_new, z_new, prices
@@ -312,7 +312,7 @@ class _Search:
                 if fell <= fall * abs(cost):
                     return True
                 damping = max(damping / 2.0, LEAST * share)
-                found, sums = self._pass(self.prices, tau)
+                mass, sums = self._pass(self.prices, tau)
         return True
 
     def _at(self, temperature: float) -> tuple[float, MassProgram, Floats, Floats | None]:
@@ -325,8 +325,8 @@ class _Search:
 
     def _pass(self, prices: Floats, tau: float) -> tuple[MassPass, Floats]:
         self.passes += 1
-        found = self.oracle(self.centers, prices, tau)
-        return found.found, found.sums
+        soft = self.oracle(self.centers, prices, tau)
+        return soft.mass, soft.sums
 
     def _multipliers(self, hot: MassProgram, tau: float) -> Floats | None:
         """Return multipliers of equations whose prices are the nearest to those at hand."""
@@ -339,22 +339,22 @@ class _Search:
         return z
 
     def _step(
-        self, hot: MassProgram, found: MassPass, z: Floats | None, tau: float, damping: float
+        self, hot: MassProgram, mass: MassPass, z: Floats | None, tau: float, damping: float
     ) -> tuple[Floats, Floats, float] | None:
         """Return masses and multipliers of a damped step, and how far masses are from the rules."""
-        G, K = found.masses.shape
-        own = np.maximum(found.masses, hot.shares[:, None] / K)
-        curved = np.asarray(found.curvature) + damping * own[:, :, None] * np.eye(K)
+        G, K = mass.masses.shape
+        own = np.maximum(mass.masses, hot.shares[:, None] / K)
+        curved = np.asarray(mass.curvature) + damping * own[:, :, None] * np.eye(K)
         form = hot.form
         if self.equations is None or z is None:
-            held = MassPass(found.value, found.masses, curved)
+            held = MassPass(mass.value, mass.masses, curved)
             step = price_step(hot, held, self.prices / tau, WIDE, z)
             if step is None:
                 return None
-            apart = found.masses - step.y[hot.masses]
+            apart = mass.masses - step.y[hot.masses]
             return step.y, step.z, float(np.abs(apart / hot.shares[:, None]).max())
         y = np.zeros(form.q.size)
-        y[hot.masses] = found.masses
+        y[hot.masses] = mass.masses
         B = self.equations
         half = np.einsum("rgk,gkl->rgl", B.reshape(-1, G, K), curved).reshape(len(B), -1)
         newton = half @ B.T

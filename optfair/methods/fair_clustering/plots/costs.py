@@ -342,7 +342,7 @@ def plot_front(
 
 def _series(fronts: Any, soft: bool) -> list[_Series]:
     if isinstance(fronts, Mapping):
-        found = [_checked(str(k), pair) for k, pair in fronts.items()]
+        series = [_checked(str(k), pair) for k, pair in fronts.items()]
     else:
         several = [fronts] if hasattr(fronts, "balance") else fronts
         if not isinstance(several, Iterable):
@@ -351,13 +351,13 @@ def _series(fronts: Any, soft: bool) -> list[_Series]:
                 "it has no balance and cost",
                 "give fronts of fairness_front, or {'label': (balance, cost)}",
             )
-        found = [_of_front(front, soft) for front in several]
-    if not 1 <= len(found) <= len(ORDER):
+        series = [_of_front(front, soft) for front in several]
+    if not 1 <= len(series) <= len(ORDER):
         raise DataError(
-            f"{len(found)} sweeps are too {'many for one picture' if found else 'few'}",
+            f"{len(series)} sweeps are too {'many for one picture' if series else 'few'}",
             remedy=f"give between 1 and {len(ORDER)}",
         )
-    return found
+    return series
 
 
 def _of_front(front: Any, soft: bool) -> _Series:
