@@ -19,9 +19,9 @@ from optfair.core.certificate import Certificate, Verdict
 from optfair.core.problem import Problem
 from optfair.errors import Infeasible, SolverFailure, UnsupportedProblem
 from optfair.methods.fair_clustering.algorithms.costs import Charge, SeparableCost
-from optfair.methods.fair_clustering.algorithms.cover_search import covering_sites
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram, row_scale
 from optfair.methods.fair_clustering.algorithms.price_search import solve_mass_dual
+from optfair.methods.fair_clustering.algorithms.set_search import covering_sites
 from optfair.methods.fair_clustering.assignment import gathered_masses
 from optfair.methods.fair_clustering.facility_location import LEVELS, FairFacilityLocation
 from optfair.methods.fair_clustering.mass_rules import compile_rules

@@ -12,7 +12,7 @@ import pytest
 
 import optfair as of
 from optfair.errors import DeclarationError, Infeasible
-from optfair.methods.fair_clustering.algorithms import apart_rows
+from optfair.methods.fair_clustering.algorithms import linked_rows
 
 fc = of.fair_clustering
 
@@ -219,7 +219,7 @@ def test_links_that_keep_apart_have_prices(
 ) -> None:
     if few:  # masters that do not see all arcs
         for name in ("ALL", "FIRST"):
-            monkeypatch.setattr(apart_rows, name, 20)
+            monkeypatch.setattr(linked_rows, name, 20)
     n, rng = 120, np.random.default_rng(2)
     X, groups, w = data(n=n)
     pairs = _pairs(kind, n, rng)
