@@ -330,14 +330,10 @@ def violation(form: Form, x: list[int], under: int, off: Fraction) -> Any:
 def bound(form: Form, proof: Any) -> str:
     """Check a bound, a point and the gap between them; return what they prove."""
     claim = proof["claim"]
-    claimed, tolerance, off = (number(claim[key]) for key in ("bound", "tolerance", "violation"))
+    low, tolerance, off = (number(claim[key]) for key in ("bound", "tolerance", "violation"))
     least = leaves(form, proof["tree"], claim)
-    require(
-        least is None or claimed <= least, f"the multipliers prove {float(least or 0):.17g} only"
-    )
-    require(
-        claim["cut"] is None or claimed <= number(claim["cut"]), "the bound is above its own cut"
-    )
+    require(least is None or low <= least, f"the multipliers prove {float(least or 0):.17g} only")
+    require(claim["cut"] is None or low <= number(claim["cut"]), "the bound is above its own cut")
     x, under = vector(proof["point"], form.n, "point")
     worst, absolute = violation(form, x, under, off)
     require(worst <= off <= tolerance, f"a row is violated by {float(worst):.3g} of its size")
@@ -348,9 +344,9 @@ def bound(form: Form, proof: Any) -> str:
     require(radius is None or number(radius) >= 1000 * most, "the radius is too small")
     slip = abs(value - number(claim["objective"])) - abs(value) / 2**52
     require(slip <= 0, f"the objective of the point is {float(value):.17g}")
-    gap = abs(value - claimed) / max(form.scale(), abs(varying))
+    gap = abs(value - low) / max(form.scale(), abs(varying))
     require(gap <= tolerance, f"the gap {float(gap):.3g} exceeds the tolerance")
-    figures = f"objective {float(form.sign * value):.12g}, bound {float(form.sign * claimed):.12g}"
+    figures = f"objective {float(form.sign * value):.12g}, bound {float(form.sign * low):.12g}"
     figures += f", gap {float(gap):.1e}, violation {float(worst):.1e}"
     where = "" if radius is None else f" for |x| <= {float(number(radius)):.3g}"
     return f"proved{where}: {figures} (absolute {float(absolute):.1e})"
