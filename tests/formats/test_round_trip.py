@@ -21,7 +21,7 @@ NAMES = of.library.names()
 # the widest instances say nothing a smaller one does not
 LARGE = {"german_balance", "german_k10", "german_k5", "three_groups", "german_coupling"}
 LARGE |= {"german_50_25", "german_50_50", "german_50_costs", "german_50_rules", "german_50_zero"}
-LARGE |= {"german_100", "german_50_minimum_80"}
+LARGE |= {"german_100", "german_50_minimum_80", "german_max_gap", "german_additive_gap"}
 SMALL = [n for n in NAMES if n.split("/")[1] not in LARGE]
 LINEAR = {"LP", "QP", "QCQP", "MILP", "MIQP", "nonconvex QCQP"}
 

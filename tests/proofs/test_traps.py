@@ -16,6 +16,8 @@ import optfair as of
 
 UNITS = [1e-6, 1.0, 1e6]
 SOLVERS = [None, "highs", "clarabel", "piqp", "scip", "daqp", "scs", "osqp", "glop"]
+# every solver in one unit, and what decides by itself in all: solvers get rows in units of our own
+CASES = [(s, u) for u in UNITS for s in SOLVERS if u == 1.0 or s in (None, "highs", "clarabel")]
 
 
 def adopted(goal: Any, rows: list[Any], names: list[str] | None = None) -> Any:
@@ -42,8 +44,7 @@ def claims(p: Any, truth: float, solver: str | None, unit: float = 1.0) -> str:
     return str(s.grade)
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
-@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize(("solver", "unit"), CASES)
 @pytest.mark.parametrize("curve", [1e-4, 1e-7])
 def test_an_indefinite_matrix_that_is_called_semidefinite(
     solver: str | None, unit: float, curve: float
@@ -82,9 +83,8 @@ def far_out(
     return adopted(cp.Minimize(cost * y), rows), x, y
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize(("solver", "cost"), CASES)
 @pytest.mark.parametrize("small", [5e-10, 1e-9, 1e-11, 1e-8])
-@pytest.mark.parametrize("cost", UNITS)
 def test_a_small_coefficient_on_a_column_without_a_bound(
     solver: str | None, small: float, cost: float
 ) -> None:
