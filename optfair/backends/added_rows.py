@@ -16,7 +16,7 @@ from optfair.compile.form import compile_problem
 from optfair.core.certificate import Certificate
 from optfair.core.solution import Solution
 from optfair.core.term import family
-from optfair.errors import ClassError, Infeasible, SolverFailure, needed
+from optfair.errors import ClassError, Infeasible, SolverFailure, data_frame
 from optfair.transforms.relaxation import relaxed
 
 if TYPE_CHECKING:
@@ -146,8 +146,7 @@ class Pool:
         NotInstalled
             pandas is missing.
         """
-        pd = needed("pandas", "pip install pandas, or use the solutions")
-        return pd.DataFrame(
+        return data_frame(
             [
                 {
                     "objective": s.objective,

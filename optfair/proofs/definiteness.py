@@ -23,11 +23,11 @@ Floats = NDArray[np.float64]
 DENSE, FULL = 400, 4_000
 # Sum of the cubes of the orders of blocks that are decided in fractions.
 FRACTIONS = 40_000
-# What a singular matrix has left in its last pivots, in roundings a column.
-SINGULAR = 4.0
-# Lines of matrices whose roots are tested in whole numbers, or proved by what is taken off; shares
-# of the diagonal that are tried.
-TESTED, PROVED = 4, 30
+# What a singular matrix has left in its last pivots, in roundings a column; what sparse factors lose.
+SINGULAR, EXACT = 4.0, 1e-12
+# Lines of matrices whose roots are tested in whole numbers, and sought there; a pivot of others is
+# clear of what is taken off when it is so many times as large; shares of the diagonal that are tried.
+TESTED, PROVED, CLEAR = 4, 30, 1e3
 LOWERED = (0.0, 2.0 * UNIT, 8.0 * UNIT, 32.0 * UNIT)
 # Shares of the diagonal that are taken off to prove how definite a matrix is.
 SHARES = (1e-2, 1e-4, 1e-7, 1e-10)
@@ -416,8 +416,8 @@ def lower_root(P: Any) -> Any:
 
     No share of a column is lost, however small it is beside the others. Of a matrix of few lines
     :math:`F^T F \preceq P` is tested in whole numbers, so rows with F say nothing that P does not;
-    of some more lines it follows, in units with a diagonal near 1, from what is taken off before
-    the factorisation, as in `definiteness`. Larger and singular ones are factored to rounding.
+    of more it follows, in units with a diagonal near 1, from what is taken off before the
+    factorisation, as in `definiteness`. Singular ones of many lines are factored to rounding.
 
     Parameters
     ----------
@@ -433,12 +433,18 @@ def lower_root(P: Any) -> Any:
     used = np.flatnonzero(own > 0.0)
     units = np.exp2(-np.round(np.log2(own[used]) / 2.0))
     if own.size > DENSE and used.size == own.size and hasattr(P, "toarray"):
-        scale = sp.diags_array(units)
-        factored = _factors(sp.csc_array(scale @ P @ scale), 0.0)
-        if factored is not None and factored[2].min() > SINGULAR * UNIT * own.size:
+        scaled = sp.csc_array(sp.diags_array(units) @ P @ sp.diags_array(units))
+        error = _sparse(scaled, 0.0)
+        for shift in (-4.0 * error, 0.0) if error <= EXACT else ():
+            # of what is taken off, a third pays for the factors, and so much for their root
+            if shift and not 3.0 * (_sparse(scaled, shift) - shift) <= -shift:
+                continue
+            factored = _factors(scaled, shift)
+            if factored is None or not factored[2].min() > SINGULAR * UNIT * own.size:
+                continue
             solver, L, D = factored
-            permuted: Any = sp.csc_array(sp.diags_array(np.sqrt(D)) @ L.T)
-            return permuted[:, solver.perm_r] @ sp.diags_array(1.0 / units)
+            root: Any = sp.csc_array(sp.diags_array(np.sqrt(D)) @ L.T)[:, solver.perm_r]
+            return root @ sp.diags_array(1.0 / units)
     whole = _array(P)
     core = whole[np.ix_(used, used)] * units[:, None] * units
     F = np.zeros((used.size, own.size))
@@ -450,8 +456,9 @@ def lower_root(P: Any) -> Any:
             ):
                 F[: len(near), used] = near / units
                 return F[: len(near)]
-        L = _cholesky(core, 0.0) if used.size <= PROVED else None
-        if L is not None:
+        L = _cholesky(core, 0.0)
+        slight = CLEAR * UNIT * used.size**2 if used.size > PROVED else 0.0
+        if L is not None and np.diag(L).min() ** 2 > slight:
             F[:, used] = L.T / units
             return F
         if used.size <= PROVED and (near := _exact_root(core)) is not None:

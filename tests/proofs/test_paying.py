@@ -486,6 +486,38 @@ def test_a_sparse_root_is_in_the_order_of_its_columns() -> None:
     F, size = lower_root(P), np.sqrt(np.outer(P.diagonal(), P.diagonal()))
     assert hasattr(F, "toarray") and (np.abs((F.T @ F - P).toarray()) <= 1e-12 * size).all()
     assert not hasattr(lower_root(sp.csc_array(G[:5].T @ G[:5])), "toarray")
+    # singular within rounding: sparse factors grow, and lose digits that dense ones keep
+    rng = np.random.default_rng(n)
+    K = rng.normal(size=(n + 20, n)) * 2.0 ** rng.integers(-9, 10, n)
+    K = np.where(rng.random(K.shape) < 2 / n, K, 0.0) + np.eye(n + 20, n)
+    P = np.tril(K.T @ K) + np.tril(K.T @ K, -1).T
+    F, size = lower_root(sp.csc_array(P)), np.sqrt(np.outer(np.diag(P), np.diag(P)))
+    assert (np.abs(F.T @ F - P) <= 1e-12 * size).all()
+
+
+@pytest.mark.parametrize("order", [35, 90, 450])
+def test_roots_of_many_lines_are_below_their_matrix_in_every_direction(order: int) -> None:
+    rng = np.random.default_rng(order)
+    G = rng.normal(size=(order + 20, order)) * 2.0 ** rng.integers(-9, 10, order)
+    if order > 400:
+        G = np.where(rng.random(G.shape) < 2 / order, G, 0.0)
+        G = np.vstack([G, np.diag(np.maximum(np.abs(G).max(axis=0), 1.0))])
+    P = np.tril(G.T @ G) + np.tril(G.T @ G, -1).T
+    F: Any = lower_root(sp.csc_array(P))
+    assert hasattr(F, "toarray") == (order > 400)
+    F = F.toarray() if hasattr(F, "toarray") else F
+    size = np.sqrt(np.diag(P))
+    left = (P - F.T @ F) / size / size[:, None]
+    assert np.abs(left).max() <= 1e-11
+    worst = np.linalg.eigh(left)[1][:, [0, order // 2, -1]] / size[:, None]
+    for v in [*worst.T, *np.eye(order)[:3]]:  # in fractions, where floats say next to nothing
+        exact, at = [Fraction(float(w)) for w in v], np.flatnonzero
+        rows = [sum((Fraction(float(r[j])) * exact[j] for j in at(r)), Fraction(0)) for r in F]
+        value = sum(
+            Fraction(float(P[i, j])) * exact[i] * exact[j]
+            for i, j in zip(*np.nonzero(P), strict=True)
+        )
+        assert sum(r * r for r in rows) <= value
 
 
 def test_what_curvature_adds_to_a_limit_of_the_costs_does_not_underflow() -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from optfair.core.composition import Rule
-from optfair.errors import DeclarationError, needed
+from optfair.errors import DeclarationError, data_frame
 from optfair.methods.fair_clustering.fair_kmeans import FairKMeans
 from optfair.methods.fair_clustering.rules import AdditiveGap, Balance, MaxGap, PerfectFairness
 from optfair.numbers import real
@@ -91,10 +91,8 @@ class Front:
         NotInstalled
             pandas is missing.
         """
-        pd = needed("pandas", "pip install pandas, or use the arrays")
-        return pd.DataFrame(
-            {self.parameter: self.values, **{name: getattr(self, name) for name in NUMBERS}}
-        )
+        numbers = {name: getattr(self, name) for name in NUMBERS}
+        return data_frame({self.parameter: self.values, **numbers})
 
     def __repr__(self) -> str:
         cut = "" if self.complete else ", interrupted"

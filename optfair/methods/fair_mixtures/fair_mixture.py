@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClusterMixin, DensityMixin, clone
 
-from optfair.errors import DeclarationError, needed
+from optfair.errors import DeclarationError, data_frame
 from optfair.methods.fair_mixtures.expectation import MemoryPasses, label_masses, label_sums
 from optfair.methods.fair_mixtures.fitted_mixture import (
     Labels,
@@ -377,10 +377,8 @@ class MixturePath:
         NotInstalled
             pandas is missing.
         """
-        pd = needed("pandas", "pip install pandas, or use the arrays")
-        return pd.DataFrame(
-            {self.parameter: self.values, **{name: getattr(self, name) for name in NUMBERS}}
-        )
+        numbers = {name: getattr(self, name) for name in NUMBERS}
+        return data_frame({self.parameter: self.values, **numbers})
 
     def __repr__(self) -> str:
         cut = "" if self.complete else ", interrupted"
