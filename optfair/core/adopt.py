@@ -61,6 +61,8 @@ class AdoptedProblem(Problem):
         primal, dual = {}, {}
         for old in given.variables():
             name = self._aliases.get(old.id, old.name())
+            if not {name, f"{name} imaginary"} & set(values):
+                continue  # the solution says nothing of it
             value = np.asarray(values.get(name, 0.0))
             imaginary = np.asarray(values.get(f"{name} imaginary", 0.0))
             if old.is_hermitian() and imaginary.ndim:  # what is above the diagonal

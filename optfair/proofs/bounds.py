@@ -159,7 +159,7 @@ def _spare(form: ConicForm, upper: float) -> float:
     return float(np.nextafter(side + (own + 1e-300 if at.any() else 0.0), np.inf))
 
 
-def _with_cut(form: ConicForm, rows: Rows, upper: float) -> Rows:
+def with_cut(form: ConicForm, rows: Rows, upper: float) -> Rows:
     """Add the row that the objective is at most a known value, as far as it is linear."""
     if not np.isfinite(upper) or form.curvature.shift != 0.0:  # without one, curvature only adds
         return rows
@@ -229,9 +229,9 @@ def lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None = Non
         return LowerBound(-np.inf, fault="the multipliers are not finite")
     if form.congruent is not None:  # the same program: moves into a block are as large as its lines
         scaled, by_row, by_column = form.congruent
-        scaled_one = lower_bound(scaled, x / by_column, z / by_row, upper)
-        if scaled_one.unpaid is None and not scaled_one.fault:
-            return scaled_one
+        balanced = lower_bound(scaled, x / by_column, z / by_row, upper)
+        if balanced.unpaid is None and not balanced.fault:
+            return balanced
     curvature = form.curvature
     if not np.isfinite(curvature.shift):
         return LowerBound(-np.inf, fault=f"the objective is not convex: {curvature}")
@@ -272,7 +272,7 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float) -> LowerBo
     some = bool(boxes.unpaid(residual).any())  # what costs nothing is not looked at step by step
     if some:
         best, plain = upper, linear_rows(form)
-        rows = _with_cut(form, plain, upper)
+        rows = with_cut(form, plain, upper)
         if not form.P.nnz:  # a limit of the costs bounds most columns, in few steps
             boxes = _implied(form, rows, residual, boxes, FIRST)
         elif rows is not plain:  # that of the linear part of others may be far out
@@ -288,8 +288,9 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float) -> LowerBo
         elif boxes.unpaid(residual).any():
             boxes = _implied(form, rows, residual, boxes)
         if form.P.nnz and boxes.unpaid(residual).any():
-            within = _implied(form, rows, residual, _held(form, boxes, upper))
-            boxes, best = within, upper
+            held = _held(form, boxes, upper)
+            if held is not boxes:
+                boxes, best = _implied(form, rows, residual, held), upper
     if some and boxes.unpaid(residual).any():
         at = np.flatnonzero(boxes.unpaid(residual))
         near = absorbed(form, residual, z, at)
@@ -299,8 +300,8 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float) -> LowerBo
         if boxes.unpaid(residual).any():
             residual, spent = peeled_in_turn(form, residual, z, boxes)
     if some and boxes.unpaid(residual).any():
-        if (held := _on_face(form, residual, x, z, upper, boxes)) is not None:
-            return held
+        if (facing := _on_face(form, residual, x, z, upper, boxes)) is not None:
+            return facing
         z, residual, spent = closed(form, residual, x, z, boxes)
     total = total_of(form, x, z, residual, spent, boxes)
     dear = boxes is not bare and not boxes.unpaid(residual).any()
@@ -418,9 +419,9 @@ def infeasibility(form: ConicForm, z: Floats, *, repair: bool = True) -> Contrad
         return Contradiction(False, 0.0, "it is not a finite vector with an entry per row")
     if form.congruent is not None:
         scaled, by_row, _ = form.congruent
-        scaled_one = infeasibility(scaled, z / by_row, repair=repair)
-        if scaled_one.proved:
-            return scaled_one
+        balanced = infeasibility(scaled, z / by_row, repair=repair)
+        if balanced.proved:
+            return balanced
     largest = float(np.abs(z).max(initial=0.0))
     if largest == 0.0:
         return Contradiction(False, 0.0, "it is zero")

@@ -58,12 +58,6 @@ class Rows:
         sides = np.append(self.side, np.zeros(high.size))
         return Rows(A, low, np.append(self.high, high), sides, self.behind, self.factor)
 
-    def with_cost(self, form: ConicForm, most: float) -> Rows:
-        """Add the row that the linear part of the objective is at most what the whole is."""
-        side = np.nextafter(most - form.offset, np.inf)
-        side += 4.0 * UNIT * (abs(most) + abs(form.offset))
-        return self.below(form.q[None, :], np.array([side]))
-
     def bounded_behind(self, least: Floats, shut: Any) -> bool:
         r"""Tighten the rows behind others, from the least activities; whether any got tighter.
 

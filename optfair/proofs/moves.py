@@ -74,9 +74,8 @@ class Boxes:
         if self.floor is None or self.x is None:
             return self.lower, self.upper
         known: tuple[Residual, tuple[Floats, Floats]] | None = self.__dict__.get("_last")
-        if (
-            known is None or known[0] is not residual
-        ):  # the same residual is asked about several times
+        # the same residual is asked about several times
+        if known is None or known[0] is not residual:
             known = self.__dict__["_last"] = (residual, self._around(self.x, self.floor, residual))
         return known[1]
 

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.proofs import check_proof
+from optfair.proofs.bounds import with_cut
 from optfair.proofs.columns import (
     Rows,
     Trace,
@@ -186,7 +187,7 @@ def leaf_of(
     used = None
     if _open(signs, lower, upper).any():
         if costs and cut is not None and not form.P.nnz and form.q.any():
-            rows, used = rows.with_cost(form, cut), cut
+            rows, used = with_cut(form, rows, cut), cut
 
         def suffice(low: Floats, high: Floats) -> bool:
             return not _open(signs, low, high).any()

@@ -115,7 +115,7 @@ def test_where_a_curved_objective_is_at_most_its_value_a_point_stays(seed: int) 
     form = replace(form, P=sp.csc_array(bent))
     near = objective(form, y)
     upper = np.nextafter(float(near), np.inf)
-    rows = bounds._with_cut(form, linear_rows(form), upper)
+    rows = bounds.with_cut(form, linear_rows(form), upper)
     for row, high in zip(rows.A[form.b.size :].toarray(), rows.high[form.b.size :], strict=True):
         assert (
             sum(Fraction(float(a)) * Fraction(float(v)) for a, v in zip(row, y, strict=True))

@@ -140,12 +140,12 @@ class SmoothedRows:
             self._settle(prices)
         moved = prices - np.asarray(self.seen)
         blocks = ((g, S.copy(), w) for g, S, w in self.near)
-        labels = pass_over(blocks, moved, curvature=curvature)
-        value = labels.value + self.value - float((self.settled * moved).sum())
-        masses = labels.masses + self.settled
-        if labels.curvature is None:
+        near = pass_over(blocks, moved, curvature=curvature)
+        value = near.value + self.value - float((self.settled * moved).sum())
+        masses = near.masses + self.settled
+        if near.curvature is None:
             return MassPass(value, masses)
-        curved = 0.5 * (labels.curvature + labels.curvature.transpose(0, 2, 1))
+        curved = 0.5 * (near.curvature + near.curvature.transpose(0, 2, 1))
         # rounded, it might not be semidefinite
         curved += SINGLE * masses[:, :, None] * np.eye(masses.shape[1])
         return MassPass(value, masses, curved)
