@@ -23,8 +23,10 @@ from optfair.compile.assembly import Moving, Plan, blocks_of, columns_of, entrie
 from optfair.compile.stuffing import arranged, cvxpy_program, moved, stuff, turn
 from optfair.core.canonical import Canonical, Target, built, canonical, height, shaped, uncollected
 from optfair.core.expressions import check_parameters, dense, parameter_values
+from optfair.core.quadratics import Shortfall
 from optfair.errors import DeclarationError, UnsupportedProblem
 from optfair.numbers import Floats, Indices
+from optfair.proofs.columns import Rooted
 from optfair.proofs.cones import Cone
 from optfair.solution.conic_form import ConicForm
 
@@ -460,6 +462,7 @@ def _assembled(
             if v.id in columns
         },
         sign=sign,
+        rooted=_rooted(columns),
     )
     integer = np.zeros(n, dtype=bool)
     for name in problem.integers & set(form.columns):
@@ -481,6 +484,16 @@ def _assembled(
             if t >= len(costs)
         },
         plan if any(p.matrices.stuffing.numbers is not None for p in terms) else None,
+    )
+
+
+def _rooted(columns: Mapping[int, tuple[int, int]]) -> tuple[Rooted, ...]:
+    """Return the forms that rows have rounded roots of."""
+    lacking = {at: Shortfall.known.get(own) for own, (at, _) in columns.items()}
+    return tuple(
+        Rooted(at, slice(columns[s.of.id][0], sum(columns[s.of.id])), s.share, s.matrix)
+        for at, s in lacking.items()
+        if s is not None
     )
 
 

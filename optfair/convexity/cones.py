@@ -340,7 +340,7 @@ class Writer:
         """Write (x'Px + 2b'x + c)^p as a power of a norm."""
         base, p = step.node.factors[0]  # type: ignore[attr-defined]
         q = _known(quadratic(base), "norm")
-        out = cp.norm(lower_root(_floats(q.matrix)) @ cp.hstack([self.entries(q), 1.0]), 2)
+        out = cp.norm(lower_root(_floats(q.matrix))[0] @ cp.hstack([self.entries(q), 1.0]), 2)
         if p != Fraction(1, 2):
             out = cp.power(out, float(2 * p), approx=False)
         return _one(out)
@@ -375,7 +375,7 @@ class Writer:
             for i in range(len(normal))
         ]
         z = cp.hstack([self.entries(q), 1.0])
-        B = lower_root(sign * _floats(R))
+        B = lower_root(sign * _floats(R))[0]
         return _one(np.array([float(c) for c in m]) @ z), z[rest], B
 
     def over_affine(self, step: Step) -> Any:
@@ -432,7 +432,7 @@ class Writer:
         ):
             q = quadratic(h.factors[0][0])
             if q is not None and len(q.entries) == 1:
-                out = cp.norm(lower_root(_floats(q.matrix)) @ cp.hstack([top, w]), 2)
+                out = cp.norm(lower_root(_floats(q.matrix))[0] @ cp.hstack([top, w]), 2)
                 return _one(out)
         raise NoCones("a perspective of another function")
 
@@ -480,7 +480,7 @@ class Writer:
         x, z, y = (cp.sum(self.affine(n)) for n in step.data[:3])
         u, v, w = (float(c) for c in step.data[3:])
         sign = 1.0 if step.kind == "convex" else -1.0
-        B = lower_root(sign * np.array([[u, v], [v, w]]))
+        B = lower_root(sign * np.array([[u, v], [v, w]]))[0]
         X = cp.bmat([[x, z], [z, y]])
         total = sum(cp.matrix_frac(row, X) for row in B)
         return _one(sign * total)

@@ -45,13 +45,14 @@ from optfair.convexity.rules import (
     rule,
     signed_factors,
 )
+from optfair.core.problem_class import is_quadratic
 from optfair.core.quadratics import (
     NotQuadratic,
     QuadraticMap,
-    is_quadratic,
     quadratic_curvature,
     quadratic_map,
 )
+from optfair.proofs.rounding import root_below
 
 # Rules of powers: monomials, ratios of powers, norms and means.
 
@@ -506,7 +507,7 @@ def quadratic_form(
     if rows and is_diagonal and (sign * diagonal >= 0.0).all():
         x = cp.hstack(flat)
         used = np.flatnonzero(diagonal)
-        squares = cp.sum_squares(cp.multiply(np.sqrt(np.abs(diagonal[used])), x[used]))
+        squares = cp.sum_squares(cp.multiply(root_below(np.abs(diagonal[used])), x[used]))
         return total + sign * squares
     blocks = [slice(offsets[v.id], offsets[v.id] + v.size) for v in variables]
     inside = sum(P[b, b].nnz for b in blocks)

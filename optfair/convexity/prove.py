@@ -30,9 +30,8 @@ from optfair.convexity.search import Search
 from optfair.convexity.witness import chord, hints_of, shown
 from optfair.core.canonical import Draft, built
 from optfair.core.composition import cones_of
-from optfair.core.problem_class import Evidence, ProblemClass
+from optfair.core.problem_class import Evidence, ProblemClass, is_quadratic
 from optfair.core.quadratics import (
-    is_quadratic,
     parts_of,
     proved_assertions,
     quadratic_curvature,

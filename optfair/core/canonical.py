@@ -38,7 +38,8 @@ from cvxpy.settings import OPTIMAL
 from cvxpy.utilities.solver_context import SolverInfo
 
 from optfair.core.expressions import refuse_nonfinite
-from optfair.core.quadratics import CONES, is_quadratic, quadratic_curvature
+from optfair.core.problem_class import is_quadratic
+from optfair.core.quadratics import CONES, cones_of, quadratic_curvature
 from optfair.errors import UnsupportedProblem, shortened
 from optfair.numbers import Floats
 
@@ -384,7 +385,6 @@ def _reduced(
     if rows and all(side.is_affine() for side in written.args) and _plain(written):
         return _Reduced(sign, quadratic, asked.answers, None, [written], written.id)
     conic = Dcp2Cone(quad_obj=quadratic, solver_context=context)
-    conic.cone_canon_methods = CONES
     sides: list[Any] = []
     if not written.is_dcp() or proof is not None:
         written, sides = _disciplined(name, written, sign, proof, quadratic_of)
@@ -393,6 +393,7 @@ def _reduced(
     if not written.is_dcp():
         raise _undisciplined(name, written)
     try:
+        conic.cone_canon_methods = cones_of(written)
         main, others = conic.canonicalize_tree(written, bool(sign))
         for side in sides:
             own, more = conic.canonicalize_tree(side, False)
@@ -534,8 +535,7 @@ def _conversions(
     if dim3:
         steps.append(SOCDim3())
     known = {i: i for i in variables}
-    chain = []
-    main = reduced.main
+    chain, main = [], reduced.main
     if steps:
         problem = cp.Problem(cp.Minimize(cp.Constant(0.0) if cost is None else cost), constraints)
         for step in steps:

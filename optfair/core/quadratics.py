@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
+from weakref import WeakValueDictionary
 
 import cvxpy as cp
 import numpy as np
@@ -18,6 +18,7 @@ from cvxpy.atoms.affine.cumsum import cumsum
 from cvxpy.atoms.elementwise.power import Power
 from cvxpy.atoms.quad_form import QuadForm
 from cvxpy.atoms.quad_over_lin import quad_over_lin
+from cvxpy.constraints import Inequality
 from cvxpy.cvxcore.python import canonInterface
 from cvxpy.reductions.dcp2cone.canonicalizers import CANON_METHODS
 from cvxpy.reductions.dcp2cone.canonicalizers.quad_over_lin_canon import quad_over_lin_canon
@@ -29,8 +30,7 @@ from optfair.errors import DeclarationError, shortened
 from optfair.numbers import Floats
 from optfair.proofs.definiteness import Definiteness, curvature_of, symmetric
 from optfair.proofs.definiteness import lower_root as lower_root
-
-# Multiply out CVXPY expressions of degree two; the degree of an expression.
+from optfair.proofs.rounding import root_excess
 
 # Multiply out CVXPY expressions of degree two.
 
@@ -328,75 +328,6 @@ def _expand(
     )
 
 
-# The degree of an expression as a polynomial in its variables.
-
-
-def is_quadratic(expression: Any) -> bool:
-    """Return whether an expression is a polynomial of degree at most 2.
-
-    CVXPY's own word does not do: it calls ``sum_squares(x) * t``, a cubic, quadratic, and
-    ``huber(x)``, which is quadratic in the middle only.
-
-    Examples
-    --------
-    >>> import cvxpy as cp
-    >>> x, t = cp.Variable(2), cp.Variable()
-    >>> expression = cp.sum_squares(x) * t
-    >>> expression.is_quadratic(), is_quadratic(expression)
-    (True, False)
-    """
-    return degree(expression) <= 2
-
-
-def degree(expression: Any) -> float:
-    """Return a bound on the degree of a polynomial, infinity for anything else.
-
-    What cancels is counted: x³ - x³ has degree 3.
-
-    Parameters
-    ----------
-    expression : cvxpy.Expression
-        Any expression.
-
-    Examples
-    --------
-    >>> import cvxpy as cp
-    >>> x = cp.Variable(3)
-    >>> [degree(e) for e in (cp.sum(x) + 1, x @ x, (x @ x) * x[0], cp.norm(x))]
-    [1, 2, 3, inf]
-    """
-    return _degree(expression, {})
-
-
-def _degree(e: Any, known: dict[int, float]) -> float:
-    if id(e) not in known:
-        known[id(e)] = _of(e, known)
-    return known[id(e)]
-
-
-def _of(e: Any, known: dict[int, float]) -> float:
-    if e.is_constant():
-        return 0
-    if e.is_affine():
-        return 1
-
-    def arg(i: int) -> float:
-        return _degree(e.args[i], known)
-
-    if isinstance(e, DivExpression):
-        return arg(0) if e.args[1].is_constant() else math.inf
-    if isinstance(e, MulExpression):  # elementwise products among them
-        return arg(0) + arg(1)
-    if isinstance(e, AffAtom):
-        return max(_degree(a, known) for a in e.args)
-    if isinstance(e, Power):
-        p = float(getattr(e.p, "value", e.p))
-        return p * arg(0) if p >= 0 and p.is_integer() else math.inf
-    if isinstance(e, (quad_over_lin, QuadForm)):
-        return 2 * arg(0) if e.args[1].is_constant() else math.inf
-    return math.inf
-
-
 # The curvature of quadratics, proved from their coefficients whatever an expression asserts.
 
 # Eigenvalues are told for so many scalars at most; they illustrate, the proof is another.
@@ -554,20 +485,98 @@ def _holds(wrap: Any) -> bool:
     return bool(np.array_equal(entries, -entries.T))
 
 
-def squares_of_form(e: Any, args: Sequence[Any], solver_context: Any = None) -> tuple[Any, Any]:
-    """Return x'Px in rows of cones as a sum of squares that is at most it.
+class Shortfall(cp.Variable):  # type: ignore[misc]
+    r"""What w'Pw may lack of the squares that rows have for it; one of the rows says 0, proofs do not.
+
+    It is at most :math:`\sum_j d_j w_j^2`, and 0 where :math:`F^T F \preceq P` is proved of the root F.
+    """
+
+    known: ClassVar[WeakValueDictionary[int, Shortfall]] = WeakValueDictionary()
+
+    def __init__(self, of: Any, matrix: Any, root: Any, below: bool) -> None:
+        super().__init__()
+        self.of, self.matrix = of, matrix
+        self.share = np.zeros(matrix.shape[0]) if below else root_excess(matrix, root)
+        self.known[self.id] = self
+
+
+def squares_of_form(
+    e: Any, args: Sequence[Any], solver_context: Any = None, unit: float | None = None
+) -> tuple[Any, Any]:
+    """Return x'Px in rows of cones as a sum of squares that is at most it, but for a shortfall.
 
     CVXPY's own leaves out pivots below 2e-10 of the largest: columns in another unit are lost.
     """
     P = args[1].value
     sign = 1.0 if P.diagonal().sum() >= 0.0 else -1.0
-    root = lower_root(sign * P)
-    if not root.shape[0]:
-        return cp.Constant(0.0), []
-    squares = cp.sum_squares(cp.Constant(root) @ args[0])
-    least, rows = quad_over_lin_canon(squares, squares.args, solver_context)
+    root, below = lower_root(sign * P)
+    least, rows, w = cp.Constant(0.0), [], args[0]
+    if not below or 0 < root.shape[0] < root.shape[1]:
+        w = cp.Variable(root.shape[1])
+        lacking = Shortfall(w, sp.csr_array(sign * P), root, below)
+        rows, least = [w == args[0], lacking == 0.0], -lacking
+    if root.shape[0]:
+        unit = power_of_two(abs(root).max()) if unit is None else unit
+        squares = cp.sum_squares(cp.Constant(root / unit) @ w)
+        total, more = quad_over_lin_canon(squares, squares.args, solver_context)
+        least, rows = least + unit**2 * total, [*more, *rows]
     return sign * least, rows
 
 
+def power_of_two(size: float) -> float:
+    """Return the power of two next to a positive number."""
+    return float(np.exp2(np.round(np.log2(size))))
+
+
+def units_of_squares(written: Any) -> dict[int, float]:
+    r"""Return the units of squares in an inequality, by id, where its constants tell them.
+
+    Rows state :math:`|w|^2 \le t` as :math:`|(1 - t, 2 w)| \le 1 + t`, whose digits go when t is
+    large, and whose t goes when it is small. In :math:`\alpha |w|^2 + \dots \le c` it is near 1 in units of
+    :math:`\sqrt{c / \alpha}`.
+    """
+    squares, limit = [], 0.0
+    stack = [(side, 1.0) for side in written.args] if isinstance(written, Inequality) else []
+    while stack:
+        e, factor = stack.pop()
+        if e.is_constant():
+            value = np.nan if e.parameters() else np.abs(dense(e.value)).max(initial=0.0)
+            limit = np.fmax(limit, factor * value)
+        elif isinstance(e, (MulExpression, DivExpression)):
+            number, rest = (e.args[1], e.args[0]) if e.args[1].is_constant() else e.args
+            if number.is_constant() and number.size == 1 and not number.parameters():
+                share = abs(float(np.squeeze(dense(number.value))))
+                share = 1.0 / share if isinstance(e, DivExpression) and share else share
+                stack.append((rest, factor * share))
+        elif isinstance(e, AffAtom):
+            stack += [(part, factor) for part in e.args]
+        elif isinstance(e, (QuadForm, quad_over_lin, Power)) and 0.0 < factor < np.inf:
+            squares.append((e, factor))
+    return {
+        id(e): power_of_two(np.sqrt(limit / by)) for e, by in squares if 0.0 < limit / by < np.inf
+    }
+
+
+def cones_of(written: Any) -> dict[type, Any]:
+    """Return how parts of a term become rows of cones, squares in units of their own."""
+    units = units_of_squares(written)
+    if not units:
+        return CONES
+
+    def form(e: Any, args: Sequence[Any], solver_context: Any = None) -> tuple[Any, Any]:
+        return squares_of_form(e, args, solver_context, units.get(id(e)))
+
+    def squares(e: Any, args: Sequence[Any], solver_context: Any = None) -> tuple[Any, Any]:
+        power = None if len(args) > 1 else float(getattr(e.p, "value", e.p))
+        square = args[1].is_constant() if power is None else power == 2.0
+        unit = units.get(id(e), 1.0) if square else 1.0
+        inside = args if unit == 1.0 else [args[0] / unit, *args[1:]]
+        least, rows = CONES[type(e)](e, inside, solver_context=solver_context)
+        return (least if unit == 1.0 else unit**2 * least), rows
+
+    kinds = [kind for kind in CONES if issubclass(kind, (quad_over_lin, Power))]
+    return CONES | dict.fromkeys(kinds, squares) | {QuadForm: form}
+
+
 # What CVXPY reduces to rows of cones, and how.
-CONES = CANON_METHODS | {QuadForm: squares_of_form}
+CONES: dict[Any, Any] = CANON_METHODS | {QuadForm: squares_of_form}

@@ -11,13 +11,21 @@ as a bound: what the multipliers leave over must be paid with bounds that every 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.proofs.columns import ROUNDS, Rows, linear_rows, propagated, rotated_rows
+from optfair.proofs.columns import (
+    ROUNDS,
+    Rows,
+    declared_bounds,
+    linear_rows,
+    propagated,
+    rotated_rows,
+    zeroing_rows,
+)
 from optfair.proofs.digits import bound_nearby
 from optfair.proofs.faces import on_face
 from optfair.proofs.moves import (
@@ -71,6 +79,8 @@ class Unpaid:
     natural : float
         Size of a number in these columns: one over the largest share they have in a row. A
         column whose coefficients are 1e-9 of their rows' may well be 1e9.
+    reach : float
+        Nothing is said of larger |y_j|.
     """
 
     columns: Ints
@@ -79,6 +89,7 @@ class Unpaid:
     size: float
     here: float = 0.0
     natural: float = 1.0
+    reach: float = np.inf
 
     def times(self, factor: float) -> Unpaid:
         """Return the same for an objective multiplied by a positive factor."""
@@ -91,7 +102,8 @@ class Unpaid:
             return self
         names = ("slope", "curve", "size", "here", "natural")
         parts = {name: max(getattr(self, name), getattr(other, name)) for name in names}
-        return Unpaid(np.union1d(self.columns, other.columns), **parts)
+        reach = min(self.reach, other.reach)
+        return Unpaid(np.union1d(self.columns, other.columns), **parts, reach=reach)
 
     def radius(self, loss: float) -> float:
         """Return the largest R for which the bound is short by no more than ``loss``."""
@@ -104,10 +116,10 @@ class Unpaid:
         if not (left > 0.0 and np.isfinite(rate)):
             return 0.0
         if rate == 0.0 and bend == 0.0:
-            return np.inf
+            return self.reach
         with np.errstate(over="ignore"):
             reach = 2.0 * left / (rate + np.sqrt(rate**2 + 4.0 * bend * left))
-        return float(min(reach * (1.0 - 1e-9), np.finfo(float).max))
+        return float(min(reach * (1.0 - 1e-9), np.finfo(float).max, self.reach))
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,6 +142,68 @@ class LowerBound:
     fault: str = ""
 
 
+def loosened(
+    form: ConicForm, upper: float, pair: tuple[Floats, Floats] | None
+) -> tuple[ConicForm, Unpaid | None]:
+    """Return the form with rows that every feasible point obeys, where those of roots are rounded.
+
+    Parameters
+    ----------
+    form : ConicForm
+        The program.
+    upper : float
+        A value of the objective that points may be held to.
+    pair : (x, z) or None
+        Forms of columns without bounds are as near as they are within a multiple of x, more where z
+        charges little; it is returned. None leaves them out.
+    """
+    rounded = [r for r in form.rooted if r.share.any()]
+    if not rounded:
+        return form, None
+    rows = linear_rows(form)
+    single, which, entry = zeroing_rows(form)
+    # of s is known that it is not negative
+    rows.low[single] = np.where(entry > 0.0, 0.0, -np.inf)
+    rows.high[single] = np.where(entry > 0.0, np.inf, 0.0)
+    wanted = np.concatenate([np.arange(r.own.start, r.own.stop)[r.share > 0.0] for r in rounded])
+
+    def suffice(lower: Floats, upper: Floats) -> bool:
+        return bool(np.isfinite(lower[wanted]).all() and np.isfinite(upper[wanted]).all())
+
+    lower, above = declared_bounds(rows)
+    lower, above = propagated(rows, lower, above, suffice)
+    if not suffice(lower, above):
+        rows = with_cut(form, rows, upper).below(*rotated_rows(form))
+        lower, above = propagated(rows, lower, above, suffice)
+    far = np.maximum(np.abs(lower), np.abs(above))
+    unpaid, open_ones = None, wanted[~np.isfinite(far[wanted])]
+    if pair is not None and open_ones.size:
+        size, natural = float(np.abs(pair[0]).max(initial=0.0)), _natural(form, open_ones)
+        price = float(np.abs(pair[1][single]).max(initial=0.0))
+        rate = max(price * sum(float(r.share.sum()) for r in rounded), 1e-300)
+        spare = CHARGE * max(form.unit, abs(form.objective(pair[0])))
+        reach = max(REACH * max(1.0, size, natural), float(np.sqrt(spare / rate)))
+        far[open_ones] = reach
+        unpaid = Unpaid(open_ones, 0.0, 0.0, size, 0.0, natural, reach)
+    b, kept = form.b.copy(), np.ones(form.b.size)
+    for r in rounded:
+        used = r.share > 0.0
+        with np.errstate(over="ignore"):
+            most = float(r.share[used] @ far[r.own][used] ** 2) * (1.0 + 1e-9) + 1e-300
+        at, factor = single[which == r.column], entry[which == r.column]
+        if np.isfinite(most) and np.count_nonzero(form.equal[at]) < 2:
+            b[at] = np.where(form.equal[at] | (factor > 0.0), factor * most, b[at])
+        else:  # nothing is said of s
+            b[at] = kept[at] = 0.0
+    numbers: dict[str, Any] = {"b": b, "rooted": ()}
+    if not kept.all():
+        numbers["A"] = sp.csc_array(sp.diags_array(kept) @ form.A)
+    return form.moved(numbers), unpaid
+
+
+# Radius within which rounded roots are charged at least, in sizes of the point: one of half as much
+# is granted; and the share of the objective that it may cost to have more.
+REACH, CHARGE = 2e3, 1e-9
 # Passes over the rows before a move is tried, and a share of the objective that bounds are far
 # out for if they cost it.
 FIRST, FAR = 2, 2e-9
@@ -227,9 +301,17 @@ def lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None = Non
     """
     if not (np.isfinite(x).all() and np.isfinite(z).all()):
         return LowerBound(-np.inf, fault="the multipliers are not finite")
+    cut = np.inf if upper is None else upper
+    form, within = loosened(form, cut, (x, z))
+    proved = _bound_of_rows(form, x, z, cut)
+    return proved if within is None else replace(proved, unpaid=within.joined(proved.unpaid))
+
+
+def _bound_of_rows(form: ConicForm, x: Floats, z: Floats, upper: float) -> LowerBound:
+    """Return the bound of rows that hold as they stand."""
     if form.congruent is not None:  # the same program: moves into a block are as large as its lines
         scaled, by_row, by_column = form.congruent
-        balanced = lower_bound(scaled, x / by_column, z / by_row, upper)
+        balanced = _bound_of_rows(scaled, x / by_column, z / by_row, upper)
         if balanced.unpaid is None and not balanced.fault:
             return balanced
     curvature = form.curvature
@@ -238,9 +320,8 @@ def lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None = Non
     near = in_dual(form.cones, z)
     if not np.isfinite(near).all():
         return LowerBound(-np.inf, fault="the multipliers leave the range of floats")
-    cut = np.inf if upper is None else upper
     with np.errstate(over="ignore", invalid="ignore"):
-        return _in_digits(form, x, z, _lower_bound(form, x, near, cut))
+        return _in_digits(form, x, z, _lower_bound(form, x, near, upper))
 
 
 def _in_digits(form: ConicForm, x: Floats, z: Floats, known: LowerBound) -> LowerBound:
@@ -417,6 +498,7 @@ def infeasibility(form: ConicForm, z: Floats, *, repair: bool = True) -> Contrad
     """
     if z.shape != form.b.shape or not np.isfinite(z).all():
         return Contradiction(False, 0.0, "it is not a finite vector with an entry per row")
+    form, _ = loosened(form, np.inf, None)
     if form.congruent is not None:
         scaled, by_row, _ = form.congruent
         balanced = infeasibility(scaled, z / by_row, repair=repair)

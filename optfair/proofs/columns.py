@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -88,6 +89,53 @@ class Rows:
         self.high[row] = np.fmin(self.high[row], high)
         self.low[row] = np.fmax(self.low[row], low)
         return bool(better.any())
+
+
+@dataclass(frozen=True, eq=False)
+class Rooted:
+    r"""A quadratic form that rows state by a rounded root of its matrix.
+
+    .. math:: w^T P w \ge \lVert F w \rVert^2 - \sum_j d_j w_j^2
+
+    The rows have :math:`\lVert F w \rVert^2 - s`, and one of them says :math:`s = 0`. With
+    :math:`s = \sum_j d_j B_j^2` instead, they hold wherever the form does and :math:`|w_j| \le B_j`.
+
+    Attributes
+    ----------
+    column : int
+        That of s.
+    own : slice
+        Columns of w.
+    share : array (k,)
+        d; all 0 where :math:`F^T F \preceq P` is proved.
+    matrix : sparse csr (k, k)
+        P.
+    """
+
+    column: int
+    own: slice
+    share: Floats
+    matrix: Any
+
+    def in_units(self, columns: Floats) -> Rooted:
+        """Return the same for columns that are multiplied by powers of two."""
+        units = columns[self.own]
+        share = self.share * units * units / columns[self.column]
+        share = np.where(self.share > 0.0, share + 1e-300, share)
+        across = sp.diags_array(units)
+        return replace(self, share=share, matrix=sp.csr_array(across @ self.matrix @ across))
+
+
+def zeroing_rows(form: ConicForm) -> tuple[Any, Any, Floats]:
+    """Return the rows that say of forms with rounded roots that s = 0, with the columns and entries of s."""
+    rows, columns = form.rows, [r.column for r in form.rooted if r.share.any()]
+    if columns and not rows.data.all():
+        rows = rows.copy()
+        rows.eliminate_zeros()
+    single = np.flatnonzero((np.diff(rows.indptr) == 1) & (form.equal | form.nonnegative))
+    at = rows.indptr[single]
+    here = np.isin(rows.indices[at], columns)
+    return single[here], rows.indices[at[here]], rows.data[at[here]]
 
 
 def linear_rows(form: ConicForm) -> Rows:

@@ -498,18 +498,24 @@ def feasible_near(A: Any, b: Floats, cones: tuple[Cone, ...], x: Floats) -> Floa
 def recession_faults(form: ConicForm, d: Floats) -> list[str]:
     r"""Return why the objective does not provably fall for ever along a direction near d.
 
-    Needed are :math:`-Ad \in K`, :math:`Pd = 0` and :math:`q^T d < 0`, in exact arithmetic;
+    Needed are :math:`-Ad \in K`, :math:`Pd = 0`, that of forms in rows too, and :math:`q^T d < 0`, in exact arithmetic;
     empty when a direction with all three exists.
     """
     if d.shape != form.q.shape or not np.isfinite(d).all():
         return ["it is not a finite vector with an entry per column"]
-    A, cones = form.A, form.cones
+    A, cones, flat = form.A, form.cones, []
     if form.P.nnz:
-        flat = sp.csr_array(form.P)
-        flat = flat[np.flatnonzero(np.diff(flat.indptr))]
+        flat.append(sp.coo_array(form.P))
+    for r in form.rooted:
+        part = sp.coo_array(r.matrix)
+        places = part.row + r.own.start, part.col + r.own.start
+        flat.append(sp.coo_array((part.data, places), shape=(d.size, d.size)))
+    if flat:
+        rows = sp.csr_array(sp.vstack(flat))
+        rows = rows[np.flatnonzero(np.diff(rows.indptr))]
         start = form.b.size
-        A = sp.csc_array(sp.vstack([A, flat]))
-        cones = (*cones, Cone("zero", start, start + flat.shape[0]))
+        A = sp.csc_array(sp.vstack([A, rows]))
+        cones = (*cones, Cone("zero", start, start + rows.shape[0]))
     step = feasible_near(A, np.zeros(A.shape[0]), cones, d)
     if step is None or step.max(initial=0.0) > NEAR * np.abs(d).max(initial=0.0):
         off = product(form.P, d)[0] if form.P.nnz else np.zeros(1)

@@ -411,8 +411,8 @@ def _exact_root(P: Floats) -> Floats | None:
     return np.array(rows).reshape(-1, len(P))
 
 
-def lower_root(P: Any) -> Any:
-    r"""Return F with F'F next to P, for a positive semidefinite matrix; below it, where that is proved.
+def lower_root(P: Any) -> tuple[Any, bool]:
+    r"""Return F with F'F next to P, for a semidefinite matrix, and whether it is proved to be below.
 
     No share of a column is lost, however small it is beside the others. Of a matrix of few lines
     :math:`F^T F \preceq P` is tested in whole numbers, so rows with F say nothing that P does not;
@@ -426,8 +426,8 @@ def lower_root(P: Any) -> Any:
 
     Examples
     --------
-    >>> bool(lower_root(np.diag([1.0, 1e-20]))[1, 1] ** 2 <= 1e-20), lower_root(np.ones((2, 2)))
-    (True, array([[1., 1.]]))
+    >>> bool(lower_root(np.diag([1.0, 1e-20]))[0][1, 1] ** 2 <= 1e-20), lower_root(np.ones((2, 2)))
+    (True, (array([[1., 1.]]), True))
     """
     own = np.asarray(P.diagonal())
     used = np.flatnonzero(own > 0.0)
@@ -444,7 +444,7 @@ def lower_root(P: Any) -> Any:
                 continue
             solver, L, D = factored
             root: Any = sp.csc_array(sp.diags_array(np.sqrt(D)) @ L.T)[:, solver.perm_r]
-            return root @ sp.diags_array(1.0 / units)
+            return root @ sp.diags_array(1.0 / units), bool(shift)
     whole = _array(P)
     core = whole[np.ix_(used, used)] * units[:, None] * units
     F = np.zeros((used.size, own.size))
@@ -455,18 +455,18 @@ def lower_root(P: Any) -> Any:
                 np.block([[np.eye(len(near)), near], [near.T, core]])
             ):
                 F[: len(near), used] = near / units
-                return F[: len(near)]
+                return F[: len(near)], True
         L = _cholesky(core, 0.0)
         slight = CLEAR * UNIT * used.size**2 if used.size > PROVED else 0.0
         if L is not None and np.diag(L).min() ** 2 > slight:
             F[:, used] = L.T / units
-            return F
+            return F, True
         if used.size <= PROVED and (near := _exact_root(core)) is not None:
             F[: len(near), used] = near / units  # of its rank, at least
-            return F[: len(near)]
+            return F[: len(near)], False
     L, order, rank, _ = scipy.linalg.lapack.dpstrf(core, tol=SINGULAR * UNIT * own.size, lower=1)
     F[:, used[order - 1]] = np.tril(L).T / units[order - 1]
-    return F[:rank]
+    return F[:rank], False
 
 
 def _refuted(v: Floats, value: float, size: float) -> Definiteness:

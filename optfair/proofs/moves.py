@@ -365,7 +365,8 @@ class KeptBound:
 
     def __init__(self, form: ConicForm, moving: NDArray[np.bool_] | None = None) -> None:
         curvature = form.curvature
-        if curvature.shift != 0.0 or any(c.kind not in ("zero", "nonneg") for c in form.cones):
+        curved = form.rooted or any(c.kind not in ("zero", "nonneg") for c in form.cones)
+        if curvature.shift != 0.0 or curved:
             raise ValueError("not of points and half-lines, or not convex without a shift")
         n, rows = form.q.size, form.rows
         self._nonneg = form.nonnegative

@@ -21,6 +21,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.proofs.check_proof import number
+from optfair.proofs.columns import zeroing_rows
 from optfair.proofs.cones import Cone
 from optfair.proofs.digits import balanced, chosen_columns, solve_exactly
 from optfair.proofs.portable import ratio
@@ -92,6 +93,7 @@ class Entries:
         single = np.diff(rows.indptr)[owner] == 1
         data[single & ~sure] = np.sign(data[single & ~sure])
         known = np.bincount(owner[~sure & ~single], minlength=form.b.size) == 0
+        known[zeroing_rows(form)[0]] = False
         declared = sp.csr_array((data, rows.indices, rows.indptr), shape=rows.shape)
         return cls(declared, known, form.cones)
 

@@ -179,6 +179,58 @@ def _halves(a: Floats, b: Floats) -> tuple[Floats, Floats]:
     return p, ((ah * bh - p) + ah * bl + al * bh) + al * bl
 
 
+def root_below(v: Floats) -> Floats:
+    r"""Return the largest floats s with :math:`s^2 \le v` exactly, for numbers that are not negative.
+
+    Examples
+    --------
+    >>> from fractions import Fraction
+    >>> root_below(np.array([4.0, 0.0]))
+    array([2., 0.])
+    >>> [Fraction(float(r)) ** 2 < 2 for r in (np.sqrt(2.0), root_below(np.array([2.0]))[0])]
+    [False, True]
+    """
+    power = np.frexp(v)[1] // 2
+    near = np.ldexp(v, -2 * power)
+    s = np.sqrt(near)
+    p, e = _halves(s, s)
+    s = np.where((p - near) + e > 0.0, np.nextafter(s, 0.0), s)
+    return np.asarray(np.ldexp(s, power))
+
+
+def root_excess(P: Any, F: Any) -> Floats:
+    r"""Return d with :math:`F^T F \preceq P + \operatorname{diag}(d)`, by the sums of its rows in their units.
+
+    With :math:`E = F^T F - P` and any :math:`u > 0`,
+
+    .. math::
+        w^T E w \le \sum_{ij} |E_{ij}| \tfrac12 \Bigl(\frac{u_i}{u_j} w_i^2 + \frac{u_j}{u_i} w_j^2\Bigr)
+        = \sum_i w_i^2\, u_i \sum_j |E_{ij}| / u_j
+
+    Parameters
+    ----------
+    P : sparse or dense (n, n)
+        Symmetric floats.
+    F : sparse or dense (k, n)
+        Floats.
+
+    Examples
+    --------
+    >>> bool(root_excess(np.ones((2, 2)), np.ones((1, 2))).max() < 1e-14)
+    True
+    >>> bool(root_excess(np.zeros((1, 1)), np.ones((1, 1)))[0] >= 1.0)
+    True
+    """
+    k, sizes = F.shape[0], abs(F)
+    units = np.sqrt(np.maximum(P.diagonal(), 0.0))
+    largest = abs(sp.csr_array(P)).max(axis=1).toarray().ravel()
+    most = units.max(initial=0.0) or 1.0
+    units = np.where(units > 0.0, units, np.where(largest > 0.0, largest / most, most))
+    off = abs(P - F.T @ F) @ (1.0 / units) + gamma(k + 4.0) * (sizes.T @ (sizes @ (1.0 / units)))
+    lost = (k + 4.0) * LOST * float((1.0 / units).sum())
+    return np.asarray(units * (off + lost) * (1.0 + 1e-9) + LOST)
+
+
 def last_digit(v: Floats) -> int:
     """Return the largest e such that all numbers are whole multiples of 2**e, 0 for none.
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from optfair.numbers import Floats, Indices
 from optfair.proofs.bounds import LowerBound, Unpaid, lower_bound
-from optfair.proofs.columns import declared_bounds, linear_rows
+from optfair.proofs.columns import Rooted, declared_bounds, linear_rows
 from optfair.proofs.cones import Cone, SecondOrder
 from optfair.proofs.definiteness import Definiteness, definiteness
 from optfair.proofs.rounding import Products, coordinates
@@ -225,6 +225,8 @@ class ConicForm:
         Variable name -> slice of x.
     sign : float
         -1 when the declared problem maximises, so declared objective = sign * compiled.
+    rooted : tuple of Rooted
+        Quadratic forms of which the rows have rounded roots.
     """
 
     P: Any
@@ -235,6 +237,7 @@ class ConicForm:
     cones: tuple[Cone, ...]
     columns: dict[str, slice] = field(default_factory=dict)
     sign: float = 1.0
+    rooted: tuple[Rooted, ...] = ()
 
     def moved(self, numbers: Mapping[str, Any]) -> ConicForm:
         """Return the form with other numbers in the same places; what is known of the rest stays."""
@@ -251,7 +254,8 @@ class ConicForm:
     @property
     def polyhedral(self) -> bool:
         """Whether every cone is a half-line or a point and the objective is linear."""
-        return self.P.nnz == 0 and all(c.kind in ("zero", "nonneg") for c in self.cones)
+        straight = self.P.nnz == 0 and not self.rooted
+        return straight and all(c.kind in ("zero", "nonneg") for c in self.cones)
 
     def objective(self, x: Floats) -> float:
         """Return the compiled objective at x, without the declared sign."""
@@ -467,6 +471,7 @@ class ConicForm:
             q=self.q * columns,
             A=sp.csc_array(sp.diags_array(rows) @ self.A @ across),
             b=self.b * rows,
+            rooted=tuple(r.in_units(columns) for r in self.rooted),
         )
 
     def cost_scale(self, which: str) -> float:

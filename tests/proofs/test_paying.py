@@ -465,7 +465,7 @@ def test_roots_lose_no_share_and_few_lines_are_below_the_matrix(order: int, rank
     G = rng.integers(-3, 4, (max(1, int(order * rank)) + int(rank), order)) * units
     P = G.T @ G + np.diag(np.where(np.abs(G).sum(axis=0) > 0.0, 0.0, rank) * units**2)
     for matrix in (P, sp.csc_array(P)):
-        F = lower_root(matrix)
+        F, _ = lower_root(matrix)
         size = np.sqrt(np.outer(np.diag(P), np.diag(P)))
         assert (np.abs(F.T @ F - P) <= 1e-12 * size).all()
         if order <= 4 or (order <= 30 and len(F) == order):
@@ -483,15 +483,15 @@ def test_a_sparse_root_is_in_the_order_of_its_columns() -> None:
     )
     P = sp.csc_array(G.T @ G)
     P = sp.csc_array(P + sp.diags_array(np.maximum(P.diagonal(), 1.0)))
-    F, size = lower_root(P), np.sqrt(np.outer(P.diagonal(), P.diagonal()))
+    F, size = lower_root(P)[0], np.sqrt(np.outer(P.diagonal(), P.diagonal()))
     assert hasattr(F, "toarray") and (np.abs((F.T @ F - P).toarray()) <= 1e-12 * size).all()
-    assert not hasattr(lower_root(sp.csc_array(G[:5].T @ G[:5])), "toarray")
+    assert not hasattr(lower_root(sp.csc_array(G[:5].T @ G[:5]))[0], "toarray")
     # singular within rounding: sparse factors grow, and lose digits that dense ones keep
     rng = np.random.default_rng(n)
     K = rng.normal(size=(n + 20, n)) * 2.0 ** rng.integers(-9, 10, n)
     K = np.where(rng.random(K.shape) < 2 / n, K, 0.0) + np.eye(n + 20, n)
     P = np.tril(K.T @ K) + np.tril(K.T @ K, -1).T
-    F, size = lower_root(sp.csc_array(P)), np.sqrt(np.outer(np.diag(P), np.diag(P)))
+    F, size = lower_root(sp.csc_array(P))[0], np.sqrt(np.outer(np.diag(P), np.diag(P)))
     assert (np.abs(F.T @ F - P) <= 1e-12 * size).all()
 
 
@@ -503,7 +503,7 @@ def test_roots_of_many_lines_are_below_their_matrix_in_every_direction(order: in
         G = np.where(rng.random(G.shape) < 2 / order, G, 0.0)
         G = np.vstack([G, np.diag(np.maximum(np.abs(G).max(axis=0), 1.0))])
     P = np.tril(G.T @ G) + np.tril(G.T @ G, -1).T
-    F: Any = lower_root(sp.csc_array(P))
+    F: Any = lower_root(sp.csc_array(P))[0]
     assert hasattr(F, "toarray") == (order > 400)
     F = F.toarray() if hasattr(F, "toarray") else F
     size = np.sqrt(np.diag(P))
