@@ -82,7 +82,7 @@ VERBS = {
 ADAPTERS = {
     "highspy": {"backends/linear_program.py"},
     "clarabel": {"backends/cone_program.py"},
-    "ot": {"methods/fair_clustering/network_simplex.py"},
+    "ot": {"methods/fair_clustering/coupling.py"},
     "scs": set(),
     "ortools": {"backends/ortools_worker.py"},
     "mosek": {"backends/conic_backend.py"},

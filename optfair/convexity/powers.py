@@ -51,8 +51,8 @@ from optfair.core.quadratics import (
     QuadraticMap,
     quadratic_curvature,
     quadratic_map,
+    root_below,
 )
-from optfair.proofs.rounding import root_below
 
 # Rules of powers: monomials, ratios of powers, norms and means.
 

@@ -30,6 +30,7 @@ from optfair.errors import DeclarationError, shortened
 from optfair.numbers import Floats
 from optfair.proofs.definiteness import Definiteness, curvature_of, symmetric
 from optfair.proofs.definiteness import lower_root as lower_root
+from optfair.proofs.rounding import root_below as root_below
 from optfair.proofs.rounding import root_excess
 
 # Multiply out CVXPY expressions of degree two.

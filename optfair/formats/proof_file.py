@@ -275,6 +275,12 @@ def _framed(
 
 def _needs(form: ConicForm) -> None:
     """Refuse what the checker has no exact arithmetic for."""
+    if any(r.share.any() for r in form.rooted):
+        raise UnsupportedProblem(
+            "proofs with this quadratic form in a constraint are not written",
+            "its matrix is singular or indefinite within rounding: its rows have a rounded root",
+            "certificate.verify() charges for that; or write the form as sum_squares(F @ x)",
+        )
     if other := {c.kind for c in form.cones if c.kind in ("exp", "pow")}:
         raise UnsupportedProblem(
             "proofs with exponential and power cones are not written",

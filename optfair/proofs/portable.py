@@ -11,7 +11,6 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.errors import UnsupportedProblem
 from optfair.proofs import check_proof
 from optfair.proofs.bounds import with_cut
 from optfair.proofs.columns import (
@@ -68,20 +67,7 @@ def _triplets(M: Any) -> list[list[Any]]:
 
 
 def form_record(form: ConicForm, integer: Sequence[int] = ()) -> dict[str, Any]:
-    """Return the numbers of a cone program, ready for JSON, every one of them exact.
-
-    Raises
-    ------
-    UnsupportedProblem
-        Rows have a root of a quadratic form that is not proved to be below it.
-    """
-    if any(r.share.any() for r in form.rooted):
-        raise UnsupportedProblem(
-            "proofs with this quadratic form in a constraint are not written",
-            "its matrix is singular or indefinite within rounding, and its rows have a rounded root"
-            " of it: what they say more is charged for with bounds, which the checker does not know",
-            "certificate.verify() checks it; or write the form as sum_squares(F @ x)",
-        )
+    """Return the numbers of a cone program, ready for JSON, every one of them exact."""
     cones = [
         [c.kind, c.stop - c.start, [c.order, c.upper] if c.kind == "psd" else plain(c.power)]
         if c.kind in ("psd", "pow")

@@ -11,7 +11,7 @@ import pytest
 
 import optfair as of
 from optfair import metrics
-from optfair.methods.fair_clustering import alignment, network_simplex
+from optfair.methods.fair_clustering import alignment, coupling
 from optfair.methods.fair_clustering.alignment import (
     _assignment,
     _blocks,
@@ -293,7 +293,7 @@ def test_another_thread_is_heard_meanwhile(route):
 
 
 def test_a_network_simplex_that_is_stopped_is_not_optimal(monkeypatch):
-    monkeypatch.setattr(network_simplex, "ITERATIONS", 3)
+    monkeypatch.setattr(coupling, "ITERATIONS", 3)
     C = np.random.default_rng(0).random((40, 40))
     with (
         pytest.warns(UserWarning, match="numItermax"),
