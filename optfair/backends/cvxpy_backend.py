@@ -38,6 +38,7 @@ from optfair.solution.conic_form import ConicForm
 if TYPE_CHECKING:
     from optfair.backends.request import SolverProfile
     from optfair.core.problem import Problem
+    from optfair.solution.units import Handed
 
 # (compiled problem, scale of the objective, options by the solver's names, whether to log)
 Call = Callable[[Compiled, float, dict[str, Any], bool], RawPoint]
@@ -315,7 +316,10 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
 
     def call(compiled: Compiled, scale: float, options: dict[str, Any], log: bool) -> RawPoint:
         left = request.seconds_left if request.time_limit is not None else np.inf
-        return _call(compiled, profile, scale, options, log, warm, request.apart(profile), left)
+        # when asked again, cones are handed over as they stand
+        handed = compiled.form.handed(compiled.integer, turned=request.tighter == 1.0)
+        seconds = request.apart(profile)
+        return _call(compiled, handed, profile, scale, options, log, warm, seconds, left)
 
     return run_generic(problem, profile, request, call, start=warm.prepare)
 
@@ -356,7 +360,7 @@ class _Start:
         return "used"
 
     def arguments(
-        self, data: dict[str, Any], scale: float, units: tuple[Floats, Floats] | None
+        self, data: dict[str, Any], scale: float, handed: Handed | None
     ) -> dict[str, Any]:
         """Return the further arguments of ``solve_via_data``."""
         if self._x is None:
@@ -364,13 +368,16 @@ class _Start:
         if self._z is None or self._s is None:
             data["init_value"] = self._x
             return {"warm_start": True}
-        rows, columns = (1.0, 1.0) if units is None else units
-        entry = {"x": self._x / columns, "y": self._z / rows * scale, "s": self._s * rows}
+        x, z, slack = self._x, self._z, self._s
+        if handed is not None:
+            x, z, slack = x / handed.columns, handed.multipliers(z), handed.slack(slack)
+        entry = {"x": x, "y": z * scale, "s": slack}
         return {"warm_start": True, "solver_cache": {self._profile.cvxpy_name: entry}}
 
 
 def _call(
     compiled: Compiled,
+    scaled: Handed | None,
     profile: SolverProfile,
     scale: float,
     options: dict[str, Any],
@@ -386,10 +393,8 @@ def _call(
     interface = compiled.interface
     if profile.compile_as:  # the same rows, in the arrangement of the solver that gets them
         interface = SOLVER_MAP_CONIC[profile.cvxpy_name]
-    scaled = compiled.form.handed(compiled.integer)
-    units = None
     if scaled is not None:
-        form, units = scaled[0], scaled[1:]
+        form = scaled.form
         scale = form.cost_scale(profile.objective_scale)
         handed, inverse = interface.apply(compiled.program(interface, form))
     elif profile.compile_as:
@@ -404,7 +409,7 @@ def _call(
     # the solver that met other values of the parameters takes these in their place
     cache: dict[str, Any] | None = None
     keeps = profile.updates and compiled.plan is not None
-    keeps = keeps and not (warm.given or units or seconds)
+    keeps = keeps and not (warm.given or scaled or seconds)
     if keeps:
         settled, cache = compiled.ended.pop(profile.name, (options, {}))
         cache = cache if settled == options else {}  # settings would stay
@@ -412,7 +417,7 @@ def _call(
     held = environment(profile)
     if held is not None:
         options = {**options, "env": held}
-    further = warm.arguments(data, scale, units)
+    further = warm.arguments(data, scale, scaled)
     size = compiled.form.A.nnz + compiled.form.P.nnz
     late = 0 < profile.coarse < size and left < np.inf
     if seconds is None and ((late and not warm.given) or 0 < profile.deaf < size):
@@ -468,8 +473,8 @@ def _call(
         status = "interrupted" if str(word) == profile.reports["interrupted"] else status
     z = compiled.dual_vector(raw, interface)
     z = None if z is None else z / scale
-    if units is not None and z is not None:
-        z = z * units[0]
+    if scaled is not None and z is not None:
+        z = scaled.multipliers_back(z)
     bound = None
     if "bound" in profile.reports:
         claimed = answer.reports.get(profile.reports["bound"])
@@ -481,7 +486,7 @@ def _call(
         return RawPoint(status, z=z, bound=bound, **work)
     else:
         x = np.ravel(np.asarray(next(iter(raw.primal_vars.values())), dtype=float), order="F")
-    return RawPoint(status, x if units is None else x * units[1], z, bound, **work)
+    return RawPoint(status, x if scaled is None else x * scaled.columns, z, bound, **work)
 
 
 def _nested(options: dict[str, Any]) -> dict[str, Any]:

@@ -297,7 +297,7 @@ def solve_form(
     declared = form, scale
     scaled = form.handed(integer) if in_units else None
     if scaled is not None:
-        form, rows, columns = scaled
+        form, rows, columns = scaled.form, scaled.rows, scaled.columns
         scale = form.cost_scale("typical")
     row_lower = np.full(form.b.size, -np.inf)
     for c in form.cones:

@@ -309,11 +309,12 @@ def lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None = Non
 
 def _bound_of_rows(form: ConicForm, x: Floats, z: Floats, upper: float) -> LowerBound:
     """Return the bound of rows that hold as they stand."""
-    if form.congruent is not None:  # the same program: moves into a block are as large as its lines
-        scaled, by_row, by_column = form.congruent
-        balanced = _bound_of_rows(scaled, x / by_column, z / by_row, upper)
+    if form.same is not None:  # moves into a cone are as large as its lines
+        same, unit = form.same
+        z_there = unit * same.multipliers(z)
+        balanced = _bound_of_rows(same.form, x / same.columns, z_there, unit * upper)
         if balanced.unpaid is None and not balanced.fault:
-            return balanced
+            return LowerBound(balanced.value / unit)
     curvature = form.curvature
     if not np.isfinite(curvature.shift):
         return LowerBound(-np.inf, fault=f"the objective is not convex: {curvature}")
@@ -499,9 +500,9 @@ def infeasibility(form: ConicForm, z: Floats, *, repair: bool = True) -> Contrad
     if z.shape != form.b.shape or not np.isfinite(z).all():
         return Contradiction(False, 0.0, "it is not a finite vector with an entry per row")
     form, _ = loosened(form, np.inf, None)
-    if form.congruent is not None:
-        scaled, by_row, _ = form.congruent
-        balanced = infeasibility(scaled, z / by_row, repair=repair)
+    if form.same is not None:
+        same, _ = form.same
+        balanced = infeasibility(same.form, same.multipliers(z), repair=repair)
         if balanced.proved:
             return balanced
     largest = float(np.abs(z).max(initial=0.0))

@@ -9,171 +9,16 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-import scipy.sparse.linalg as spla
 from numpy.typing import NDArray
 
-from optfair.numbers import Floats, Indices
+from optfair.numbers import Floats
 from optfair.proofs.bounds import LowerBound, Unpaid, lower_bound
 from optfair.proofs.columns import Rooted, declared_bounds, linear_rows
 from optfair.proofs.cones import Cone, SecondOrder
 from optfair.proofs.definiteness import Definiteness, definiteness
 from optfair.proofs.rounding import Products, coordinates
+from optfair.solution.units import Handed, alike, balanced, congruence, equilibrated, level, turned
 
-# Binary digits by which lines of a block must differ, and by which all numbers must come nearer.
-APART = 10.0
-# Binary digits below the largest sides at which sides are rounding, and which share is largest:
-# a few may stand for none.
-SIDES, MANY = 40, 0.99
-# Weight of sides and costs beside the numbers of curved programs without blocks.
-LIGHT = 0.1
-# Coefficients below such a share of the largest in their row and of that in their column.
-NOISE = 1e-13
-# Passes that bring the largest entry of every row and column near 1.
-PASSES = 8
-# Steps of the least squares.
-STEPS = 200
-# Numbers of a program up to which units are looked for, and the largest exponent of a unit.
-LARGEST, MOST = 1_000_000, 250.0
-# Largest exponent of a number then: none is lost below or above what floats hold.
-HELD = 500.0
-
-
-def congruence(form: ConicForm) -> tuple[Floats, Floats] | None:
-    r"""Return powers of two for rows and columns that undo :math:`S \mapsto D S D`.
-
-    With :math:`D = \operatorname{diag}(2^{d_i})` a block S is positive semidefinite where DSD is, a
-    curved objective P is convex where DPD is, and no digit changes. The exponents of lines, rows,
-    columns, sides and costs solve
-
-    .. math::
-        \min \sum_{a_{kl} \ne 0} (\log_2 |a_{kl}| + e_k + c_l)^2
-        + \sum_{p_{kl} \ne 0} (\log_2 |p_{kl}| + t + c_k + c_l)^2, \qquad
-        e_k = d_i + d_j \text{ for an entry } (i, j),
-
-    over all numbers of the program, which brings them near 1 as far as units can; t is that of
-    the costs.
-
-    Parameters
-    ----------
-    form : ConicForm
-        The program.
-
-    Returns
-    -------
-    (rows, columns) or None
-        None where there is neither a block nor curvature, or its lines, and the columns that
-        bend, are in one unit nearly.
-    """
-    m, n = form.A.shape
-    blocks = [c for c in form.cones if c.kind == "psd" and c.order > 1]
-    if not (blocks or form.P.nnz) or form.A.nnz + form.P.nnz + m + n > LARGEST:
-        return None
-    if not blocks:  # most programs are seen to need none by their largest and least number
-        sizes = np.abs(np.concatenate([form.A.data, form.P.data]))
-        sizes = sizes[(sizes > 0.0) & np.isfinite(sizes)]
-        if not sizes.size or np.log2(sizes.max()) - np.log2(sizes.min()) < 2.0 * APART:
-            return None
-    # whose exponents that of a row is the sum of: of its cone, or of two lines
-    first, second, single, lines = np.arange(m), np.arange(m), np.ones(m, dtype=bool), m
-    for c in form.cones:
-        at = np.arange(c.start, c.stop)
-        if c.kind == "psd":
-            i, j = c.places
-            first[at], second[at], single[at] = lines + i, lines + j, False
-            lines += c.order
-        elif c.kind in ("exp", "pow"):  # cones of three entries, one after the other
-            first[at] = at - (at - c.start) % 3
-        elif c.kind == "soc":
-            first[at] = c.start
-    costs = lines + n + 1  # behind the columns stand the unit of sides and that of costs
-    first, second = np.append(first, costs), np.append(second, costs)
-    cost, side = np.flatnonzero(form.q), np.flatnonzero((form.b != 0.0) & np.isfinite(form.b))
-    row, column, entry = coordinates(form.columns_of_rows)
-    *bent, curvature = coordinates(form.bending.rows)
-    upper = bent[0] <= bent[1]
-    # numbers, and the row and the columns whose units they are in
-    parts: tuple[tuple[Any, ...], ...] = (
-        (entry, row, column, None),
-        (form.b[side], side, np.full(side.size, n), None),
-        (form.q[cost], np.full(cost.size, m), cost, None),
-        (curvature[upper], np.full(upper.sum(), m), bent[1][upper], bent[0][upper]),
-    )
-    # sides and costs of any size go with the same units: they only tell the rest apart, but for
-    # those of lines; a side that is next to nothing is rounding
-    usual = _usual(np.abs(form.b[side])) if side.size and not blocks else 0.0
-    logs, weight, places = [], [], []
-    for k, (values, row, column, other) in enumerate(parts):
-        sizes = np.abs(values)
-        used = (sizes > (usual if k == 1 else 0.0)) & np.isfinite(sizes)
-        if k in (0, 3) and not blocks:
-            used &= sizes > NOISE * _least_largest(sizes, row if other is None else other, column)
-        logs.append(np.log2(sizes[used]))
-        weight.append(np.full(logs[-1].size, LIGHT if k in (1, 2) and not blocks else 1.0))
-        places.append((row[used], column[used], (column if other is None else other)[used]))
-    logarithms, share = np.concatenate(logs), np.concatenate(weight)
-    counted = share == 1.0
-    if not counted.any() or np.ptp(logarithms[counted]) < 2.0 * APART:
-        return None
-    row, column, other = (np.concatenate(part) for part in zip(*places, strict=True))
-    twice = np.append(np.where(single, 0.0, 1.0), 0.0)[row]
-    squared = np.arange(logarithms.size) >= logarithms.size - logs[-1].size
-    data = np.concatenate([np.ones(2 * logarithms.size), twice, np.where(squared, 1.0, 0.0)])
-    index = np.concatenate([first[row], column + lines, second[row], other + lines])
-    where = np.tile(np.arange(logarithms.size), 4)[data > 0.0], index[data > 0.0]
-    E = sp.csr_array((data[data > 0.0], where), (logarithms.size, costs + 1))
-    weighed = sp.csr_array(sp.diags_array(share) @ E)
-    powers = np.round(
-        spla.lsmr(weighed, -share * logarithms, atol=1e-10, btol=1e-10, maxiter=STEPS)[0]
-    )
-    left, columns = logarithms + E @ powers, powers[lines : lines + n]
-    apart = np.ptp(powers[m:lines] if blocks else columns)
-    if apart < APART or np.ptp(logarithms[counted]) - np.ptp(left[counted]) < APART:
-        return None
-    if np.abs(powers).max() > MOST or np.abs(left).max() > HELD:
-        return None
-    rows = powers[first[:m]] + np.where(single, 0.0, powers[second[:m]])
-    if side.size and not blocks:  # entries do not say in which unit points are: their sides do
-        near = np.exp2(np.log2(np.abs(form.b[side])) + rows[side])
-        middle = np.round(np.log2(np.median(near[near > _usual(near)])))
-        rows, columns = rows - middle, columns + middle
-    return np.exp2(rows), np.exp2(columns)
-
-
-def equilibrated(
-    row: Indices, column: Indices, sizes: Floats, shape: tuple[int, int]
-) -> tuple[Floats, Floats]:
-    """Return factors of rows and columns that bring the largest entry of each near 1."""
-    down, along = np.ones(shape[0]), np.ones(shape[1])
-    for _ in range(PASSES):
-        scaled = down[row] * sizes * along[column]
-        for at, units in ((row, down), (column, along)):
-            largest = np.zeros(units.size)
-            np.maximum.at(largest, at, scaled)
-            units /= np.sqrt(np.where(largest > 0.0, largest, 1.0))
-    return down, along
-
-
-def _least_largest(sizes: Floats, row: Indices, column: Indices) -> Floats:
-    """Return the lesser of the largest entry of the row and that of the column of each entry."""
-    each = []
-    for place in (row, column):
-        largest = np.zeros(place.max(initial=-1) + 1)
-        np.maximum.at(largest, place, sizes)
-        each.append(largest[place])
-    return np.minimum(*each)
-
-
-def _usual(sides: Floats) -> float:
-    """Return a size below which sides are rounding of the others."""
-    return float(np.ldexp(np.quantile(sides, MANY), -SIDES))
-
-
-# Coefficients outside this range are handed over in other units.
-SMALL, LARGE = 1e-6, 1e6
-# So are columns of curved programs whose largest coefficient is less than this, or its inverse more.
-COLUMN = 1e-5
-# Rounds in which rows and columns are brought near 1 in turn.
-BALANCING = 60
 # Violations of rows below this share of their terms are as good as none.
 NEGLIGIBLE = 1e-12
 # Typical coefficients of an objective that a simplex method is handed as they stand.
@@ -362,7 +207,9 @@ class ConicForm:
         right-hand sides: that undoes any change of units. Rows of one cone share a unit, but for
         blocks whose lines are in several.
         """
-        return self._balanced() if self.congruent is None else self.congruent[1:]
+        if self.congruent is not None:
+            return self.congruent[1:]
+        return balanced(self) or level(self)
 
     @cached_property
     def congruent(self) -> tuple[ConicForm, Floats, Floats] | None:
@@ -372,90 +219,54 @@ class ConicForm:
             return None
         made = self.in_units(*units)
         back = made.in_units(*(1.0 / u for u in units))
-        pairs = ((getattr(self, k), getattr(back, k)) for k in ("P", "q", "A", "b"))
-        if not all(_same(one, other) for one, other in pairs):
+        if not alike(self, back):
             return None  # a number left the range of floats
         made.__dict__["congruent"] = None  # its own is
         return made, *units
 
-    def handed(self, integer: NDArray[np.bool_]) -> tuple[ConicForm, Floats, Floats] | None:
-        """Return the form in its units, with these; integer columns keep theirs."""
-        if not integer.any():
-            return self.near_one
-        units = self._balanced(integer)
-        return None if units is None else (self.in_units(*units), *units)
+    @cached_property
+    def same(self) -> tuple[Handed, float] | None:
+        """The same program to the last digit with numbers near 1, and the unit of its costs.
 
-    def _balanced(self, held: NDArray[np.bool_] | None = None) -> tuple[Floats, Floats] | None:
-        """Return powers of two for rows and columns, 1 for those that are held."""
-        row, column, entry = coordinates(self.columns_of_rows)
-        used = (entry != 0.0) & np.isfinite(entry)
-        row, column, sizes = row[used], column[used], np.abs(entry[used])
-        near = not sizes.size or (sizes.min() >= SMALL and sizes.max() <= LARGE)
-        if near and (self.polyhedral or not sizes.size):
-            return None
-        m, n = self.A.shape
-        # what is tiny in its row and in its column is rounding, and says nothing of units
-        in_row, any_column, in_column = np.zeros(m), np.zeros(n), np.zeros(n)
-        np.maximum.at(in_row, row, sizes)
-        np.maximum.at(any_column, column, sizes)
-        # nor does the entry of a bound, which has the unit of its column in any case: its side does
-        several, sides = np.bincount(row, minlength=m)[row] > 1, np.abs(self.b)[row]
-        stated = ~several & (sides > 0.0) & np.isfinite(sides)
-        np.maximum.at(in_column, column[several], sizes[several])
-        joined = in_column > 0.0
-        np.maximum.at(in_column, column[stated], sizes[stated] / sides[stated])
-        in_column = np.where(in_column > 0.0, in_column, any_column)
-        most = in_column[in_column > 0.0]
-        alike = self.polyhedral or (most.min() >= COLUMN and most.max() <= 1.0 / COLUMN)
-        if alike and near:
-            return None
-        notable = sizes > NOISE * np.minimum(in_row[row], in_column[column])
-        row, column, sizes = row[notable], column[notable], sizes[notable]
-        if alike and (not sizes.size or (sizes.min() >= SMALL and sizes.max() <= LARGE)):
-            return None
-        block = np.arange(self.b.size)
-        for c in self.cones:
-            at = np.arange(c.start, c.stop)
-            if c.kind in ("exp", "pow"):  # cones of three entries, one after the other
-                block[at] = at - (at - c.start) % 3
-            elif c.kind not in ("zero", "nonneg"):
-                block[at] = c.start
-        logs, row = np.log2(sizes), block[row]
-        rows, columns = np.zeros(m), np.zeros(n)
-        in_row = np.maximum(np.bincount(row, minlength=m), 1)
-        weight = np.asarray(several[notable] | ~joined[column], dtype=float)
-        in_column = np.maximum(np.bincount(column, weight, minlength=n), 1)
-        for _ in range(BALANCING):
-            rows = -np.bincount(row, logs + columns[column], m) / in_row
-            columns = -np.bincount(column, weight * (logs + rows[row]), n) / in_column
-            if held is not None:
-                columns[held] = 0.0
-        rows, sides = rows[block], np.abs(self.b)
-        with np.errstate(divide="ignore"):
-            shift = np.log2(sides) + rows
-        shift = shift[(sides > 0.0) & np.isfinite(shift)]
-        middle = float(np.median(shift)) if shift.size and held is None else 0.0
-        with np.errstate(over="ignore"):
-            units = np.exp2(np.round(rows - middle)), np.exp2(np.round(columns + middle))
-        fit = all(np.isfinite(u).all() and (u > 0.0).all() for u in units)
-        return units if fit and self._bends_alike(units[1]) else None
-
-    def _bends_alike(self, columns: Floats) -> bool:
-        """Whether units of columns keep the curvature of the objective within reach of floats.
-
-        Rows do not see it: a variance may be in the same unit for columns whose rows differ by 1e20.
+        None where they are, or none is known.
         """
-        row, column, entry = coordinates(self.bending.rows)
-        sizes = np.abs(entry)
-        used = sizes > 0.0
-        if not used.any():
-            return True
-        after = sizes * columns[row] * columns[column]
+        if self.congruent is not None:
+            made, rows, columns = self.congruent
+            near = replace(Handed.of(self, rows, columns), form=made)
+        else:
+            curved = any(c.kind in ("exp", "pow") for c in self.cones)
+            if curved or self.turned is None or not self.turned.exactly(self):
+                return None
+            near = self.turned
+        unit = near.form.cost_scale("largest")
+        costs = {name: getattr(near.form, name) * unit for name in ("P", "q", "offset")}
+        own = replace(near.form, **costs)
+        own.__dict__["congruent"] = own.__dict__["same"] = None
+        return replace(near, form=own), unit
 
-        def spread(v: Floats) -> float:
-            return float(v[used].max() / max(v[used].min(), 1e-300))
+    @cached_property
+    def turned(self) -> Handed | None:
+        """The form in units of its exponential and power cones, None where it needs none."""
+        return turned(self)
 
-        return spread(after) <= max(LARGE**2, spread(sizes))
+    def handed(self, integer: NDArray[np.bool_], *, turned: bool = True) -> Handed | None:
+        """Return the form in its units, with these; integer columns keep theirs.
+
+        Parameters
+        ----------
+        integer : array (n,) of bool
+            Which columns are.
+        turned : bool
+            Whether rows of one cone may be in units of their own.
+        """
+        if integer.any():
+            units = balanced(self, integer)
+            return None if units is None else Handed.of(self, *units)
+        if turned and self.turned is not None:
+            return self.turned
+        if self.units is None:
+            return None
+        return Handed.of(self, *self.units)
 
     @cached_property
     def near_one(self) -> tuple[ConicForm, Floats, Floats] | None:
@@ -589,10 +400,6 @@ class ConicForm:
             if ((columns >= at.start) & (columns < at.stop)).any()
         ]
         return tuple(named) or ("an auxiliary variable",)
-
-
-def _same(one: Any, other: Any) -> bool:
-    return not (one - other).nnz if sp.issparse(one) else np.array_equal(one, other)
 
 
 def _largest(vector: Any) -> float:

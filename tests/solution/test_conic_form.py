@@ -13,7 +13,8 @@ import scipy.sparse as sp
 import optfair as of
 from optfair.compile.form import compile_problem
 from optfair.proofs.cones import Cone
-from optfair.solution.conic_form import ConicForm, congruence
+from optfair.solution.conic_form import ConicForm
+from optfair.solution.units import congruence
 
 Floats = np.ndarray[Any, Any]
 N = 6

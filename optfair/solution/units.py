@@ -1,0 +1,477 @@
+"""Units of the rows and columns of a cone program, in which it is handed to solvers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+import scipy.sparse.linalg as spla
+from numpy.typing import NDArray
+
+from optfair.numbers import Floats, Indices
+from optfair.proofs.rounding import coordinates
+
+if TYPE_CHECKING:
+    from optfair.solution.conic_form import ConicForm
+
+# Binary digits by which lines of a block must differ, and by which all numbers must come nearer.
+APART = 10.0
+# Binary digits below the largest sides at which sides are rounding, and which share is largest:
+# a few may stand for none.
+SIDES, MANY = 40, 0.99
+# Weight of sides and costs beside the numbers of curved programs without blocks.
+LIGHT = 0.1
+# Coefficients below such a share of the largest in their row and of that in their column.
+NOISE = 1e-13
+# Passes that bring the largest entry of every row and column near 1.
+PASSES = 8
+# Steps of the least squares.
+STEPS = 200
+# Numbers of a program up to which units are looked for, and the largest exponent of a unit.
+LARGEST, MOST = 1_000_000, 250.0
+# Largest exponent of a number then: none is lost below or above what floats hold.
+HELD = 500.0
+
+
+def congruence(form: ConicForm) -> tuple[Floats, Floats] | None:
+    r"""Return powers of two for rows and columns that undo :math:`S \mapsto D S D`.
+
+    With :math:`D = \operatorname{diag}(2^{d_i})` a block S is positive semidefinite where DSD is, a
+    curved objective P is convex where DPD is, and no digit changes. The exponents of lines, rows,
+    columns, sides and costs solve
+
+    .. math::
+        \min \sum_{a_{kl} \ne 0} (\log_2 |a_{kl}| + e_k + c_l)^2
+        + \sum_{p_{kl} \ne 0} (\log_2 |p_{kl}| + t + c_k + c_l)^2, \qquad
+        e_k = d_i + d_j \text{ for an entry } (i, j),
+
+    over all numbers of the program, which brings them near 1 as far as units can; t is that of
+    the costs.
+
+    Parameters
+    ----------
+    form : ConicForm
+        The program.
+
+    Returns
+    -------
+    (rows, columns) or None
+        None where there is neither a block nor curvature, or its lines, and the columns that
+        bend, are in one unit nearly.
+    """
+    m, n = form.A.shape
+    blocks = [c for c in form.cones if c.kind == "psd" and c.order > 1]
+    if not (blocks or form.P.nnz) or form.A.nnz + form.P.nnz + m + n > LARGEST:
+        return None
+    if not blocks:  # most programs are seen to need none by their largest and least number
+        sizes = np.abs(np.concatenate([form.A.data, form.P.data]))
+        sizes = sizes[(sizes > 0.0) & np.isfinite(sizes)]
+        if not sizes.size or np.log2(sizes.max()) - np.log2(sizes.min()) < 2.0 * APART:
+            return None
+    # whose exponents that of a row is the sum of: of its cone, or of two lines
+    first, second, single, lines = np.arange(m), np.arange(m), np.ones(m, dtype=bool), m
+    for c in form.cones:
+        at = np.arange(c.start, c.stop)
+        if c.kind == "psd":
+            i, j = c.places
+            first[at], second[at], single[at] = lines + i, lines + j, False
+            lines += c.order
+        elif c.kind in ("exp", "pow"):  # cones of three entries, one after the other
+            first[at] = at - (at - c.start) % 3
+        elif c.kind == "soc":
+            first[at] = c.start
+    costs = lines + n + 1  # behind the columns stand the unit of sides and that of costs
+    first, second = np.append(first, costs), np.append(second, costs)
+    cost, side = np.flatnonzero(form.q), np.flatnonzero((form.b != 0.0) & np.isfinite(form.b))
+    row, column, entry = coordinates(form.columns_of_rows)
+    *bent, curvature = coordinates(form.bending.rows)
+    upper = bent[0] <= bent[1]
+    # numbers, and the row and the columns whose units they are in
+    parts: tuple[tuple[Any, ...], ...] = (
+        (entry, row, column, None),
+        (form.b[side], side, np.full(side.size, n), None),
+        (form.q[cost], np.full(cost.size, m), cost, None),
+        (curvature[upper], np.full(upper.sum(), m), bent[1][upper], bent[0][upper]),
+    )
+    # sides and costs of any size go with the same units: they only tell the rest apart, but for
+    # those of lines; a side that is next to nothing is rounding
+    usual = _usual(np.abs(form.b[side])) if side.size and not blocks else 0.0
+    logs, weight, places = [], [], []
+    for k, (values, row, column, other) in enumerate(parts):
+        sizes = np.abs(values)
+        used = (sizes > (usual if k == 1 else 0.0)) & np.isfinite(sizes)
+        if k in (0, 3) and not blocks:
+            used &= sizes > NOISE * _least_largest(sizes, row if other is None else other, column)
+        logs.append(np.log2(sizes[used]))
+        weight.append(np.full(logs[-1].size, LIGHT if k in (1, 2) and not blocks else 1.0))
+        places.append((row[used], column[used], (column if other is None else other)[used]))
+    logarithms, share = np.concatenate(logs), np.concatenate(weight)
+    counted = share == 1.0
+    if not counted.any() or np.ptp(logarithms[counted]) < 2.0 * APART:
+        return None
+    row, column, other = (np.concatenate(part) for part in zip(*places, strict=True))
+    twice = np.append(np.where(single, 0.0, 1.0), 0.0)[row]
+    squared = np.arange(logarithms.size) >= logarithms.size - logs[-1].size
+    data = np.concatenate([np.ones(2 * logarithms.size), twice, np.where(squared, 1.0, 0.0)])
+    index = np.concatenate([first[row], column + lines, second[row], other + lines])
+    where = np.tile(np.arange(logarithms.size), 4)[data > 0.0], index[data > 0.0]
+    E = sp.csr_array((data[data > 0.0], where), (logarithms.size, costs + 1))
+    weighed = sp.csr_array(sp.diags_array(share) @ E)
+    powers = np.round(
+        spla.lsmr(weighed, -share * logarithms, atol=1e-10, btol=1e-10, maxiter=STEPS)[0]
+    )
+    left, columns = logarithms + E @ powers, powers[lines : lines + n]
+    apart = np.ptp(powers[m:lines] if blocks else columns)
+    if apart < APART or np.ptp(logarithms[counted]) - np.ptp(left[counted]) < APART:
+        return None
+    if np.abs(powers).max() > MOST or np.abs(left).max() > HELD:
+        return None
+    rows = powers[first[:m]] + np.where(single, 0.0, powers[second[:m]])
+    if side.size and not blocks:  # entries do not say in which unit points are: their sides do
+        near = np.exp2(np.log2(np.abs(form.b[side])) + rows[side])
+        middle = np.round(np.log2(np.median(near[near > _usual(near)])))
+        rows, columns = rows - middle, columns + middle
+    return np.exp2(rows), np.exp2(columns)
+
+
+def equilibrated(
+    row: Indices, column: Indices, sizes: Floats, shape: tuple[int, int]
+) -> tuple[Floats, Floats]:
+    """Return factors of rows and columns that bring the largest entry of each near 1."""
+    down, along = np.ones(shape[0]), np.ones(shape[1])
+    for _ in range(PASSES):
+        scaled = down[row] * sizes * along[column]
+        for at, units in ((row, down), (column, along)):
+            largest = np.zeros(units.size)
+            np.maximum.at(largest, at, scaled)
+            units /= np.sqrt(np.where(largest > 0.0, largest, 1.0))
+    return down, along
+
+
+def _least_largest(sizes: Floats, row: Indices, column: Indices) -> Floats:
+    """Return the lesser of the largest entry of the row and that of the column of each entry."""
+    each = []
+    for place in (row, column):
+        largest = np.zeros(place.max(initial=-1) + 1)
+        np.maximum.at(largest, place, sizes)
+        each.append(largest[place])
+    return np.minimum(*each)
+
+
+def _usual(sides: Floats) -> float:
+    """Return a size below which sides are rounding of the others."""
+    return float(np.ldexp(np.quantile(sides, MANY), -SIDES))
+
+
+# Coefficients outside this range are handed over in other units.
+SMALL, LARGE = 1e-6, 1e6
+# So are columns of curved programs whose largest coefficient is less than this, or its inverse more.
+COLUMN = 1e-5
+# Rounds in which rows and columns are brought near 1 in turn.
+BALANCING = 60
+# Sizes of right-hand sides below or above which points of curved programs are in another unit.
+LEVEL = (1.0 / 64.0, 1024.0)
+# Binary digits by which numbers must come nearer for cones to be turned.
+TURNED = 8.0
+# Binary digits that units of one cone may be apart.
+BOOST = 32.0
+
+
+def balanced(
+    form: ConicForm, held: NDArray[np.bool_] | None = None
+) -> tuple[Floats, Floats] | None:
+    """Return powers of two for rows and columns that bring numbers near 1, 1 for those that are held.
+
+    None where they are as they stand.
+    """
+    row, column, entry = coordinates(form.columns_of_rows)
+    used = (entry != 0.0) & np.isfinite(entry)
+    row, column, sizes = row[used], column[used], np.abs(entry[used])
+    near = not sizes.size or (sizes.min() >= SMALL and sizes.max() <= LARGE)
+    if near and (form.polyhedral or not sizes.size):
+        return None
+    m, n = form.A.shape
+    # what is tiny in its row and in its column is rounding, and says nothing of units
+    in_row, any_column, in_column = np.zeros(m), np.zeros(n), np.zeros(n)
+    np.maximum.at(in_row, row, sizes)
+    np.maximum.at(any_column, column, sizes)
+    # nor does the entry of a bound, which has the unit of its column in any case: its side does
+    several, sides = np.bincount(row, minlength=m)[row] > 1, np.abs(form.b)[row]
+    stated = ~several & (sides > 0.0) & np.isfinite(sides)
+    np.maximum.at(in_column, column[several], sizes[several])
+    joined = in_column > 0.0
+    np.maximum.at(in_column, column[stated], sizes[stated] / sides[stated])
+    in_column = np.where(in_column > 0.0, in_column, any_column)
+    most = in_column[in_column > 0.0]
+    alike = form.polyhedral or (most.min() >= COLUMN and most.max() <= 1.0 / COLUMN)
+    if alike and near:
+        return None
+    notable = sizes > NOISE * np.minimum(in_row[row], in_column[column])
+    row, column, sizes = row[notable], column[notable], sizes[notable]
+    if alike and (not sizes.size or (sizes.min() >= SMALL and sizes.max() <= LARGE)):
+        return None
+    block = np.arange(form.b.size)
+    for c in form.cones:
+        at = np.arange(c.start, c.stop)
+        if c.kind in ("exp", "pow"):  # cones of three entries, one after the other
+            block[at] = at - (at - c.start) % 3
+        elif c.kind not in ("zero", "nonneg"):
+            block[at] = c.start
+    logs, row = np.log2(sizes), block[row]
+    rows, columns = np.zeros(m), np.zeros(n)
+    in_row = np.maximum(np.bincount(row, minlength=m), 1)
+    weight = np.asarray(several[notable] | ~joined[column], dtype=float)
+    in_column = np.maximum(np.bincount(column, weight, minlength=n), 1)
+    for _ in range(BALANCING):
+        rows = -np.bincount(row, logs + columns[column], m) / in_row
+        columns = -np.bincount(column, weight * (logs + rows[row]), n) / in_column
+        if held is not None:
+            columns[held] = 0.0
+    rows, sides = rows[block], np.abs(form.b)
+    with np.errstate(divide="ignore"):
+        shift = np.log2(sides) + rows
+    shift = shift[(sides > 0.0) & np.isfinite(shift)]
+    middle = float(np.median(shift)) if shift.size and held is None else 0.0
+    with np.errstate(over="ignore"):
+        units = np.exp2(np.round(rows - middle)), np.exp2(np.round(columns + middle))
+    fit = all(np.isfinite(u).all() and (u > 0.0).all() for u in units)
+    return units if fit and _bends_alike(form, units[1]) else None
+
+
+def _bends_alike(form: ConicForm, columns: Floats) -> bool:
+    """Whether units of columns keep the curvature of the objective within reach of floats.
+
+    Rows do not see it: a variance may be in the same unit for columns whose rows differ by 1e20.
+    """
+    row, column, entry = coordinates(form.bending.rows)
+    sizes = np.abs(entry)
+    used = sizes > 0.0
+    if not used.any():
+        return True
+    after = sizes * columns[row] * columns[column]
+
+    def spread(v: Floats) -> float:
+        return float(v[used].max() / max(v[used].min(), 1e-300))
+
+    return spread(after) <= max(LARGE**2, spread(sizes))
+
+
+def level(form: ConicForm) -> tuple[Floats, Floats] | None:
+    """Return one unit for all points, where all right-hand sides are small, or most are large.
+
+    Cones have no unit, and interior-point methods stop at absolute residuals.
+    """
+    known = (form.b != 0.0) & np.isfinite(form.b)
+    curved = any(known[c.start : c.stop].any() for c in form.cones if c.kind in ("exp", "pow"))
+    if form.polyhedral or curved or not known.any():
+        return None
+    largest, middle = (float(f(np.abs(form.b[known]))) for f in (np.max, np.median))
+    size = largest if largest < LEVEL[0] else middle if middle > LEVEL[1] else 1.0
+    unit = np.exp2(np.round(np.log2(size)))
+    m, n = form.A.shape
+    return (np.full(m, 1.0 / unit), np.full(n, unit)) if unit != 1.0 else None
+
+
+@dataclass(frozen=True, eq=False)
+class Handed:
+    r"""A program in other units, and the way back.
+
+    Attributes
+    ----------
+    form : ConicForm
+        What is handed over.
+    columns : array
+        Units of the columns.
+    turn, back : tuple of sparse (m, m)
+        Factors of T, which maps slacks to those of what is handed over and each cone to itself, and of
+        its inverse, in the order in which they are applied: their product would lose digits.
+    """
+
+    form: ConicForm
+    columns: Floats
+    turn: tuple[Any, ...]
+    back: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, form: ConicForm, rows: Floats, columns: Floats) -> Handed:
+        """Return a program in these units of rows and columns."""
+        units = (sp.diags_array(rows, format="csr"),), (sp.diags_array(1.0 / rows, format="csr"),)
+        return cls(form.in_units(rows, columns), columns, *units)
+
+    @property
+    def rows(self) -> Floats:
+        """Units of the rows, where each has its own."""
+        return np.asarray(self.turn[0].diagonal())
+
+    def exactly(self, form: ConicForm) -> bool:
+        """Whether the program comes back, so that no number left the range of floats."""
+        return alike(form, mapped(self.form, self.back, 1.0 / self.columns))
+
+    def slack(self, s: Floats) -> Floats:
+        """Return slacks of the program as those of what is handed over."""
+        return np.asarray(reduce(_applied, self.turn, s))
+
+    def multipliers(self, z: Floats) -> Floats:
+        """Return multipliers of the program as those of what is handed over."""
+        return np.asarray(reduce(_applied, (f.T for f in reversed(self.back)), z))
+
+    def multipliers_back(self, z: Floats) -> Floats:
+        """Return multipliers of what is handed over as those of the program."""
+        return np.asarray(reduce(_applied, (f.T for f in reversed(self.turn)), z))
+
+
+def _applied(to: Any, factor: Any) -> Any:
+    return factor @ to
+
+
+def mapped(form: ConicForm, turn: Sequence[Any], columns: Floats) -> ConicForm:
+    """Return the form with factors applied to its rows, and units of its columns."""
+    across = sp.diags_array(columns)
+    return replace(
+        form,
+        P=sp.csc_array(across @ form.P @ across),
+        q=form.q * columns,
+        A=sp.csc_array(reduce(_applied, turn, form.A) @ across),
+        b=np.asarray(reduce(_applied, turn, form.b)),
+        rooted=(),
+    )
+
+
+def alike(one: ConicForm, other: ConicForm) -> bool:
+    """Whether the numbers of two programs are the same."""
+    for name in ("P", "q", "A", "b"):
+        own, its = getattr(one, name), getattr(other, name)
+        if (own - its).nnz if sp.issparse(own) else not np.array_equal(own, its):
+            return False
+    return True
+
+
+def turned(form: ConicForm) -> Handed | None:
+    r"""Return the program in units in which the rows of its cones have numbers near 1.
+
+    The last row of an exponential cone :math:`y e^{x / y} \le z` has a unit of its own, as
+    :math:`y e^{(x + k y) / y} \le e^k z`. Exponents of power cones :math:`x^\alpha y^{1 - \alpha} \ge |z|` have
+    :math:`e_z = \alpha e_x + (1 - \alpha) e_y`, and so, with a half, have those of second-order cones
+    :math:`u + v \ge \lVert (u - v, w) \rVert` whose u and v have no number in common; rows of other cones
+    have one. They solve, with those of columns and of costs,
+
+    .. math::
+        \min \sum_{a_{ij} \ne 0} (\log_2 |a_{ij}| + e_i + c_j)^2 + w \sum_{b_i \ne 0} (\log_2 |b_i| + e_i)^2
+        + \sum_{p_{ij} \ne 0} (\log_2 |p_{ij}| + t + c_i + c_j)^2 + w \sum_{q_j \ne 0} (\log_2 |q_j| + t + c_j)^2
+
+    None where there are no such cones, or numbers come not much nearer.
+    """
+    m, n = form.A.shape
+    if form.polyhedral or form.A.nnz + form.P.nnz + m + n > LARGEST:
+        return None
+    exp, power = (
+        np.concatenate(
+            [[], *(np.arange(c.start, c.stop, 3) for c in form.cones if c.kind == kind)]
+        ).astype(int)
+        for kind in ("exp", "pow")
+    )
+    second_order = [
+        (c.start, c.stop) for c in form.cones if c.kind == "soc" and c.stop > c.start + 2
+    ]
+    heads, stops = np.array(second_order, dtype=int).reshape(-1, 2).T
+    numbers = sp.csr_array(sp.hstack([form.rows, sp.csr_array(form.b[:, None])]))
+    # u and v have no number in common, so nothing is rounded
+    apart = (abs(numbers[heads]) - abs(numbers[heads + 1])).count_nonzero(axis=1) == 0
+    heads, stops = heads[apart], stops[apart]
+    if not (exp.size or power.size or heads.size):
+        return None
+    # a row has the exponent of one, or those of two by their shares
+    first, second, part = np.arange(m), np.arange(m), np.ones(m)
+    for c in form.cones:
+        if c.kind in ("soc", "psd"):
+            first[c.start : c.stop] = c.start
+    first[exp + 1] = exp
+    first[power + 2], second[power + 2] = power, power + 1
+    part[power + 2] = [
+        c.power for c in form.cones if c.kind == "pow" for _ in range(c.start, c.stop, 3)
+    ]
+    first[heads + 1] = heads + 1
+    width = stops - heads - 2
+    tails = np.repeat(heads + 2 - np.cumsum(width) + width, width) + np.arange(width.sum())
+    first[tails], second[tails], part[tails] = (
+        np.repeat(heads, width),
+        np.repeat(heads + 1, width),
+        0.5,
+    )
+    every = np.arange(m)
+    share = sp.csr_array((part, (every, first)), (m, m))
+    share = share + sp.csr_array((1.0 - part, (every, second)), (m, m))
+    # u and v in place of u + v and u - v
+    one = np.ones(m)
+    one[heads + 1] = -1.0
+    beside = np.ones(heads.size)
+    across = (
+        np.concatenate([beside, beside]),
+        (np.concatenate([heads, heads + 1]), np.concatenate([heads + 1, heads])),
+    )
+    sums = sp.diags_array(one, format="csr") + sp.csr_array(across, (m, m))
+    half = np.ones(m)
+    half[heads] = half[heads + 1] = 0.5
+    halves = sp.csr_array(sp.diags_array(half) @ sums)
+    row, column, entry = coordinates(sp.csr_array(halves @ numbers))
+    exponents, columns = _exponents(form, share, row, column, entry, heads)
+    if exponents is None or columns is None:
+        return None
+    steps = np.zeros(m)
+    steps[exp] = np.log(2.0) * (exponents[exp + 2] - exponents[exp])
+    whole, rows = sp.eye_array(m, format="csr"), np.exp2(exponents)
+    move = sp.diags_array(steps[:-1], offsets=1, shape=(m, m))
+    units, undone = (sp.diags_array(v, format="csr") for v in (rows, 1.0 / rows))
+    turn = (halves, units, sums, sp.csr_array(whole + move))
+    back = (sp.csr_array(whole - move), halves, undone, sums)
+    return Handed(mapped(form, turn, columns), columns, turn, back)
+
+
+def _exponents(
+    form: ConicForm, share: Any, row: Indices, column: Indices, entry: Floats, heads: Indices
+) -> tuple[Floats, Floats] | tuple[None, None]:
+    """Return exponents of rows, and units of columns, of numbers whose last column are the sides."""
+    m, n = form.A.shape
+    sizes = np.abs(entry[(entry != 0.0) & np.isfinite(entry)])
+    if not sizes.size or np.log2(sizes.max()) - np.log2(sizes.min()) < TURNED:
+        return None, None
+    i, j, bent = coordinates(form.bending.rows)
+    i, j, bent = i[i <= j], j[i <= j], bent[i <= j]
+    cost = np.flatnonzero(form.q)
+    # numbers, the rows they are in, the columns, and their weights; behind the columns come those
+    # that have no unit, and the costs
+    of_column = sp.csr_array(sp.diags_array(np.r_[np.ones(n), 0.0, 1.0]))
+    of_row = sp.csr_array(sp.vstack([share, sp.csr_array((1, m))]))
+    values = np.concatenate([entry, bent, form.q[cost]])
+    nowhere = np.full(bent.size + cost.size, m)
+    places = (
+        np.concatenate([column, i, cost]),
+        np.concatenate([np.full(entry.size, n), j, np.full(cost.size, n)]),
+        np.concatenate([np.full(entry.size, n), nowhere - m + n + 1]),
+    )
+    light = np.concatenate(
+        [column == n, np.zeros(bent.size, dtype=bool), np.ones(cost.size, dtype=bool)]
+    )
+    used = np.flatnonzero((values != 0.0) & np.isfinite(values))
+    by_column: Any = reduce(add, (of_column[place[used]] for place in places))
+    E = sp.csr_array(sp.hstack([of_row[np.concatenate([row, nowhere])[used]], by_column]))
+    log, weight = np.log2(np.abs(values[used])), np.where(light[used], LIGHT, 1.0)
+    weighed = sp.csr_array(sp.diags_array(weight) @ E)
+    powers = np.round(spla.lsmr(weighed, -weight * log, atol=1e-10, btol=1e-10, maxiter=STEPS)[0])
+    # multipliers of u + v and u - v have no digits left of u or v when their units are too far apart
+    middle, apart = powers[heads] + powers[heads + 1], powers[heads] - powers[heads + 1]
+    apart = np.clip(apart, -BOOST, BOOST)
+    powers[heads] = np.round((middle + apart) / 2.0)
+    powers[heads + 1] = np.round((middle - apart) / 2.0)
+    powers[heads] += (powers[heads] + powers[heads + 1]) % 2.0  # a half of both is whole
+    left = log + E @ powers
+    rows_only = used < entry.size  # costs get another unit later
+    nearer = np.ptp(log[rows_only]) - np.ptp(left[rows_only]) >= TURNED
+    if not nearer or np.abs(powers).max() > MOST or np.abs(left).max() > HELD:
+        return None, None
+    return share @ powers[:m], np.exp2(powers[m : m + n])

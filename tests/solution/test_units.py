@@ -1,0 +1,130 @@
+"""Cones are handed to solvers in units in which their numbers are near 1, and results come back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import optfair as of
+from optfair.compile.form import compile_problem
+from optfair.solution.conic_form import ConicForm
+from optfair.solution.units import Handed
+
+x = cp.Variable(3, name="x")
+ONES = np.array([1.0, 2.0, 3.0])
+
+
+def form_of(objective: Any, constraints: list[Any]) -> ConicForm:
+    problem = of.from_cvxpy(cp.Problem(objective, constraints))
+    return compile_problem(problem, "CLARABEL").form
+
+
+def handed(form: ConicForm) -> Handed:
+    near = form.handed(np.zeros(form.q.size, dtype=bool))
+    assert near is not None
+    return near
+
+
+FORMS: dict[str, Callable[[float], ConicForm]] = {
+    "exponential": lambda u: form_of(cp.Maximize(cp.sum(cp.log(x))), [x @ ONES <= 6 * u]),
+    "power": lambda u: form_of(
+        cp.Minimize(ONES @ x), [cp.sum(cp.power(cp.abs(x), 2.3, approx=False)) <= u**2.3]
+    ),
+    "second order": lambda u: form_of(cp.Minimize(cp.sum(cp.inv_pos(x))), [x @ ONES <= 6 * u]),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("unit", [1e-6, 1e5])
+def test_every_cone_is_mapped_to_itself_and_products_stay(name: str, unit: float) -> None:
+    form = FORMS[name](unit)
+    near, rng = handed(form), np.random.default_rng(0)
+    s, z = rng.normal(size=(2, form.b.size))
+    for c in form.cones:  # a point well inside each cone
+        at = slice(c.start, c.stop)
+        if c.kind == "soc":
+            s[c.start] = 2.0 * np.linalg.norm(s[at])
+        elif c.kind == "exp":
+            s[at] = [0.3, 1.0, 2.0]
+        elif c.kind == "pow":
+            s[at] = [1.0, 2.0, 0.5]
+    there = near.slack(s)
+    for c in form.cones:
+        if c.kind in ("soc", "exp", "pow"):
+            assert c.distance(there[c.start : c.stop]) == 0.0
+    assert near.multipliers(z) @ there == pytest.approx(z @ s, rel=1e-6)
+    np.testing.assert_allclose(near.multipliers_back(near.multipliers(z)), z, atol=1e-5)
+    point = rng.normal(size=form.q.size)
+    np.testing.assert_allclose(
+        near.form.slack(point / near.columns),
+        near.slack(form.slack(point)),
+        rtol=1e-9,
+        atol=1e-9 * np.abs(near.form.b).max(),
+    )
+    entries = np.abs(near.form.A.data[near.form.A.data != 0.0])
+    assert entries.max() / entries.min() < 256.0
+    assert (form.same is not None) == (name == "second order")
+
+
+def test_numbers_near_one_stay_as_they_are() -> None:
+    for build in FORMS.values():
+        form = build(1.0)
+        assert form.turned is None and form.handed(np.zeros(form.q.size, dtype=bool)) is None
+        assert form.same is None
+
+
+def test_cones_that_were_turned_are_handed_over_as_they_stand_the_second_time() -> None:
+    form = FORMS["exponential"](1e5)
+    nothing = np.zeros(form.q.size, dtype=bool)
+    assert form.handed(nothing) is form.turned is not None
+    again = form.handed(nothing, turned=False)
+    assert again is not form.turned
+
+
+PROBLEMS: dict[str, Callable[[float], tuple[Any, list[Any], Callable[[float], float]]]] = {
+    "logarithms": lambda u: (
+        cp.Maximize(cp.sum(cp.log(x))),
+        [x @ ONES <= 6 * u],
+        lambda v: v - 3 * np.log(u),
+    ),
+    "entropy": lambda u: (
+        cp.Minimize(cp.sum(cp.rel_entr(x, ONES * u))),
+        [cp.sum(x) == 2 * u],
+        lambda v: v / u,
+    ),
+    "means": lambda u: (
+        cp.Maximize(cp.geo_mean(x)),
+        [x @ ONES <= 6 * u],
+        lambda v: v / u,
+    ),
+    "roots": lambda u: (
+        cp.Maximize(cp.sum(cp.sqrt(x))),
+        [x @ ONES <= 6 * u],
+        lambda v: v / u**0.5,
+    ),
+    "a quadratic program": lambda u: (
+        cp.Minimize(cp.sum_squares(x - ONES * u) + u * cp.sum(x)),
+        [x >= 0, cp.sum(x) <= 4 * u],
+        lambda v: v / u**2,
+    ),
+    "least squares with norms": lambda u: (
+        cp.Minimize(cp.sum_squares(x - ONES * u) + u * cp.norm(x) + cp.sum(cp.huber(x, u))),
+        [],
+        lambda v: v / u**2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_problems_are_proved_at_once_in_any_units(name: str) -> None:
+    values = []
+    for unit in (1e-6, 1.0, 1e6):
+        objective, constraints, of_unit = PROBLEMS[name](unit)
+        solution = of.from_cvxpy(cp.Problem(objective, constraints)).solve()
+        assert solution.is_optimal() and solution.grade.sound
+        values.append(of_unit(solution.objective))
+    assert max(values) - min(values) <= 2e-6 * max(1.0, abs(values[1]))
