@@ -215,13 +215,7 @@ def balanced(
     row, column, sizes = row[notable], column[notable], sizes[notable]
     if alike and (not sizes.size or (sizes.min() >= SMALL and sizes.max() <= LARGE)):
         return None
-    block = np.arange(form.b.size)
-    for c in form.cones:
-        at = np.arange(c.start, c.stop)
-        if c.kind in ("exp", "pow"):  # cones of three entries, one after the other
-            block[at] = at - (at - c.start) % 3
-        elif c.kind not in ("zero", "nonneg"):
-            block[at] = c.start
+    block = _blocks(form)
     logs, row = np.log2(sizes), block[row]
     rows, columns = np.zeros(m), np.zeros(n)
     in_row = np.maximum(np.bincount(row, minlength=m), 1)
@@ -261,16 +255,31 @@ def _bends_alike(form: ConicForm, columns: Floats) -> bool:
     return spread(after) <= max(LARGE**2, spread(sizes))
 
 
+def _blocks(form: ConicForm) -> Indices:
+    """Return the first row of the cone that each row is in, itself where it is alone."""
+    block = np.arange(form.b.size)
+    for c in form.cones:
+        at = np.arange(c.start, c.stop)
+        if c.kind in ("exp", "pow"):  # cones of three entries, one after the other
+            block[at] = at - (at - c.start) % 3
+        elif c.kind not in ("zero", "nonneg"):
+            block[at] = c.start
+    return block
+
+
 def level(form: ConicForm) -> tuple[Floats, Floats] | None:
     """Return one unit for all points, where all right-hand sides are small, or most are large.
 
-    Cones have no unit, and interior-point methods stop at absolute residuals.
+    They are measured by the largest coefficient in their cones. Cones have no unit, and interior-point methods stop at absolute residuals.
     """
     known = (form.b != 0.0) & np.isfinite(form.b)
     curved = any(known[c.start : c.stop].any() for c in form.cones if c.kind in ("exp", "pow"))
     if form.polyhedral or curved or not known.any():
         return None
-    largest, middle = (float(f(np.abs(form.b[known]))) for f in (np.max, np.median))
+    most, block = np.zeros(form.b.size), _blocks(form)
+    np.maximum.at(most, block[form.columns_of_rows.indices], np.abs(form.columns_of_rows.data))
+    sizes = np.abs(form.b[known]) / np.where(most > 0.0, most, 1.0)[block[known]]
+    largest, middle = float(sizes.max()), float(np.median(sizes))
     size = largest if largest < LEVEL[0] else middle if middle > LEVEL[1] else 1.0
     unit = np.exp2(np.round(np.log2(size)))
     m, n = form.A.shape

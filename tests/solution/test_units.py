@@ -98,7 +98,7 @@ PROBLEMS: dict[str, Callable[[float], tuple[Any, list[Any], Callable[[float], fl
     ),
     "means": lambda u: (
         cp.Maximize(cp.geo_mean(x)),
-        [x @ ONES <= 6 * u],
+        [x @ ONES <= 6 * u, x >= 0],
         lambda v: v / u,
     ),
     "roots": lambda u: (
