@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
@@ -26,6 +30,32 @@ SMALL = [n for n in NAMES if n.split("/")[1] not in LARGE]
 LINEAR = {"LP", "QP", "QCQP", "MILP", "MIQP", "nonconvex QCQP"}
 
 
+@cache
+def declared(name):
+    """The problem of an instance; problems do not change."""
+    return of.library.load(name).problem()
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory) -> Callable[[str, str], Path]:
+    """Return the file of an instance, written once for all who read it."""
+
+    @cache
+    def file(name: str, ending: str) -> Path:
+        path: Path = tmp_path_factory.mktemp("written") / f"p{ending}"
+        export(declared(name), path)
+        return path
+
+    return file
+
+
+@cache
+def read_back(path: Path) -> Any:
+    """The problem of a file that no test changes."""
+    return read(path)
+
+
+@cache
 def outcome(problem):
     """The optimum, or that there is none."""
     try:
@@ -51,18 +81,16 @@ def assert_same_outcome(q, p, tolerance):
 
 @pytest.mark.parametrize("ending", [".mps", ".lp"])
 @pytest.mark.parametrize("name", SMALL)
-def test_rows(name, ending, tmp_path):
+def test_rows(name, ending, written, tmp_path):
     instance = of.library.load(name)
-    p = instance.problem()
-    file = tmp_path / f"p{ending}"
+    p = declared(name)
     if instance.problem_class not in LINEAR:
         with pytest.raises(of.UnsupportedProblem) as e:
-            export(p, file)
+            export(p, tmp_path / f"p{ending}")
         assert (".cbf" in e.value.remedy) == p.problem_class.convex
         assert not list(tmp_path.iterdir())
         return
-    export(p, file)
-    q = read(file)
+    q = read_back(written(name, ending))
     expected = p.problem_class
     if not expected.convex and search_witness(p) is None:
         # the model knows its witness; a file has only the search
@@ -91,16 +119,14 @@ def test_rows(name, ending, tmp_path):
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_cones(name, tmp_path):
+def test_cones(name, written, tmp_path):
     instance = of.library.load(name)
-    p = instance.problem()
-    file = tmp_path / "p.cbf"
+    p = declared(name)
     if not p.problem_class.convex:
         with pytest.raises(of.UnsupportedProblem):
-            export(p, file)
+            export(p, tmp_path / "p.cbf")
         return
-    export(p, file)
-    q = read(file)
+    q = read_back(written(name, ".cbf"))
     expected = instance.problem_class
     for quadratic in ("QCQP", "QP"):  # quadratics become second-order cones
         expected = expected.replace(quadratic, "SOCP")
@@ -113,15 +139,15 @@ def test_cones(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_mosek_reads_what_is_written(name, tmp_path):
+def test_mosek_reads_what_is_written(name, written):
     mosek = importlib.import_module("mosek")
-    p = of.library.load(name).problem()
+    p = declared(name)
     if not p.problem_class.convex:
         return
-    export(p, tmp_path / "p.cbf")
-    q = read(tmp_path / "p.cbf")
+    file = written(name, ".cbf")
+    q = read_back(file)
     with mosek.Env() as env, env.Task() as task:
-        task.readdata(str(tmp_path / "p.cbf"))
+        task.readdata(str(file))
         assert task.getnumvar() == sum(v.size for v in q.variables.values())
         assert task.getcfix() == pytest.approx(
             q.objective_value({k: np.zeros(v.shape) for k, v in q.variables.items()})
@@ -201,23 +227,20 @@ def test_highs_reads_the_same_model(seed, tmp_path_factory):
 
 @pytest.mark.parametrize("ending", [".mps", ".lp"])
 @pytest.mark.parametrize("name", SMALL)
-def test_highs_reads_what_is_written(name, ending, tmp_path):
+def test_highs_reads_what_is_written(name, ending, written):
     instance = of.library.load(name)
     if instance.problem_class not in ("LP", "QP", "MILP") or instance.optimum is None:
         return
-    export(instance.problem(), tmp_path / f"p{ending}")
-    _, value = optima_by_highs(tmp_path / f"p{ending}")
+    _, value = optima_by_highs(written(name, ending))
     assert value == pytest.approx(instance.optimum.value, rel=1e-6, abs=1e-6)
 
 
 @pytest.mark.parametrize("ending", [".mps", ".lp"])
 @pytest.mark.parametrize("name", [n for n in NAMES if n not in SMALL])
-def test_highs_and_scip_read_wide_files(name, ending, tmp_path):
+def test_highs_and_scip_read_wide_files(name, ending, written):
     highspy, scip = importlib.import_module("highspy"), importlib.import_module("pyscipopt")
-    p = of.library.load(name).problem()
-    file = tmp_path / f"p{ending}"
-    export(p, file)
-    rows = program(p)
+    file = written(name, ending)
+    rows = program(declared(name))
     h = highspy.Highs()
     h.silent()
     assert h.readModel(str(file)) == highspy.HighsStatus.kOk
@@ -232,17 +255,15 @@ def test_highs_and_scip_read_wide_files(name, ending, tmp_path):
 
 @pytest.mark.parametrize("ending", [".mps", ".lp"])
 @pytest.mark.parametrize("name", SMALL)
-def test_scip_reads_what_is_written(name, ending, tmp_path):
+def test_scip_reads_what_is_written(name, ending, written):
     scip = importlib.import_module("pyscipopt")
     instance = of.library.load(name)
     if instance.problem_class not in LINEAR or instance.optimum is None:
         return
-    p = instance.problem()
-    export(p, tmp_path / f"p{ending}")
     model = scip.Model()
     model.hideOutput()
-    model.readProblem(str(tmp_path / f"p{ending}"))
-    q = read(tmp_path / f"p{ending}")
+    model.readProblem(str(written(name, ending)))
+    q = read_back(written(name, ending))
     names = {v.name for v in model.getVars()}
     for n, family in q.arrays.items():
         for index in np.ndindex(family.shape):
