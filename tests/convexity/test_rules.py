@@ -206,7 +206,7 @@ def composed(rng: np.random.Generator, variables: list[Any], depth: int) -> Any:
     return cp.maximum(inner(), inner())
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(8))
 def test_nothing_that_is_proved_is_refuted_by_chords(seed: int) -> None:
     """The expression is read without any bound, so that no simplification is shared."""
     rng = np.random.default_rng(seed)
@@ -235,7 +235,7 @@ def test_nothing_that_is_proved_is_refuted_by_chords(seed: int) -> None:
         plain = read(expression, Domain())
         within = plain.domain.extended(domain.facts)
         for step in found.steps:
-            against = chord(plain.node, within, step.kind, 3000)
+            against = chord(plain.node, within, step.kind, 2000)
             assert against is None, (str(expression), bounds, found.explain())
     assert proved >= 1
 

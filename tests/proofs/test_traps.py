@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import cvxpy as cp
@@ -44,17 +45,31 @@ def claims(p: Any, truth: float, solver: str | None, unit: float = 1.0) -> str:
     return str(s.grade)
 
 
+@cache
+def called_semidefinite(unit: float, curve: float) -> tuple[Any, ...]:
+    """Return problems whose witnesses are looked for once, not by every solver."""
+    x = cp.Variable(2, name="x")
+    P = unit * np.diag([1.0, -curve])
+    forms = (cp.quad_form(x, cp.psd_wrap(P)), cp.quad_form(x, P, assume_PSD=True))
+    return tuple(adopted(cp.Minimize(form), [cp.abs(x) <= 1e6]) for form in forms)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("curve", [1e-4, 1e-7])
+def test_an_indefinite_matrix_that_is_called_semidefinite_has_a_witness(
+    unit: float, curve: float
+) -> None:
+    for p in called_semidefinite(unit, curve):
+        assert not p.problem_class.convex
+        assert not of.from_cvxpy(p.cvxpy).certificate.verify() or p.witness is not None
+
+
 @pytest.mark.parametrize(("solver", "unit"), CASES)
 @pytest.mark.parametrize("curve", [1e-4, 1e-7])
 def test_an_indefinite_matrix_that_is_called_semidefinite(
     solver: str | None, unit: float, curve: float
 ) -> None:
-    x = cp.Variable(2, name="x")
-    P = unit * np.diag([1.0, -curve])
-    for form in (cp.quad_form(x, cp.psd_wrap(P)), cp.quad_form(x, P, assume_PSD=True)):
-        p = adopted(cp.Minimize(form), [cp.abs(x) <= 1e6])
-        assert not p.problem_class.convex
-        assert not of.from_cvxpy(p.cvxpy).certificate.verify() or p.witness is not None
+    for p in called_semidefinite(unit, curve):
         claims(p, -unit * curve * 1e12, solver)
 
 
@@ -89,12 +104,13 @@ def test_a_small_coefficient_on_a_column_without_a_bound(
     solver: str | None, small: float, cost: float
 ) -> None:
     """The optimum is 0, at x = 1/small; with y alone it looks like 1."""
-    for cap in (
+    caps = (
         lambda v: [v[0] + v[1] <= 20 / small],
         lambda v: [v[0] <= 20 / small],
         lambda v: [v[0] - v[1] <= 1, v[1] <= 20 / small],
         lambda v: [],
-    ):
+    )
+    for cap in caps[:1] if solver == "glop" else caps:  # a process for each of its solves
         p, _, _ = far_out(cap, small, cost)
         claims(p, 0.0, solver, cost)
 
