@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import heapq
 import math
+from collections.abc import Callable
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.sparse.linalg import splu
 
 Floats = NDArray[np.float64]
 
@@ -32,6 +34,8 @@ PASSES = 6
 EQUATIONS, FEW, ENTRIES = 1_500, 400, 4_000_000
 # Entries of a matrix from which on normal equations are tried first.
 QUICK = 200_000
+# Sparse factors are made where entries are one in so many, of a matrix and of its square.
+THIN = 16
 # Products of fractions that an elimination may take.
 ELIMINATED = 20_000
 
@@ -477,18 +481,20 @@ def correcting_step(M: Any, residual: Floats, room: Floats) -> Floats | None:
     if not used.size or _too_large(k, used.size) or not np.isfinite(residual).all():
         return None
     weight = np.minimum(room[used], 1.0)
-    dense = rows[:, used].toarray()
-    size = np.abs(dense).max(axis=1)
+    own: Any = rows[:, used]
+    size = abs(own).max(axis=1).toarray().ravel()
     size[size == 0.0] = 1.0
-    own, side = dense / size[:, None] * weight, -residual / size
+    own.data = own.data / size[coordinates(own)[0]] * weight[own.indices]
+    own, side = own if _thin(own) else own.toarray(), -residual / size
     try:
         step = None
-        if used.size == k:
+        if used.size == k and isinstance(own, np.ndarray):
             with contextlib.suppress(np.linalg.LinAlgError):
                 step = np.linalg.solve(own, side)
-        elif own.size > QUICK:
+        elif k * used.size > QUICK:
             step = _shortest(own, side)
         if step is None or not np.abs(own @ step - side).max() <= 1e-6 * np.abs(side).max():
+            own = own if isinstance(own, np.ndarray) else own.toarray()
             step = scipy.linalg.lstsq(own, side, cond=1e-9, lapack_driver="gelsy")[0]
     except (np.linalg.LinAlgError, ValueError):
         return None
@@ -497,14 +503,51 @@ def correcting_step(M: Any, residual: Floats, room: Floats) -> Floats | None:
     return moved if np.isfinite(moved).all() else None
 
 
-def _shortest(M: Floats, side: Floats) -> Floats | None:
+def _shortest(M: Any, side: Floats) -> Floats | None:
     """Return the shortest solution by normal equations, where their condition allows for these."""
-    with contextlib.suppress(np.linalg.LinAlgError, ValueError):
-        root = scipy.linalg.cho_factor(M @ M.T)
-        own = np.diag(root[0])
+    with contextlib.suppress(np.linalg.LinAlgError, ValueError, RuntimeError):
+        solve: Callable[[Floats], Floats]
+        if not isinstance(M, np.ndarray):
+            square, how = sp.csc_array(M @ M.T), {"SymmetricMode": True}
+            factor = splu(square, "MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=how)
+            own, solve = np.sqrt(np.abs(factor.U.diagonal())), factor.solve
+        else:
+            root = scipy.linalg.cho_factor(M @ M.T)
+            own, solve = np.diag(root[0]), partial(scipy.linalg.cho_solve, root)
         if own.min() > 1e-4 * own.max():
-            return np.asarray(M.T @ scipy.linalg.cho_solve(root, side))
+            return np.asarray(M.T @ solve(side))
     return None
+
+
+def _thin(M: Any) -> bool:
+    """Whether a matrix is not small, and most entries are 0, of it and of its square."""
+    k, m = M.shape
+    return bool(k * m > QUICK and THIN * M.nnz <= k * m and THIN * (M @ M.T).nnz <= k * k)
+
+
+def _right_inverse(M: Any) -> Floats | None:
+    """Return R with M R near the identity, in floats; None where M has no full row rank."""
+    k, m = M.shape
+    if _thin(M):
+        if m > k:
+            R = _shortest(M, np.eye(k))
+        else:
+            R = None
+            with contextlib.suppress(RuntimeError):
+                R = splu(sp.csc_array(M)).solve(np.eye(k))
+        if R is not None and np.isfinite(R).all():
+            return np.asarray(R)
+    dense = M.toarray()
+    if m == k:
+        return np.linalg.inv(dense)
+    R = _shortest(dense, np.eye(k)) if dense.size > QUICK else None
+    if R is None:
+        Q, T, order = scipy.linalg.qr(dense.T, mode="economic", pivoting=True)
+        if abs(T[-1, -1]) <= 1e-13 * abs(T[0, 0]):
+            return None
+        R = np.empty((m, k))
+        R[:, order] = Q @ scipy.linalg.solve_triangular(T, np.eye(k), trans="T")
+    return R
 
 
 def correction(M: Any, residual: Floats, room: Floats) -> Floats | None:
@@ -551,37 +594,28 @@ def correction(M: Any, residual: Floats, room: Floats) -> Floats | None:
     used = np.flatnonzero((room > 0.0) & (np.bincount(rows.indices, minlength=m) > 0))
     if used.size < k or _too_large(k, used.size):
         return None
-    dense = rows[:, used].toarray()
-    weight = np.minimum(room[used], 1.0)
-    size = np.abs(dense).max(axis=1)
+    own: Any = rows[:, used]
+    size = abs(own).max(axis=1).toarray().ravel()
     if not (size > 0.0).all() or not np.isfinite(size).all():
         return None
+    # rows in units of their own size, so that one large row does not spoil the others
     size = np.exp2(np.ceil(np.log2(size)))  # a power of two: dividing by it is exact
-    scaled = dense * (1.0 / size)[:, None] * weight
+    before, each = own.data, size[coordinates(own)[0]]
+    own.data = before / each
+    if not (own.data * each == before).all():
+        return None  # beside a large entry a small one underflows
+    weight = np.minimum(room[used], 1.0)
     try:
-        if used.size == k:
-            R = np.linalg.inv(scaled) * weight[:, None] / size
-        else:
-            R = _shortest(scaled, np.eye(k)) if scaled.size > QUICK else None
-            if R is None:
-                Q, T, order = scipy.linalg.qr(scaled.T, mode="economic", pivoting=True)
-                if abs(T[-1, -1]) <= 1e-13 * abs(T[0, 0]):
-                    return None
-                inverse = scipy.linalg.solve_triangular(T, np.eye(k), trans="T")
-                R = np.empty((used.size, k))
-                R[:, order] = Q @ inverse
-            R = R * weight[:, None] / size
+        R = _right_inverse(own @ sp.diags_array(weight))
     except (np.linalg.LinAlgError, ValueError):
         return None
-    if not np.isfinite(R).all():
+    if R is None or not np.isfinite(R).all():
         return None
-    # rows in units of their own size, so that one large row does not spoil the others
-    own = dense / size[:, None]
-    if not (own * size[:, None] == dense).all():
-        return None  # beside a large entry a small one underflows
-    unscaled = R * size
+    unscaled = R * weight[:, None]
+    if not _thin(own):
+        own = own.toarray()
     off = np.abs(np.eye(k) - own @ unscaled)
-    off += gamma(2.0 * used.size + 8.0) * (np.abs(own) @ np.abs(unscaled) + 1.0)
+    off += gamma(2.0 * used.size + 8.0) * (abs(own) @ np.abs(unscaled) + 1.0)
     e = float(off.sum(axis=1).max()) * (1.0 + gamma(2.0 * k + 8.0))
     if not e < 0.5:
         return None

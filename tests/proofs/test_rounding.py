@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
+import scipy.linalg
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
+from optfair.proofs import rounding
 from optfair.proofs.definiteness import _dense, _sparse, definiteness
 from optfair.proofs.rounding import (
     DENSE,
@@ -107,6 +110,34 @@ def test_a_solution_of_the_size_that_is_promised_exists(seed: int, k: int, more:
         bounds=[(-1.0000001, 1.0000001)] * int(used.sum()),
     )
     assert answer.status == 0
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_long_chain_is_factorised_once_and_sparsely(
+    more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    k = 700
+    M = sp.csr_array(sp.diags_array([-1.01, 1.0], offsets=[0, 1], shape=(k, k + more)))
+    r, room, by = np.full(k, 1e-9), np.ones(k + more), rounding.splu
+    made: list[Any] = []
+    monkeypatch.setattr(rounding, "splu", lambda *a, **k: made.append(a) or by(*a, **k))
+    for module, name in (
+        *((np.linalg, n) for n in ("inv", "solve")),
+        *((scipy.linalg, n) for n in ("cho_factor", "qr", "lstsq")),
+    ):
+        monkeypatch.setattr(module, name, None)  # nothing is factorised densely
+    thin, step = correction(M, r, room), correcting_step(M, r, room)
+    assert thin is not None and step is not None and len(made) == 2
+    assert np.abs(M @ step + r).max() <= 1e-6 * r.max()
+    monkeypatch.undo()
+    monkeypatch.setattr(rounding, "THIN", np.inf)
+    dense = correction(M, r, room)
+    assert dense is not None and thin == pytest.approx(dense, rel=1e-6)
+    # of full rows a dense factor is made, where most rows have a column in common too
+    monkeypatch.setattr(rounding, "splu", None)
+    monkeypatch.setattr(rounding, "THIN", 16)
+    arrow = sp.csr_array(sp.hstack([sp.eye_array(k), np.ones((k, 1))]))
+    assert correction(arrow, r, np.ones(k + 1)) is not None
 
 
 def determinant(M: list[list[Fraction]]) -> Fraction:
