@@ -200,7 +200,8 @@ def onto_rows(form: ConicForm, x: Floats, tolerance: float) -> Floats:
     def short(x: Floats) -> tuple[Floats, float]:
         s = form.slack(x)
         off = np.where(form.equal, np.abs(s), np.maximum(-s, 0.0))
-        return s, float((off / size).max(initial=0.0))
+        with np.errstate(over="ignore"):  # of a side at the end of the floats
+            return s, float((off / size).max(initial=0.0))
 
     s, worst = short(x)
     linear = form.rows.nnz <= LARGEST and (form.equal | form.nonnegative).all()

@@ -29,10 +29,8 @@ if TYPE_CHECKING:
 LARGEST, ROUNDS = 3_000, 8
 # Binary digits by which a wrong basis is told at first, and what may be rounding of them.
 ENOUGH, NIL = 640, Fraction(1, 2**300)
-# What an exact slack is multiplied by, at most, where a better basis is looked for.
-ZOOM = 400
 # Magnified slacks and multipliers beyond this are cut off: they are not in question.
-FAR = 1e4
+FAR = 10_000
 
 Ratios = list[Fraction]
 
@@ -144,9 +142,15 @@ def exact_optimum(
         No basis was found that is optimal in fractions; `Contradictory` where there is none,
         because the rows contradict each other.
     """
-    # powers of two change no digit: the same basis, and every row and column near 1
+    # powers of two change no digit, but at the end of the floats: the same basis, and every row
+    # and column near 1
     declared, (row, column) = form, balanced(form.A)
-    form = form.in_units(row, column)
+    with np.errstate(all="ignore"):
+        form = declared.in_units(row, column)
+        same = form.in_units(1.0 / row, 1.0 / column)
+    pairs = ((same.q, declared.q), (same.b, declared.b), (same.A.data, declared.A.data))
+    if not all(np.array_equal(a, b) for a, b in pairs):
+        form, row, column = declared, np.ones(row.size), np.ones(column.size)
     end = np.inf if seconds is None else time.perf_counter() + seconds
     nothing = np.zeros(form.q.size, dtype=bool)
     options: dict[str, Any] = {"solver": "simplex", "threads": 1}
@@ -296,14 +300,15 @@ def _magnified(
     Its costs are -A'z: of a basic solution every reduced cost is 0. Slacks and multipliers that
     are far from 0 stay there when they are cut off.
     """
-    z_seen = np.array([float(v * 2 ** _power(wrong)) for v in z])
-    slack_seen = np.array([float(v * 2 ** _power(short)) for v in slack])
-    costs = -(form.A.T @ np.clip(z_seen, -FAR, FAR))
-    return replace(form, q=costs, b=np.clip(slack_seen, -FAR, FAR), offset=0.0)
+    z_seen, slack_seen = (
+        np.array([float(min(max(v * 2 ** _power(off), -FAR), FAR)) for v in part])
+        for part, off in ((z, wrong), (slack, short))
+    )
+    return replace(form, q=-(form.A.T @ z_seen), b=slack_seen, offset=0.0)
 
 
 def _power(size: Fraction) -> int:
     """Return the power of two that brings a number to about 1; 0 for none."""
     if size == 0:
         return 0
-    return min(ZOOM, max(0, size.denominator.bit_length() - size.numerator.bit_length()))
+    return max(0, size.denominator.bit_length() - size.numerator.bit_length())

@@ -194,10 +194,13 @@ class ConicForm:
         row, column, entry = coordinates(self.columns_of_rows)
         i = np.concatenate([row, np.arange(m)])
         j = np.concatenate([column, np.full(m, n)])
-        sizes = np.abs(np.concatenate([entry, self.b]))
+        side = (
+            float(np.abs(self.b[np.isfinite(self.b)]).max(initial=0.0)) or 1.0
+        )  # may be subnormal
+        sizes = np.abs(np.concatenate([entry, self.b / side]))
         used = (sizes > 0.0) & np.isfinite(sizes)
         units = equilibrated(i[used], j[used], sizes[used], (m, n + 1))[1]
-        return np.asarray(units[:-1] / units[-1])
+        return np.asarray(units[:-1] / units[-1] * side)
 
     @cached_property
     def units(self) -> tuple[Floats, Floats] | None:

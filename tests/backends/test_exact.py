@@ -25,6 +25,10 @@ def exact(value: float) -> Fraction:
     return Fraction(value)
 
 
+def adopted(goal: Any, rows: list[Any]) -> Any:
+    return of.from_cvxpy(cp.Problem(goal, rows))
+
+
 def diet() -> Any:
     x = cp.Variable(2, name="x")
     rows = [0.1 * x[0] + 0.3 * x[1] >= 0.7, 0.2 * x[0] + 0.1 * x[1] >= 0.4, x >= 0]
@@ -71,6 +75,23 @@ def test_the_answer_is_the_rounded_optimum_and_travels(tmp_path: Path) -> None:
     # rounded numbers that are not those of the fractions are told apart
     moved = replace(s, proof=replace(s.exact, x=s.exact.x + 1e-3))
     assert not moved.is_optimal(1e-6)
+
+
+@pytest.mark.parametrize("side", [5e-324, 1.5e-323, 1e-310, 1e-300, 1e-160])
+@pytest.mark.parametrize("large", [3.0, 1024.0])  # powers of two that lose digits of such sides
+def test_sides_at_the_end_of_the_floats_are_taken_as_they_are(side: float, large: float) -> None:
+    x = cp.Variable(2, name="x")
+    row = large * x[0] + (large - 1) * x[1]
+    most = adopted(cp.Maximize(x[0]), [row <= side, x >= 0]).solve(exact=True)
+    assert tuple(most.exact.values["x"]) == (exact(side) / exact(large), 0)
+    least = adopted(cp.Minimize(3 * x[0] + 4 * x[1]), [row >= side, x >= 0]).solve(exact=True)
+    equal = adopted(cp.Minimize(3 * x[0] + 4 * x[1]), [row == side, x >= 0]).solve(exact=True)
+    for s in (most, least, equal):
+        assert s.exact.verify() and s.grade.word == "proved"
+        assert s.exact.objective == exact(side) / exact(large) * (1 if s is most else 3)
+    with pytest.raises(of.Infeasible) as e:
+        adopted(cp.Minimize(x[0]), [row == side, x[0] == 0, x[1] == 0]).solve(exact=True)
+    assert e.value.certificate.verify()
 
 
 def test_without_it_nothing_is_exact() -> None:
