@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from math import lcm
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 # Rows of a basis that is solved beyond single entries, and times that a basis is looked for.
 LARGEST, ROUNDS = 3_000, 8
+# Entries of equations that are combined, and how far from dependent they are then.
+EQUATIONS, DEPENDENT, PARALLEL = 40_000, 1e-13, 1e-8
 # Binary digits by which a wrong basis is told at first, and what may be rounding of them.
 ENOUGH, NIL = 640, Fraction(1, 2**300)
 # Magnified slacks and multipliers beyond this are cut off: they are not in question.
@@ -155,7 +159,8 @@ def exact_optimum(
     nothing = np.zeros(form.q.size, dtype=bool)
     options: dict[str, Any] = {"solver": "simplex", "threads": 1}
     options |= dict.fromkeys(("primal_feasibility_tolerance", "dual_feasibility_tolerance"), 1e-10)
-    asked, why = form, "no basis was found"
+    apart = _apart(form)
+    asked, why = apart(form), "no basis was found"
     for _ in range(ROUNDS):
         said, last = solve_form(
             asked, nothing, asked.cost_scale("typical"), options, False, kept=kept
@@ -187,12 +192,36 @@ def exact_optimum(
             priced = (Fraction(float(u)) * v for u, v in zip(row, z, strict=True))
             return list(back), list(priced)
         why = f"its best basis is off by {float(max(short, wrong)):.1e}"
-        asked = _magnified(form, slack, seen, short, wrong)
+        asked = apart(_magnified(form, slack, seen, short, wrong))
     raise SolverFailure(
         "no basis was found that is optimal in fractions",
         why,
         "solve without exact=True: the bound is proved to the tolerance all the same",
     )
+
+
+def _apart(form: ConicForm) -> Callable[[ConicForm], ConicForm]:
+    """Return what combines equations so that none is nearly parallel to others: the bases stay.
+
+    A simplex method takes such rows for dependent ones, and their sides for a contradiction.
+    """
+    at = np.flatnonzero(form.equal)
+    if at.size > form.q.size or at.size * form.q.size > EQUATIONS:
+        return lambda own: own
+    Q, R = np.linalg.qr(form.rows[at].toarray().T)
+    most, least = np.abs(np.diag(R)).max(initial=0.0), np.abs(np.diag(R)).min(initial=np.inf)
+    if not DEPENDENT * most < least < PARALLEL * most:
+        return lambda own: own
+    rows = sp.lil_array(form.A)
+    rows[at] = Q.T
+    A = sp.csc_array(rows)
+
+    def combined(own: ConicForm) -> ConicForm:
+        b = own.b.copy()
+        b[at] = scipy.linalg.solve_triangular(R, b[at], trans="T")
+        return replace(own, A=A, b=b)
+
+    return combined
 
 
 def _solved(

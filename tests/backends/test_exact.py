@@ -94,6 +94,26 @@ def test_sides_at_the_end_of_the_floats_are_taken_as_they_are(side: float, large
     assert e.value.certificate.verify()
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("n", [2, 5])
+def test_nearly_parallel_equations_have_the_basis_of_their_combinations(seed: int, n: int) -> None:
+    """A simplex method takes them for dependent, and their sides for a contradiction."""
+    rng = np.random.default_rng(seed)
+    a, off, c = rng.normal(size=n), rng.normal(size=n), rng.uniform(0.1, 1.0, n)
+    A = np.array([a, a + 1e-10 * off])
+    b = A @ rng.uniform(0.5, 2.0, n) + [0.0, 1e-8]
+    x = cp.Variable(n, name="x")
+    p = adopted(cp.Minimize(c @ x), [A @ x == b, x >= -1e4])
+    s = p.solve(tolerance=1e-7)
+    assert s.is_optimal(1e-7) and s.grade.word == "proved"
+    optimum = exactly(s).exact
+    point = optimum.values["x"]
+    for row, side in zip(A.tolist(), b.tolist(), strict=True):
+        assert sum(exact(v) * at for v, at in zip(row, point, strict=True)) == exact(side)
+    # within the tolerance there may be far better points, below which the bound stays
+    assert optimum.verify() and s.bound <= optimum.objective
+
+
 def test_without_it_nothing_is_exact() -> None:
     assert diet().solve().exact is None
 
