@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any
 
 import cvxpy as cp
 import pytest
@@ -109,46 +108,43 @@ def test_a_collection_is_compared_by_its_name(
         compare_solvers("own/z*")
 
 
-@pytest.mark.parametrize(
-    ("damage", "why"),
-    [
-        (lambda f: f.write_text(TEXT.replace("1.0\n0", "2.0\n0")), "is not the file"),
-        (lambda f: f.write_bytes(TEXT.encode()[:20]), "is not the file"),
-        (lambda f: f.unlink(), "cannot be read"),
-        (None, "tiny.dat-s"),
-    ],
-)
+DAMAGED = {  # what a manifest says, what lies there, and what is said
+    "changed": (TEXT, TEXT.replace("1.0\n0", "2.0\n0"), "is not the file"),
+    "cut": (TEXT, TEXT[:20], "is not the file"),
+    "missing": (TEXT, None, "cannot be read"),
+    "nothing": ("no program", "no program", "nothing.dat-s"),
+}
+
+
 def test_a_damaged_file_is_a_row_and_the_others_are_run(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, damage: Any, why: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Missing, another one, cut, or no program though its checksum is right: each says so."""
-    monkeypatch.setenv("OPTFAIR_COLLECTIONS", str(folder))
-    other = folder / "other.dat-s"
-    other.write_text(TEXT)
-    manifest = folder / "MANIFEST.toml"
-    manifest.write_text(
-        f'{manifest.read_text()}[[instance]]\nset = "own"\nname = "sound"\nfile = "other.dat-s"\n'
-        f'sha256 = "{hashlib.sha256(TEXT.encode()).hexdigest()}"\n'
-    )
-    file = folder / "tiny.dat-s"
-    if damage is None:
-        file.write_text("no program")
-        mark = hashlib.sha256(b"no program").hexdigest()
-        changed(folder, hashlib.sha256(TEXT.encode()).hexdigest(), mark)
-    else:
-        damage(file)
-    c = compare_solvers(["own/tiny", "own/sound"], "clarabel", tolerance=1e-6, repeats=2)
-    bad, *good = c.runs
-    assert bad.problem == "own/tiny" and bad.outcome == "unreadable" and not bad.asked
-    assert why in bad.reason and "tiny.dat-s" in bad.reason and bad.problem_class == ""
+    monkeypatch.setenv("OPTFAIR_COLLECTIONS", str(tmp_path))
+    manifest = '[[set]]\nname = "own"\n'
+    for name, (text, there, _) in {**DAMAGED, "sound": (TEXT, TEXT, "")}.items():
+        mark = hashlib.sha256(text.encode()).hexdigest()
+        manifest += f'[[instance]]\nset = "own"\nname = "{name}"\nfile = "{name}.dat-s"\n'
+        manifest += f'sha256 = "{mark}"\n'
+        if there is not None:
+            (tmp_path / f"{name}.dat-s").write_text(there)
+    (tmp_path / "MANIFEST.toml").write_text(manifest)
+    asked = [f"own/{name}" for name in (*DAMAGED, "sound")]
+    c = compare_solvers(asked, "clarabel", tolerance=1e-6, repeats=2)
+    bad = {r.problem.removeprefix("own/"): r for r in c.runs if r.outcome == "unreadable"}
+    assert list(bad) == list(DAMAGED)
+    for name, run in bad.items():
+        assert DAMAGED[name][2] in run.reason and f"{name}.dat-s" in run.reason
+        assert not run.asked and run.problem_class == ""
+        with pytest.raises(of.DataError, match=DAMAGED[name][2]):  # nothing is left to compare on
+            compare_solvers(f"own/{name}", "clarabel")
+    good = c.runs[len(bad) :]
     assert [(r.problem, r.outcome) for r in good] == [("own/sound", "solved")] * 2
-    assert c.failures() == (bad,) and c.refusals() == ()
+    assert c.failures() == (*bad.values(),) and c.refusals() == ()
     assert list(c.values()["clarabel"]) == ["own/sound"] and c.summary()[0].taken == 1
     assert "unreadable" in c.to_html() and "not read" in c.to_html()
-    c.save(folder / "c.json")
-    assert type(c).load(folder / "c.json").runs == c.runs
-    with pytest.raises(of.DataError, match=why):  # nothing is left to compare on
-        compare_solvers("own/tiny", "clarabel")
+    c.save(tmp_path / "c.json")
+    assert type(c).load(tmp_path / "c.json").runs == c.runs
 
 
 def written(folder: Path, group: str, files: dict[str, tuple[of.Problem, object]]) -> None:
