@@ -473,7 +473,7 @@ def chords_agree(formula: str, kind: str, rng: Any, chords: int = 400) -> bool:
 
     def value(point: Any) -> float:
         for variable, number in zip(variables.values(), point, strict=True):
-            variable.value = number
+            variable.save_value(number)  # it lies in the box
         return float(expression.value)
 
     ends = rng.uniform(*BOX, size=(2, chords, len(variables)))
