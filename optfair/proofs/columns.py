@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,12 +12,15 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.proofs.cones import SecondOrder
-from optfair.proofs.rounding import UNIT, coordinates, gamma
+from optfair.proofs.rounding import EQUATIONS, UNIT, coordinates, gamma
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
 
 Floats = NDArray[np.float64]
+
+# Products of fractions that an elimination may take.
+ELIMINATED = 20_000
 
 Trace = list[tuple[Any, Any, Any, Any]]
 
@@ -373,3 +378,66 @@ def _gained(before: tuple[Floats, Floats], now: tuple[Floats, Floats]) -> NDArra
         size = np.where(np.isfinite(old[at]), np.abs(old[at]), 0.0)
         gained[at] |= np.abs(new[at] - old[at]) > GAIN * (1.0 + size)
     return gained
+
+
+def independent_by_far(M: Any) -> bool:
+    """Whether more equations than are solved densely have an unknown of their own."""
+    rows = sp.csr_array(M)
+    alone = np.bincount(rows.indices, minlength=rows.shape[1])[rows.indices] == 1
+    own = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))[alone]
+    return bool(np.unique(own).size > EQUATIONS)
+
+
+def independent(M: Any, residual: list[Fraction]) -> list[int] | None:
+    r"""Return equations of :math:`M \Delta = -r` that imply the others, by exact elimination.
+
+    None when they contradict each other, or are too many.
+
+    Examples
+    --------
+    >>> M = sp.csr_array([[1.0, 2.0], [2.0, 4.0], [0.0, 1.0]])
+    >>> independent(M, [Fraction(1), Fraction(2), Fraction(5)])
+    [0, 2]
+    >>> independent(M, [Fraction(1), Fraction(1), Fraction(5)]) is None
+    True
+    """
+    rows = sp.csr_array(M)
+    m = rows.shape[1]
+    often = np.bincount(rows.indices, minlength=m)
+    kept: list[int] = []
+    reduced: list[tuple[int, dict[int, Fraction]]] = []
+    place: dict[int, int] = {}  # pivot -> which of the reduced has it
+    work = 0
+    for i in np.argsort(np.diff(rows.indptr), kind="stable").tolist():  # the shortest first
+        own = slice(rows.indptr[i], rows.indptr[i + 1])
+        pairs = zip(rows.indices[own].tolist(), rows.data[own].tolist(), strict=True)
+        row = {j: Fraction(a) for j, a in pairs if a}
+        if residual[i]:
+            row[m] = residual[i]
+        # a reduced row has no pivot of an earlier one, so in their order none comes back
+        due = [place[j] for j in row if j in place]
+        heapq.heapify(due)
+        while due:
+            pivot, other = reduced[heapq.heappop(due)]
+            if pivot not in row:
+                continue  # cancelled, or met twice
+            factor = row[pivot] / other[pivot]
+            for j, a in other.items():
+                if j in place and j not in row:
+                    heapq.heappush(due, place[j])
+                left = row.pop(j, Fraction(0)) - factor * a
+                if left:
+                    row[j] = left
+            work += len(other)
+            if work > ELIMINATED:
+                return None
+        leads = [j for j in row if j != m]
+        if leads:
+            kept.append(i)
+            if len(kept) > EQUATIONS:
+                return None
+            place[pivot := min(leads, key=often.__getitem__)] = len(reduced)
+            reduced.append((pivot, row))
+        elif row:
+            return None
+    return sorted(kept)

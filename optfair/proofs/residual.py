@@ -13,9 +13,9 @@ import scipy.optimize
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from optfair.proofs.columns import ELIMINATED, independent, independent_by_far
 from optfair.proofs.cones import FLOOR, Cone, SecondOrder, length
 from optfair.proofs.rounding import (
-    ELIMINATED,
     UNIT,
     correcting_step,
     correction,
@@ -23,8 +23,6 @@ from optfair.proofs.rounding import (
     exact_products,
     exact_sums,
     gamma,
-    independent,
-    independent_by_far,
     reached,
 )
 

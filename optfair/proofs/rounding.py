@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import heapq
 import math
 from collections.abc import Callable
 from fractions import Fraction
@@ -36,8 +35,6 @@ EQUATIONS, FEW, ENTRIES = 1_500, 400, 4_000_000
 QUICK = 200_000
 # Sparse factors are made where entries are one in so many, of a matrix and of its square.
 THIN = 16
-# Products of fractions that an elimination may take.
-ELIMINATED = 20_000
 
 
 def gamma(k: Any) -> Any:
@@ -393,69 +390,6 @@ def exact_sums(a: Floats, b: Floats, group: NDArray[np.intp], count: int) -> lis
         for k, total in zip(group[first].tolist(), np.add.reduceat(terms, first), strict=True):
             sums[k] = Fraction(total) * Fraction(2) ** int(least[k])
     return sums
-
-
-def independent_by_far(M: Any) -> bool:
-    """Whether more equations than are solved densely have an unknown of their own."""
-    rows = sp.csr_array(M)
-    alone = np.bincount(rows.indices, minlength=rows.shape[1])[rows.indices] == 1
-    own = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))[alone]
-    return bool(np.unique(own).size > EQUATIONS)
-
-
-def independent(M: Any, residual: list[Fraction]) -> list[int] | None:
-    r"""Return equations of :math:`M \Delta = -r` that imply the others, by exact elimination.
-
-    None when they contradict each other, or are too many.
-
-    Examples
-    --------
-    >>> M = sp.csr_array([[1.0, 2.0], [2.0, 4.0], [0.0, 1.0]])
-    >>> independent(M, [Fraction(1), Fraction(2), Fraction(5)])
-    [0, 2]
-    >>> independent(M, [Fraction(1), Fraction(1), Fraction(5)]) is None
-    True
-    """
-    rows = sp.csr_array(M)
-    m = rows.shape[1]
-    often = np.bincount(rows.indices, minlength=m)
-    kept: list[int] = []
-    reduced: list[tuple[int, dict[int, Fraction]]] = []
-    place: dict[int, int] = {}  # pivot -> which of the reduced has it
-    work = 0
-    for i in np.argsort(np.diff(rows.indptr), kind="stable").tolist():  # the shortest first
-        own = slice(rows.indptr[i], rows.indptr[i + 1])
-        pairs = zip(rows.indices[own].tolist(), rows.data[own].tolist(), strict=True)
-        row = {j: Fraction(a) for j, a in pairs if a}
-        if residual[i]:
-            row[m] = residual[i]
-        # a reduced row has no pivot of an earlier one, so in their order none comes back
-        due = [place[j] for j in row if j in place]
-        heapq.heapify(due)
-        while due:
-            pivot, other = reduced[heapq.heappop(due)]
-            if pivot not in row:
-                continue  # cancelled, or met twice
-            factor = row[pivot] / other[pivot]
-            for j, a in other.items():
-                if j in place and j not in row:
-                    heapq.heappush(due, place[j])
-                left = row.pop(j, Fraction(0)) - factor * a
-                if left:
-                    row[j] = left
-            work += len(other)
-            if work > ELIMINATED:
-                return None
-        leads = [j for j in row if j != m]
-        if leads:
-            kept.append(i)
-            if len(kept) > EQUATIONS:
-                return None
-            place[pivot := min(leads, key=often.__getitem__)] = len(reduced)
-            reduced.append((pivot, row))
-        elif row:
-            return None
-    return sorted(kept)
 
 
 def _too_large(k: int, m: int) -> bool:

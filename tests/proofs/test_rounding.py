@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optfair.proofs import rounding
+from optfair.proofs.columns import independent
 from optfair.proofs.definiteness import _dense, _sparse, definiteness
 from optfair.proofs.rounding import (
     DENSE,
@@ -24,7 +25,6 @@ from optfair.proofs.rounding import (
     exact_dot,
     exact_products,
     exact_sums,
-    independent,
     last_digit,
     product,
     reached,
