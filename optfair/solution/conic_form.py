@@ -194,9 +194,8 @@ class ConicForm:
         row, column, entry = coordinates(self.columns_of_rows)
         i = np.concatenate([row, np.arange(m)])
         j = np.concatenate([column, np.full(m, n)])
-        side = (
-            float(np.abs(self.b[np.isfinite(self.b)]).max(initial=0.0)) or 1.0
-        )  # may be subnormal
+        # of subnormal sides the inverse is no float
+        side = float(np.abs(self.b[np.isfinite(self.b)]).max(initial=0.0)) or 1.0
         sizes = np.abs(np.concatenate([entry, self.b / side]))
         used = (sizes > 0.0) & np.isfinite(sizes)
         units = equilibrated(i[used], j[used], sizes[used], (m, n + 1))[1]
