@@ -26,8 +26,9 @@ Trace = list[tuple[Any, Any, Any, Any]]
 
 # A bound of this size says nothing.
 NONE = 1e15
-# Passes over the rows, and the least relative gain that is worth another one.
-ROUNDS, GAIN = 30, 1e-3
+# Passes over the rows, the least relative gain that is worth another one, and passes in turn that
+# only move bounds.
+ROUNDS, GAIN, IDLE = 30, 1e-3, 4
 
 
 class Rows:
@@ -288,7 +289,8 @@ def propagated(
     .. math::
         a_j x_j \le u - \min_{x \in [l, u]} \sum_{k \ne j} a_k x_k
 
-    Every step is rounded outward. It ends when every wanted column has its bound.
+    Every step is rounded outward. It ends when every wanted column has its bound, or `IDLE` passes
+    have given no column one.
 
     Parameters
     ----------
@@ -313,8 +315,11 @@ def propagated(
     length = np.bincount(every[0], minlength=m).astype(float)
     off_share = gamma(2.0 * length + 8.0) * (1.0 + 8.0 * UNIT)
     due = np.ones(m, dtype=bool)  # rows of which a column has changed
+    missing: list[int] = []  # bounds that are not there, before each pass
     for _ in range(rounds):
-        if not due.any() or wanted(lower, upper):
+        missing.append(np.count_nonzero(np.isinf(lower)) + np.count_nonzero(np.isinf(upper)))
+        idle = len(missing) > IDLE and missing[-1] == missing[-1 - IDLE]
+        if idle or not due.any() or wanted(lower, upper):
             break
         before = lower.copy(), upper.copy()
         linked = False

@@ -35,8 +35,9 @@ Floats = NDArray[np.float64]
 DEAR, SPARE = 1e3, 1e-10
 # Bounds so many times as large as the largest entry of the point are far out.
 FAR = 100.0
-# Share of the objective that a tilt may cost.
-SLIGHT = 2e-8
+# Share of the objective that a tilt may cost, and times what multipliers fall short of it at which
+# a cost is no reason to look for less.
+SLIGHT, SHORT = 2e-8, 4.0
 # Multipliers below such a share of the largest cost, times their rows, may be rounding.
 NOISE = (1e-11, 1e-8)
 # Times that columns which a move opens are made 0 with the others.
@@ -194,10 +195,12 @@ class _Moves:
         self.left = float(residual.size[open_ones].sum())
         here = float(residual.size[open_ones] @ np.abs(x[open_ones]))
         self.slight = SPARE * (1.0 + float(np.abs(form.q) @ np.abs(x)))
-        share = SLIGHT * abs(form.objective(x))
+        objective = form.objective(x)
+        share = SLIGHT * abs(objective)
         total = total_of(form, x, z, residual, 0.0, boxes)
         self.least = total - max(DEAR * here, self.slight, share)
-        self.enough = total - 1e-2 * max(self.slight, share)
+        short = min(SHORT * (objective - total), share)
+        self.enough = total - max(1e-2 * max(self.slight, share), short)
 
     def offer(self, z: Floats, residual: Residual, spent: float) -> bool:
         """Take others that leave less; of those that leave nothing, what says most."""

@@ -30,8 +30,8 @@ LIGHT = 0.1
 NOISE = 1e-13
 # Passes that bring the largest entry of every row and column near 1.
 PASSES = 8
-# Steps of the least squares.
-STEPS = 200
+# Steps of the least squares, and those after which a small gain stays small.
+STEPS, FEW = 200, 20
 # Numbers of a program up to which units are looked for, and the largest exponent of a unit.
 LARGEST, MOST = 1_000_000, 250.0
 # Largest exponent of a number then: none is lost below or above what floats hold.
@@ -68,11 +68,12 @@ def congruence(form: ConicForm) -> tuple[Floats, Floats] | None:
     blocks = [c for c in form.cones if c.kind == "psd" and c.order > 1]
     if not (blocks or form.P.nnz) or form.A.nnz + form.P.nnz + m + n > LARGEST:
         return None
-    if not blocks:  # most programs are seen to need none by their largest and least number
-        sizes = np.abs(np.concatenate([form.A.data, form.P.data]))
-        sizes = sizes[(sizes > 0.0) & np.isfinite(sizes)]
-        if not sizes.size or np.log2(sizes.max()) - np.log2(sizes.min()) < 2.0 * APART:
-            return None
+    # most programs are seen to need none by their largest and least number
+    beside = [form.b, form.q][: 2 * bool(blocks)]
+    sizes = np.abs(np.concatenate([form.A.data, form.P.data, *beside]))
+    sizes = sizes[(sizes > 0.0) & np.isfinite(sizes)]
+    if not sizes.size or np.log2(sizes.max()) - np.log2(sizes.min()) < 2.0 * APART:
+        return None
     # whose exponents that of a row is the sum of: of its cone, or of two lines
     first, second, single, lines = np.arange(m), np.arange(m), np.ones(m, dtype=bool), m
     for c in form.cones:
@@ -122,13 +123,13 @@ def congruence(form: ConicForm) -> tuple[Floats, Floats] | None:
     where = np.tile(np.arange(logarithms.size), 4)[data > 0.0], index[data > 0.0]
     E = sp.csr_array((data[data > 0.0], where), (logarithms.size, costs + 1))
     weighed = sp.csr_array(sp.diags_array(share) @ E)
-    powers = np.round(
-        spla.lsmr(weighed, -share * logarithms, atol=1e-10, btol=1e-10, maxiter=STEPS)[0]
-    )
-    left, columns = logarithms + E @ powers, powers[lines : lines + n]
-    apart = np.ptp(powers[m:lines] if blocks else columns)
-    if apart < APART or np.ptp(logarithms[counted]) - np.ptp(left[counted]) < APART:
-        return None
+    for steps, part in (FEW, 0.7), (STEPS, 1.0):  # most that gain too little show it early
+        least = spla.lsmr(weighed, -share * logarithms, atol=1e-10, btol=1e-10, maxiter=steps)
+        powers = np.round(least[0])
+        left, columns = logarithms + E @ powers, powers[lines : lines + n]
+        gain = np.ptp(logarithms[counted]) - np.ptp(left[counted])
+        if min(gain, np.ptp(powers[m:lines] if blocks else columns)) < part * APART:
+            return None
     if np.abs(powers).max() > MOST or np.abs(left).max() > HELD:
         return None
     rows = powers[first[:m]] + np.where(single, 0.0, powers[second[:m]])
