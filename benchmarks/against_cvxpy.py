@@ -1,18 +1,24 @@
 """Programs of public collections by the same solver: ``p.solve(solver)`` against plain CVXPY.
 
     OPTFAIR_COLLECTIONS=FOLDER python benchmarks/against_cvxpy.py
-        [--smallest N] [--rounds 3] [--time-limit 20] [--out FILE] [--quick] [--json]
+        [--smallest N] [--rounds 3] [--time-limit 20] [--out FILE] [--defaults] [--quick] [--json]
 
 Ours compiles, solves, recovers and verifies at 1e-7 on the declared rows; CVXPY's side is
-``problem.cvxpy.solve(solver=...)``, the same rows over the same variable, with CVXPY's defaults
-and without any check. Both problems are made anew in every round, reading and writing them is
-counted for neither, and the sides take turns; the first round warms caches up and is not
-counted. Seconds are those of the processor, median over the rounds. A program has a process of
-its own, which is ended some time after the limit; it is a line of FILE
-(benchmarks/out/against_cvxpy.jsonl), and one that stands there is not run again.
+``problem.cvxpy.solve(solver=...)``, the same rows over the same variable, without any check. The
+solver gets the same options from both, those with which we ask for 1e-7: tolerances of 1e-9 or
+1e-10 and what `solvers/NAME.toml` fixes, so it does the same work. With --defaults CVXPY's side
+has the solver's own, 1e-7 or 1e-8, which take fewer iterations. Neither side has a time limit,
+for which we would put some solvers into a process of their own.
 
-Compared are the programs whose first attempt is right: verified, with no other asked, and
-optimal by the word of CVXPY. The ratio of a collection is that of the sums of the seconds.
+Both problems are made anew in every round, reading and writing them is counted for neither, and
+the sides take turns; the first round warms caches up and is not counted. Seconds are those of
+the processor, with every process that is started, median over the rounds. A program has a process
+of its own, which is ended some time after the limit; it is a line of FILE (by default
+benchmarks/out/against_cvxpy.jsonl, or against_cvxpy_defaults.jsonl), and one that stands there is
+not run again.
+
+Compared are the programs whose first attempt is right: verified, with no other asked, and solved
+by the word of CVXPY. The ratio of a collection is that of the sums of the seconds.
 """
 
 from __future__ import annotations
@@ -36,9 +42,12 @@ import cvxpy as cp
 from public_collections import GRACE, cpu_seconds, kept, setting
 
 import optfair as of
+from optfair.backends.registry import profiles
+from optfair.backends.request import Request
 
 TOLERANCE = 1e-7
 TARGET = 1.15  # seconds / CVXPY's
+SOLVED = (cp.OPTIMAL, cp.OPTIMAL_INACCURATE)
 # collection -> solvers that both sides are given
 SOLVERS = {
     "netlib": ("highs",),
@@ -54,8 +63,11 @@ QUICK = (
 )
 
 
-def one(name: str, solver: str, rounds: int, time_limit: float) -> dict[str, Any]:
+def one(
+    name: str, solver: str, rounds: int, time_limit: float, *, defaults: bool
+) -> dict[str, Any]:
     """Solve one member by both sides in turn."""
+    options = {} if defaults else Request(TOLERANCE).solver_options(profiles()[solver])
     warnings.simplefilter("ignore")
     member = next(m for m in of.library.collection(name.partition("/")[0]) if m.name == name)
     row: dict[str, Any] = {"name": name, "solver": solver, "tolerance": TOLERANCE}
@@ -63,13 +75,13 @@ def one(name: str, solver: str, rounds: int, time_limit: float) -> dict[str, Any
     theirs: list[float] = []
 
     def by_us(problem: Any) -> None:
-        s = problem.solve(solver, tolerance=TOLERANCE, time_limit=time_limit)
+        s = problem.solve(solver, tolerance=TOLERANCE)
         row["objective"], row["words"] = s.objective, dict(s.seconds)
         row["first"] = s.is_optimal(TOLERANCE) and not s.attempts
         row["why"] = "; ".join([str(s.grade), *s.attempts])
 
     def by_cvxpy(problem: Any) -> None:
-        problem.solve(solver=solver.upper())
+        problem.solve(solver=solver.upper(), **options)
         row["CVXPY"], row["status"] = problem.value, problem.status
 
     sides: list[tuple[Callable[[Any], None], list[float]]] = [(by_us, ours), (by_cvxpy, theirs)]
@@ -84,21 +96,24 @@ def one(name: str, solver: str, rounds: int, time_limit: float) -> dict[str, Any
             except (of.OptfairError, cp.SolverError, cp.error.DCPError) as e:
                 return row | {"outcome": "rejected", "why": str(e)[:300]}
             seconds.append(cpu_seconds() - begin)
-        if not row["first"] or row["status"] != cp.OPTIMAL:
+        if not row["first"] or row["status"] not in SOLVED:
             break
         if i and sum(ours) + sum(theirs) > time_limit:
             break  # this one round says enough of a large program
-    right = row.pop("first") and row["status"] == cp.OPTIMAL
+    right = row.pop("first") and row["status"] in SOLVED
     row["outcome"] = "right" if right else "asked again"
     if right:
         row |= {"optfair s": statistics.median(ours[1:]), "CVXPY s": statistics.median(theirs[1:])}
     return row
 
 
-def apart(name: str, solver: str, rounds: int, time_limit: float) -> dict[str, Any]:
+def apart(
+    name: str, solver: str, rounds: int, time_limit: float, *, defaults: bool
+) -> dict[str, Any]:
     """Do the same in a process of its own, which is ended when it takes too long."""
     command = [sys.executable, __file__, "--one", name, "--solver", solver]
     command += ["--rounds", str(rounds), "--time-limit", repr(time_limit)]
+    command += ["--defaults"] if defaults else []
     row: dict[str, Any] = {"name": name, "solver": solver, "tolerance": TOLERANCE}
     limit = 4 * time_limit + GRACE  # two sides, the first round and at least one more
     try:
@@ -135,19 +150,24 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--time-limit", type=float, default=20.0)
-    parser.add_argument("--out", type=Path, default=Path("benchmarks/out/against_cvxpy.jsonl"))
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--defaults", action="store_true", help="options of CVXPY's side")
     parser.add_argument("--quick", action="store_true", help="a slice under 45 s, measured anew")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--one", metavar="NAME", help=argparse.SUPPRESS)
     parser.add_argument("--solver", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        row = one(options.one, options.solver, options.rounds, options.time_limit)
+        measures: dict[str, Any] = {"rounds": options.rounds, "time_limit": options.time_limit}
+        row = one(options.one, options.solver, defaults=options.defaults, **measures)
         print(json.dumps(row))
         return
     if options.quick:
         options.rounds, options.time_limit = 1, 10.0
+    which = "_defaults" if options.defaults else ""
+    options.out = options.out or Path(f"benchmarks/out/against_cvxpy{which}.jsonl")
     done = {} if options.quick else kept(options.out)
+    measures = {"rounds": options.rounds, "time_limit": options.time_limit}
     machine = setting(options.time_limit)
     for group, solvers in SOLVERS.items():
         members = sorted(of.library.collection(group), key=lambda m: m.path.stat().st_size)
@@ -158,7 +178,7 @@ def main() -> None:
                 key = (member.name, solver, TOLERANCE)
                 if key in done:
                     continue
-                row = apart(member.name, solver, options.rounds, options.time_limit)
+                row = apart(member.name, solver, defaults=options.defaults, **measures)
                 done[key] = row | {"environment": machine}
                 if not options.quick:
                     options.out.parent.mkdir(parents=True, exist_ok=True)

@@ -254,12 +254,12 @@ def _joined(
         floor = _floor(core)
         return 0.0, none if floor is None else floor, nowhere, None
     core = core.toarray() if n <= DENSE else core
+    floor = _floor(core) if sharp else None  # most curved objectives are definite
+    if floor is not None:
+        return 0.0, floor, nowhere, None
     shift, v = _shift(core, size)
-    if not sharp or not np.isfinite(shift):
+    if not sharp or shift == 0.0 or not np.isfinite(shift):
         return shift, none, nowhere | (shift > 0.0), v
-    floor = _floor(core)
-    if floor is not None or shift == 0.0:
-        return 0.0, none if floor is None else floor, nowhere, None
     return *_parts(core, shift), None
 
 
