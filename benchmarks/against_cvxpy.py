@@ -1,7 +1,8 @@
 """Programs of public collections by the same solver: ``p.solve(solver)`` against plain CVXPY.
 
     OPTFAIR_COLLECTIONS=FOLDER python benchmarks/against_cvxpy.py
-        [--smallest N] [--rounds 3] [--time-limit 20] [--out FILE] [--defaults] [--quick] [--json]
+        [--sets netlib,sdplib] [--smallest N] [--rounds 3] [--time-limit 20] [--out FILE]
+        [--defaults] [--quick] [--json]
 
 Ours compiles, solves, recovers and verifies at 1e-7 on the declared rows; CVXPY's side is
 ``problem.cvxpy.solve(solver=...)``, the same rows over the same variable, without any check. The
@@ -145,6 +146,7 @@ def ratios(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sets", default=",".join(SOLVERS), help="collections, by commas")
     parser.add_argument(
         "--smallest", type=int, default=0, metavar="N", help="of each collection, by size of file"
     )
@@ -169,7 +171,8 @@ def main() -> None:
     done = {} if options.quick else kept(options.out)
     measures = {"rounds": options.rounds, "time_limit": options.time_limit}
     machine = setting(options.time_limit)
-    for group, solvers in SOLVERS.items():
+    for group in options.sets.split(","):
+        solvers = SOLVERS[group]
         members = sorted(of.library.collection(group), key=lambda m: m.path.stat().st_size)
         if options.quick:
             members = [m for m in members if m.name in QUICK]
