@@ -23,6 +23,7 @@ from optfair.formats.layout import Rows, unique_names
 from optfair.formats.mps import Duplicates
 from optfair.formats.text import Source, number
 from optfair.numbers import Floats
+from optfair.proofs.cones import below_semidefinite
 
 Indices = NDArray[np.int64]
 
@@ -246,7 +247,7 @@ class _Semidefinite:
         whole = upper + np.triu(upper, 1).T
         if not np.isfinite(whole).all():
             return np.array(np.nan)
-        return np.array(max(0.0, -float(np.linalg.eigvalsh(whole)[0])))
+        return np.array(below_semidefinite(whole))
 
     def term(self, name: str) -> ConstraintTerm:
         """Return the term; it is affine in the cone by construction, so nothing is analysed."""
