@@ -317,7 +317,7 @@ def propagated(
     due = np.ones(m, dtype=bool)  # rows of which a column has changed
     missing: list[int] = []  # bounds that are not there, before each pass
     for _ in range(rounds):
-        missing.append(np.count_nonzero(np.isinf(lower)) + np.count_nonzero(np.isinf(upper)))
+        missing.append(int(np.isinf(lower).sum() + np.isinf(upper).sum()))
         idle = len(missing) > IDLE and missing[-1] == missing[-1 - IDLE]
         if idle or not due.any() or wanted(lower, upper):
             break
