@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from optfair.core.certificate import PROVED, reported, within
-from optfair.proofs import bounds
+from optfair.proofs import bounds, columns, moves
 from optfair.proofs.bounds import Unpaid, infeasibility, lower_bound
 from optfair.proofs.columns import declared_bounds, linear_rows, propagated, rotated_rows
 from optfair.proofs.cones import Cone, feasible_near, recession_faults
@@ -152,6 +152,36 @@ def test_bounds_that_rows_imply_hold(seed: int) -> None:
     assert (lower <= y).all() and (y <= upper).all()
     lower, upper = propagated(rows, lower, upper, lambda low, high: False)
     assert (lower <= y).all() and (y <= upper).all()
+
+
+def test_passes_that_only_move_bounds_are_few() -> None:
+    # x <= 0.9 y, y <= 0.9 x, 0 <= x, y <= 1: every pass moves both bounds, and gives none
+    A = [[1.0, -0.9], [-0.9, 1.0], [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]]
+    form = form_of(A, [0.0, 0.0, 1.0, 1.0, 0.0, 0.0], (Cone("nonneg", 0, 6),), [1.0, 1.0])
+    passes: list[float] = []
+
+    def wanted(lower: np.ndarray, upper: np.ndarray) -> bool:
+        passes.append(float(upper.max()))
+        return False
+
+    rows = linear_rows(form)
+    _, upper = propagated(rows, *declared_bounds(rows), wanted)
+    assert len(passes) == columns.IDLE
+    assert 0.0 <= upper.max() < 0.9 ** (columns.IDLE - 1)
+
+
+def test_a_move_as_dear_as_what_is_lacking_anyway_ends_the_search() -> None:
+    # min x, x >= 0: the multiplier 0.9 leaves 0.1 x, which the bound pays; the point is 1e-6
+    form = form_of([[-1.0]], [0.0], (Cone("nonneg", 0, 1),), [1.0], offset=1e3)
+    x, z = np.array([1e-6]), np.array([0.9])
+    residual = bounds.residual_of(form, x, z, form.q)
+    made = moves._Moves(form, residual, x, z, bounds.Boxes(*form.column_bounds, x=x))
+    assert made.enough == pytest.approx(1e3 - moves.SHORT * 1e-6, abs=1e-9)
+    for far in (1.0, 1e-30):  # not more than a tilt may cost, and not less than it was
+        x = np.array([far])
+        made = moves._Moves(form, residual, x, z, bounds.Boxes(*form.column_bounds, x=x))
+        share = 1.0 if far == 1.0 else 1e-2
+        assert made.enough == pytest.approx(1e3 - share * moves.SLIGHT * (1e3 + far), abs=1e-9)
 
 
 @pytest.mark.parametrize("turned", [False, True])

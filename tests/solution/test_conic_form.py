@@ -13,6 +13,7 @@ import scipy.sparse as sp
 import optfair as of
 from optfair.compile.form import compile_problem
 from optfair.proofs.cones import Cone
+from optfair.solution import units as solution_units
 from optfair.solution.conic_form import ConicForm
 from optfair.solution.units import congruence
 
@@ -90,6 +91,31 @@ def test_units_are_powers_of_two_and_leave_the_cone_alone() -> None:
     back = near.in_units(1.0 / rows, 1.0 / columns)
     assert abs(back.A - form.A).max() == 0.0 and np.array_equal(back.b, form.b)
     assert congruence(near) is None
+
+
+def test_numbers_that_no_units_bring_nearer_are_seen_in_a_few_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # sizes that alternate in a checkerboard of a cycle: every row and column has large and small
+    k = np.arange(60)
+    A = np.zeros((60, 60))
+    A[k, k], A[k, (k + 1) % 60] = np.where(k % 2, 1e9, 1e-9), np.where(k % 2, 1e-9, 1e9)
+    A[k, (k + 7) % 60] = np.where(k % 3, 1e9, 1e-9)
+    cones = (Cone("nonneg", 0, 60),)
+    form = ConicForm(
+        sp.csc_array(np.eye(60)), np.ones(60), 0.0, sp.csc_array(A), np.ones(60), cones
+    )
+    steps: list[int] = []
+    solve = solution_units.spla.lsmr
+
+    def lsmr(*given: Any, maxiter: int, **more: Any) -> Any:
+        steps.append(maxiter)
+        return solve(*given, maxiter=maxiter, **more)
+
+    monkeypatch.setattr(solution_units.spla, "lsmr", lsmr)
+    assert congruence(form) is None and steps == [solution_units.FEW]
+    monkeypatch.setattr(solution_units, "FEW", solution_units.STEPS)  # as with all of them
+    assert congruence(form) is None
 
 
 def test_blocks_in_one_unit_are_left_as_they_are() -> None:
