@@ -1,10 +1,12 @@
 """Fair clustering: assignments, fits beside k-means, streams, labels, swaps, sites, capacities, links.
 
-    python benchmarks/fair_steps.py [--quick] [--json] [--only cold fits sources labels search stream sites
-                                    rules] [--rows N]
+    python benchmarks/fair_steps.py [--quick] [--json] [--only cold fits costs sources labels search stream
+                                    sites rules] [--rows N]
 
 Prints Markdown. Adult and hotel bookings are read from OPTFAIR_DATA. Seconds are CPU of one
 thread; k-means and the fit start from the same centers, in turn, and the least of the runs counts.
+The costs of fits are compared with those of the plain alternation of exact assignments and means:
+which local optimum is reached is chance, so means come with standard errors.
 Streams are rows made chunk by chunk, half of N and N of them (1e7, if asked), each in a process of
 its own; megabytes are the most anonymous memory that it held, the interpreter's included.
 """
@@ -31,6 +33,7 @@ from machine import environment
 from sklearn.cluster import KMeans, kmeans_plusplus
 
 import optfair as of
+from optfair.methods.fair_clustering.alternation import alternate
 from optfair.methods.fair_clustering.labels import hard_labels
 
 Result = dict[str, Any]
@@ -67,6 +70,8 @@ FITS: dict[str, tuple[Callable[..., Case], tuple[int, ...]]] = {
     "3e4, K=33, G=6": (gaussian, (30_000, 33, 6)),
     "1e6, K=7, G=2": (gaussian, (1_000_000, 7, 2)),
 }
+# Fits whose costs are compared, and their starts.
+COMPARED = {"Adult, K=10": 20, "Adult, K=20": 10, "Adult, K=40": 10}
 # Data sets of the search by swaps, with their groups; 4,000 rows of each at most.
 SEARCHED = {
     "german_credit": "sex",
@@ -106,6 +111,8 @@ def fits(name: str, seeds: int) -> list[Result]:
     """Fit from k-means++ centers, beside Lloyd's algorithm from the same ones."""
     make, sizes = FITS[name]
     X, groups, centers = make(*sizes)
+    few = slice(None, 5_000)  # a first fit imports what it needs
+    of.FairKMeans(2, n_init=1, random_state=0).fit(X[few], groups=groups[few])
     found = []
     for seed in range(seeds):
         start = kmeans_plusplus(X, len(centers), random_state=seed)[0]
@@ -126,6 +133,23 @@ def fits(name: str, seeds: int) -> list[Result]:
             | {"iterations": model.n_iter_, "objective": model.objective_, "gap": model.gap_}
         )
     return found
+
+
+def costs(name: str, seeds: int) -> Result:
+    """Compare what fits cost with the plain alternation from the same centers."""
+    make, sizes = FITS[name]
+    X, groups, centers = make(*sizes)
+    above = []
+    for seed in range(seeds):
+        start = kmeans_plusplus(X, len(centers), random_state=seed)[0]
+        model = of.FairKMeans(len(centers), init=start, n_init=1, tol=1e-6).fit(X, groups=groups)
+        p = of.FairAssignment(X, groups=groups, centers=start)
+        plain = alternate(p, tol=1e-6, max_iter=1_000).history[-1]
+        above.append(100.0 * (model.objective_ / plain - 1.0))
+    return {"name": name, "seeds": seeds, "mean": float(np.mean(above)), "worst": max(above)} | {
+        "error": float(np.std(above, ddof=1) / np.sqrt(seeds)),
+        "median": float(np.median(above)),
+    }
 
 
 def sources(n: int) -> Result:
@@ -287,6 +311,13 @@ def report(found: Result) -> None:
             f"| {r['name']} | {r['seed']} | {r['seconds']:.2f} | {r['ratio']:.0f} | {r['each']:.0f}"
             f" | {r['iterations']} | {r['objective']:.8g} |"
         )
+    print("\n| fit | starts | % above plain alternation: mean | median | worst |")
+    print("|---|---:|---:|---:|---:|")
+    for r in found["costs"]:
+        print(
+            f"| {r['name']} | {r['seeds']} | {r['mean']:+.3f} ± {r['error']:.3f}"
+            f" | {r['median']:+.4f} | {r['worst']:+.2f} |"
+        )
     print("\n| rows | fit, CPU s | fit_stream, CPU s | passes | centers apart | objectives apart |")
     print("|---:|---:|---:|---:|---:|---:|")
     for r in found["sources"]:
@@ -331,11 +362,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a slice under 45 s")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parts = ["cold", "fits", "sources", "labels", "search", "stream", "sites", "rules"]
+    parts = ["cold", "fits", "sources", "labels", "costs", "search", "stream", "sites", "rules"]
     parser.add_argument("--only", nargs="+", choices=parts)
     parser.add_argument("--rows", type=int, default=2_000_000, help="rows of the larger stream")
     options = parser.parse_args()
-    wanted = options.only or parts[: 4 if options.quick else 8]
+    wanted = options.only or parts[: 4 if options.quick else 9]
     warnings.simplefilter("ignore")
     have = of.datasets.names()
     adult_there = have["adult"] != "needs OPTFAIR_DATA"
@@ -359,6 +390,8 @@ def main() -> None:
         found["cold"] = [cold(n) for n in (names[:1] if options.quick else names)]
     if "fits" in wanted:
         found["fits"] = [r for n in fitted for r in fits(n, 1 if "1e6" in n else seeds)]
+    if "costs" in wanted and adult_there:
+        found["costs"] = [costs(n, starts) for n, starts in COMPARED.items()]
     if "sources" in wanted:
         found["sources"] = [sources(n) for n in SOURCES[: 1 if options.quick else 3]]
     if "labels" in wanted and have["hotel_bookings"] != "needs OPTFAIR_DATA":
@@ -372,6 +405,14 @@ def main() -> None:
             float(np.median([r["ratio"] for r in found["fits"] if r["name"] == n])),
         )
         for n in dict.fromkeys(r["name"] for r in found["fits"])
+    ]
+    reached += [
+        (
+            f"{r['name']}: mean cost above alternation's, %, within 2 errors",
+            2 * r["error"],
+            r["mean"],
+        )
+        for r in found["costs"]
     ]
     reached += [(f"{r['rows']:,} rows: centers apart", 1e-12, r["apart"]) for r in found["sources"]]
     reached += [(f"labels, {r['limit']:g} s: gap", 1e-4, r["gap"]) for r in found["labels"][:1]]

@@ -10,7 +10,7 @@ from optfair.methods.fair_clustering.algorithms.descent import (
     Mixing,
     descend,
 )
-from optfair.methods.fair_clustering.algorithms.pricing import price
+from optfair.methods.fair_clustering.algorithms.pricing import followed_prices, price
 from optfair.methods.fair_clustering.algorithms.soft_descent import smoothed_start
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.mass_rules import compile_rules
@@ -119,7 +119,8 @@ def test_prices_follow_centers_but_not_where_they_drown_costs():
     first = held.assign(far, None, np.inf)
     moved, reseeded = held.move(first)
     assert reseeded == [6]
-    prices, at = held._followed(first, moved), first.answer.boundary
+    at = first.answer.boundary
+    prices = followed_prices(first.answer.prices, q.cost, at, far, moved, first.objective)
     assert np.array_equal(prices[:, 6], first.answer.prices[:, 6])
     # what rows at the boundary of the others pay stays what it was
     shift = (np.square(at - far) - np.square(at - moved)).sum(axis=2)[:, :6]
@@ -127,6 +128,17 @@ def test_prices_follow_centers_but_not_where_they_drown_costs():
     changed = (prices - first.answer.prices)[:, :6]
     assert some.any() and np.abs(changed[some]).max() > 0.1
     assert np.allclose(changed[some], shift[some]) and not changed[~some].any()
+    # multipliers have those that the search begins with, but for a constant a group: the nearest
+    begun, rules = held._followed(first, moved), held.program
+    A = rules.form.A.toarray()[:, rules.masses.ravel()].T
+    span = np.hstack([A, np.kron(np.eye(len(prices)), np.ones((7, 1)))])
+    nearest = span @ np.linalg.lstsq(span, prices.ravel(), rcond=None)[0]
+    apart = begun - nearest.reshape(prices.shape)
+    assert np.allclose(apart, apart.mean(axis=1, keepdims=True), atol=1e-8)
+    assert np.allclose(A @ np.linalg.lstsq(A, begun.ravel(), rcond=None)[0], begun.ravel())
+    assert np.abs(begun - prices).max() > 0.1
+    loose = compile_rules(problem(of.max_gap(0.05))).program  # not equations: as they are
+    assert np.array_equal(loose.possible(prices[:, :6]), prices[:, :6])
     run = descend(far, held.assign, held.move, max_iter=300, tol=1e-7, rise=1e-9, mixed=True)
     fresh = HeldRows(*stated).assign(run.best.centers, None, np.inf)
     assert run.best.objective == pytest.approx(fresh.objective, rel=1e-9)

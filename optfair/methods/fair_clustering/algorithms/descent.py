@@ -322,7 +322,7 @@ class HeldRows:
 
     def _followed(self, before: Assigned[HeldFlow], centers: Floats) -> Floats:
         answer = before.answer
-        return followed_prices(
+        followed = followed_prices(
             answer.prices,
             self.costs.cost,
             answer.boundary,
@@ -330,6 +330,8 @@ class HeldRows:
             centers,
             abs(before.objective),
         )
+        # a box is for rows that err, not for prices that no multipliers have
+        return self.program.possible(followed)
 
     def move(self, step: Assigned[HeldFlow]) -> tuple[Floats, list[int]]:
         """Return the best centers of an assignment, and the clusters that were empty."""

@@ -79,16 +79,9 @@ def price_step(
     time_limit : float
         Seconds.
     """
-    if only_equations(program):
+    if program.only_equations:
         return _equations(program, point, radius, z)
     return _model(program, point, prices, radius, time_limit)
-
-
-def only_equations(program: MassProgram) -> bool:
-    """Whether all rules are equations in the masses alone, with a linear objective."""
-    form = program.form
-    zero = all(c.kind == "zero" for c in form.cones)
-    return zero and form.P.nnz == 0 and form.q.size == program.masses.size
 
 
 def _blocks(point: MassPass) -> Any:
@@ -415,14 +408,10 @@ class _Search:
 
     def _first(self, prices: Floats) -> tuple[Floats, Floats | None]:
         """Return (prices, their multipliers) where rules are equations: they go on from there."""
-        form = self.program.form
-        if not only_equations(self.program) or not prices.any():
+        if not self.program.only_equations or not prices.any():
             return prices, None
-        B = sp.csc_array(form.A)[:, self.program.masses.ravel()]
-        own = (prices - form.q[self.program.masses]).ravel()
-        square = _Damped(sp.csr_array(B @ B.T))
-        z = square.solved(RANK * square.trace, B @ own)
-        return self.program.prices(np.zeros(form.q.size), z), z
+        z = self.program.multipliers(prices)
+        return self.program.prices(np.zeros(prices.size), z), z
 
     def _point(self, step: PriceStep) -> _Point:
         prices = self.program.prices(step.y, step.z)
@@ -447,7 +436,7 @@ class _Search:
     def _distance(self, fresh: _Point, step: PriceStep) -> float:
         """Return how far the masses are from those of the rules, in fractions of groups."""
         apart = fresh.mass.masses - step.y[self.program.masses]
-        if only_equations(self.program):
+        if self.program.only_equations:
             y = step.y.copy()
             y[self.program.masses] = fresh.mass.masses
             return float(np.abs(self.program.form.slack(y)).max(initial=0.0))

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.sparse.linalg import splu
 
 from optfair.backends.cone_program import solve_cone_program
 from optfair.backends.linear_program import solve_linear_program
@@ -20,6 +21,9 @@ from optfair.solution.conic_form import ConicForm
 # The small cone program in the group masses: min h(M) over the rules a user composed.
 
 Floats = NDArray[np.float64]
+
+# Damping of equations that depend on each other, as a share of their squares.
+DEPENDENT = 1e-13
 
 
 class Block(NamedTuple):
@@ -87,6 +91,37 @@ class MassProgram:
     @cached_property
     def _columns(self) -> Any:
         return sp.csr_array(self.form.A.T)
+
+    @property
+    def only_equations(self) -> bool:
+        """Whether all rules are equations in the masses alone, with a linear objective."""
+        form = self.form
+        zero = all(c.kind == "zero" for c in form.cones)
+        return zero and form.P.nnz == 0 and form.q.size == self.masses.size
+
+    def multipliers(self, prices: Floats) -> Floats:
+        """Return the multipliers of rules, all equations, whose prices are the nearest.
+
+        A constant in all prices of a group changes nothing, and counts for nothing.
+        """
+        rows, factor = self._nearest
+        own = (prices - self.form.q[self.masses]).ravel()
+        return np.asarray(factor.solve(rows @ own)[: self.form.b.size])
+
+    @cached_property
+    def _nearest(self) -> tuple[Any, Any]:
+        rows = sp.csr_array(sp.vstack([self.form.A, self.simplex_rows()[0]]))
+        rows = rows[:, self.masses.ravel()]
+        normal = sp.csc_array(rows @ rows.T)
+        # equations may depend on each other
+        damped = np.maximum(DEPENDENT * normal.diagonal(), np.finfo(float).tiny)
+        return rows, splu(sp.csc_array(normal + sp.diags_array(damped)))
+
+    def possible(self, prices: Floats) -> Floats:
+        """Return the nearest prices that multipliers have, where rules are equations."""
+        if not self.only_equations:
+            return prices
+        return self.prices(np.zeros(self.form.q.size), self.multipliers(prices))
 
     def stationarity(self, y: Floats, z: Floats) -> float:
         """Return the largest derivative of the Lagrangian in an auxiliary variable."""

@@ -383,9 +383,10 @@ class PassedRows:
         if before is not None:
             was = before.answer
             cost = SeparableCost("sqeuclidean", self.survey.sample.X, centers)
-            prices = followed_prices(
+            followed = followed_prices(
                 was.prices, cost, was.boundary, before.centers, centers, abs(before.objective)
             )
+            prices = self.program.possible(followed)
         assigned = search.assign(prices)
         if assigned is None:
             if before is not None:

@@ -11,10 +11,7 @@ from numpy.typing import NDArray
 
 from optfair.methods.fair_clustering.algorithms.costs import CostRows
 from optfair.methods.fair_clustering.algorithms.descent import REACH
-from optfair.methods.fair_clustering.algorithms.entropic_projection import (
-    only_equations,
-    price_step,
-)
+from optfair.methods.fair_clustering.algorithms.entropic_projection import price_step
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
 from optfair.methods.fair_clustering.algorithms.price_search import (
     SmoothedRows,
@@ -271,7 +268,7 @@ class _Search:
         self.most, self.reach, self.deadline = most, reach, deadline
         self.moves = self.passes = 0
         form, at = program.form, program.masses.ravel()
-        self.equations = form.A.toarray()[:, at] if only_equations(program) else None
+        self.equations = form.A.toarray()[:, at] if program.only_equations else None
 
     def descend(self, margin: float, share: float, fall: float, passes: int) -> bool:
         """Move prices and centers at one temperature until the objective falls by so little."""
@@ -332,10 +329,8 @@ class _Search:
         """Return multipliers of equations whose prices are the nearest to those at hand."""
         if self.equations is None:
             return None
-        form = hot.form
-        own = self.prices / tau - form.q[hot.masses]
-        z = np.asarray(np.linalg.lstsq(self.equations.T, own.ravel(), rcond=None)[0])
-        self.prices = hot.prices(np.zeros(form.q.size), z) * tau
+        z = hot.multipliers(self.prices / tau)
+        self.prices = hot.prices(np.zeros(hot.form.q.size), z) * tau
         return z
 
     def _step(
