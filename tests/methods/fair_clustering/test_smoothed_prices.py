@@ -76,6 +76,13 @@ def test_a_cold_search_takes_a_few_small_masters() -> None:
     assert max(r.rows for r in s.progress) <= 6_000
 
 
+def test_many_prices_take_large_masters_and_not_many() -> None:
+    p = case(20_000, groups=40, clusters=20)
+    s = p.solve("mass-dual", tolerance=1e-9)
+    assert s.is_optimal(1e-9) and len(s.progress) <= 4
+    assert price_search.LARGEST < max(r.rows for r in s.progress) <= 8_000
+
+
 def test_a_warm_search_does_not_smooth(monkeypatch: pytest.MonkeyPatch) -> None:
     p = case()
     s = p.solve("mass-dual")

@@ -410,8 +410,12 @@ class _Search:
         """Return (prices, their multipliers) where rules are equations: they go on from there."""
         if not self.program.only_equations or not prices.any():
             return prices, None
-        z = self.program.multipliers(prices)
-        return self.program.prices(np.zeros(prices.size), z), z
+        form = self.program.form
+        B = sp.csc_array(form.A)[:, self.program.masses.ravel()]
+        own = (prices - form.q[self.program.masses]).ravel()
+        square = _Damped(sp.csr_array(B @ B.T))
+        z = square.solved(RANK * square.trace, B @ own)
+        return self.program.prices(np.zeros(form.q.size), z), z
 
     def _point(self, step: PriceStep) -> _Point:
         prices = self.program.prices(step.y, step.z)

@@ -201,12 +201,12 @@ def typical_margin(costs: CostRows) -> float:
 logger = logging.getLogger("optfair")
 
 
-# Rows up to which all arcs enter one master; rows a box may grow to.
-SMALL, LARGEST = 100, 4_000
+# Rows up to which all arcs enter one master; rows a box may grow to, and rows a price where that is more.
+SMALL, LARGEST, EACH_PRICE = 100, 4_000, 10
 # Rows a box starts with: a share of all, within bounds; and boundaries it is divided among at most.
 SHARE, FEWEST, MOST, BOUNDARIES = 0.02, 64, 600, 400
-# A master that misses this many rows is far from the optimum: take a long step instead of many,
-# from this temperature on.
+# A master that misses this many rows, and more than one a price, is far from the optimum: take a long
+# step instead of many, from this temperature on.
 FAR, LONG_STEPS, COOL = 300, 2, 1.0
 ROUNDS = 200
 
@@ -322,7 +322,7 @@ class PriceSearch:
                 ranks = np.maximum(ranks / 8.0, 1.0)
                 continue
             missing = result.slack * self.size
-            if missing.sum() > max(FAR, self.far) and steps > 0:
+            if missing.sum() > max(FAR, self.far, prices.size) and steps > 0:
                 steps, opened = steps - 1, None
                 prices = self._long_step(prices, COOL)
             else:
@@ -385,10 +385,11 @@ class PriceSearch:
         """Choose box and arcs of the next master: wide enough to move, never above the cap."""
         if self.costs.size <= SMALL:
             return None, select_arcs(self.costs, pricing, None, self.program.shares)
+        most = max(LARGEST, EACH_PRICE * ranks.size)
         while True:
             box = box_for(self.costs, pricing, ranks)
             free = select_arcs(self.costs, pricing, box, self.program.shares)
-            fits = free.arcs.row.size <= self.cap and free.arcs.weight.size <= LARGEST
+            fits = free.arcs.row.size <= self.cap and free.arcs.weight.size <= most
             if fits or ranks.max() <= 1e-3:
                 return box, free
             ranks /= 2.0
