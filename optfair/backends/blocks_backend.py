@@ -39,7 +39,7 @@ from optfair.backends.request import RawPoint
 from optfair.numbers import Floats
 from optfair.proofs.cones import Cone, ConeKind
 from optfair.proofs.digits import central_pair
-from optfair.proofs.faces import on_face
+from optfair.proofs.faces import Face, forced, on_face
 from optfair.solution.conic_form import ConicForm
 from optfair.solution.residuals import CLEAR
 
@@ -460,15 +460,13 @@ class Beside:
 
 def _on_face(
     form: ConicForm,
-    ended: Ended,
+    face: Face,
+    point: Callable[[Floats], Floats],
     short: Callable[[ConicForm, Floats, Floats], float],
     deadline: float,
     **options: Any,
-) -> Ended:
-    """Return the pair with multipliers that were solved for on their face, where these prove it."""
-    face = on_face(form, ended.z) if form.P.nnz == 0 else None
-    if face is None:
-        return ended
+) -> Ended | None:
+    """Return the pair that is solved for on a face, with a point for one there; None unproved."""
     own = face.form
     root = np.ones(own.b.size)  # back to rows whose multipliers are multiplied by the root of 2
     for c in own.cones:
@@ -477,16 +475,21 @@ def _on_face(
     used = np.flatnonzero(np.diff(own.A.indptr))
     cones = tuple(replace(c, root=2.0**0.5) for c in own.cones)
 
-    def lacking(x: Floats, w: Floats) -> float:
-        return short(form, ended.x, face.whole(w * root))
+    def whole(y: Floats, w: Floats) -> tuple[Floats, Floats]:
+        x = np.zeros(form.q.size)
+        x[used] = y
+        return point(x), face.whole(w * root)
+
+    def lacking(y: Floats, w: Floats) -> float:
+        return short(form, *whole(y, w))
 
     A = sp.csc_array(sp.diags_array(root) @ own.A[:, used])
-    more = interior_point(
+    ended = interior_point(
         own.q[used], A, own.b * root, cones, deadline=deadline, short=lacking, **options
     )
-    z = face.whole(more.z * root)
-    good = more.status == "optimal" and short(form, ended.x, z) == 0.0
-    return replace(ended, status="optimal", z=z) if good else ended
+    x, z = whole(ended.x, ended.z)
+    good = ended.status == "optimal" and short(form, x, z) == 0.0
+    return replace(ended, x=x, z=z) if good else None
 
 
 def _nearer(
@@ -541,6 +544,10 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     def call(compiled: Compiled, scale: float, options: dict[str, Any], log: bool) -> RawPoint:
         form, rows, columns = compiled.form.congruent or (compiled.form, 1.0, 1.0)
         left, begin = options.pop("time_limit", np.inf), time.perf_counter()
+        if (known := forced(form)) is not None:
+            proved = _on_face(form, *known, short, begin + left, **options)
+            if proved is not None:
+                return RawPoint(proved.status, proved.x * columns, proved.z * rows)
         beside = Beside.of(form)
         stated = form if beside is None else beside
 
@@ -561,7 +568,9 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
             return RawPoint(ended.status, None, None)  # not a step was made
         ended = ended if beside is None else beside.ended(ended)
         if ended.status in ("optimal", "inaccurate") and short(form, ended.x, ended.z) > 0.0:
-            ended = _on_face(form, ended, short, begin + left, **options)
+            face, x = on_face(form, ended.z), ended.x
+            if face is not None:
+                ended = _on_face(form, face, lambda _: x, short, begin + left, **options) or ended
             if short(form, ended.x, ended.z) > 0.0:
                 ended = _nearer(form, ended, short, request.tolerance, begin + left, **options)
             if short(form, ended.x, ended.z) > 0.0:

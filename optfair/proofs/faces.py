@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +35,9 @@ EXACT, GRID = 2.0**52, 2.0**20
 LARGEST, PRODUCTS = 600, 10_000_000
 # Least eigenvalue of the products of normed columns that do not depend on each other.
 APART_COLUMNS = 1e-10
+# Cubes of the orders of matrices that are tested for being semidefinite, and eigenvalues of one of
+# trace 1 that are taken for 0.
+TESTED, ROUNDED = 1e9, 1e-9
 # Entries of all columns that are looked through for copies; denominators that are tried first, and
 # the largest.
 ENTRIES, SIMPLE, COPIES = 8_000_000, 12, 2_000
@@ -135,6 +140,119 @@ def on_face(form: ConicForm, z: Floats) -> Face | None:
         own.append(multipliers)
     used = {k: bases[k] for k in inverses}
     return Face(smaller, np.concatenate(own), form.cones, used)
+
+
+@dataclass(frozen=True, eq=False)
+class Costless:
+    r"""A direction that costs nothing and adds a semidefinite matrix to one block.
+
+    With :math:`q^T d = 0` and :math:`-A d = F \succeq 0` every multiplier has
+    :math:`\langle F, Z \rangle = 0`, so Z F = 0, and where
+    :math:`V^T S V \succ 0` for V that spans the null space of F, some way along d all of S is
+    inside the cone.
+
+    Attributes
+    ----------
+    cone : Cone
+        The block.
+    d : array (n,)
+        The direction.
+    F : array (order, order)
+        The matrix.
+    """
+
+    cone: Cone
+    d: Floats
+    F: Floats
+
+    @classmethod
+    def of(cls, form: ConicForm) -> tuple[Costless, ...]:
+        """Return the sum of such columns of each block, as floats show them."""
+        A, q, left = sp.csc_array(form.A), form.q, TESTED
+        (m, n), found = A.shape, dict[int, Costless]()
+        owner, diagonal = np.full(m, -1), np.zeros(m, dtype=bool)
+        for k, c in enumerate(form.cones):
+            if c.kind == "psd" and c.order <= LARGEST:
+                owner[c.start : c.stop], diagonal[c.start : c.stop] = k, c.diagonal
+        column, diagonal = np.repeat(np.arange(n), np.diff(A.indptr)), diagonal[A.indices]
+        trace = np.bincount(column, -A.data * diagonal, n)
+        other = (owner[A.indices] < 0) | (diagonal & (A.data > 0.0))
+        other = np.bincount(column, other, n) > 0
+        for j in np.flatnonzero((q == 0.0) & (trace > 0.0) & ~other):
+            rows, data = (v[A.indptr[j] : A.indptr[j + 1]] for v in (A.indices, A.data))
+            k = int(owner[rows[0]])
+            c = form.cones[k]
+            if (owner[rows] != k).any():
+                continue
+            entries = np.zeros(c.stop - c.start)
+            entries[rows - c.start] = -data / trace[j]
+            F = c.matrix(entries)
+            lines = np.flatnonzero(F.any(axis=1))
+            left -= float(lines.size) ** 3
+            if left < 0.0:
+                break
+            if np.linalg.eigvalsh(F[np.ix_(lines, lines)])[0] >= -ROUNDED:
+                known = found.setdefault(k, cls(c, np.zeros(n), np.zeros(F.shape)))
+                known.d[j] = 1.0 / trace[j]
+                known.F[:] += F
+        return tuple(found.values())
+
+    @cached_property
+    def split(self) -> tuple[Floats, Floats]:
+        """Bases V of the null space of F and N of its range, :math:`N^T F N = I`."""
+        sizes, vectors = np.linalg.eigh(self.F)
+        null = sizes <= ROUNDED * sizes[-1]
+        return vectors[:, null], vectors[:, ~null] / np.sqrt(sizes[~null])
+
+    def multipliers(self) -> Floats:
+        """Return multipliers of the block in the middle of the face."""
+        V, _ = self.split
+        i, j = self.cone.places
+        return np.asarray((V @ V.T)[i, j] * np.where(i == j, 1.0, self.cone.root))
+
+    def length(self, s: Floats, least: float) -> float:
+        """Return how far along d a slack is above -least I: what a Schur complement needs."""
+        (V, N), S = self.split, self.cone.matrix(s[self.cone.start : self.cone.stop])
+        own, vectors = np.linalg.eigh(V.T @ S @ V)
+        across = vectors.T @ (V.T @ S @ N)
+        need = across.T @ (across / np.maximum(own + least, least)[:, None]) - N.T @ S @ N
+        return max(0.0, float(np.linalg.eigvalsh(need)[-1]))
+
+
+def forced(form: ConicForm) -> tuple[Face, Callable[[Floats], Floats]] | None:
+    """Return the face that columns without a cost force multipliers into, and the way to a point.
+
+    Points have no limit along such columns: what is solved on the face says nothing of them. They
+    are chosen last, so that slacks are in their cones but for `ROUNDED` of the sides.
+
+    Parameters
+    ----------
+    form : ConicForm
+        The program. That its columns are so is seen in floats; no bound rests on it.
+
+    Returns
+    -------
+    (face, point) or None
+        What makes a point of one of the face, its columns in their places. None where there are no
+        such columns, or the face cannot be written down.
+    """
+    ways = Costless.of(form)
+    if not ways or form.P.nnz:
+        return None
+    middle = np.ones(form.b.size)
+    for c in form.cones:
+        if c.kind == "psd":
+            middle[c.start : c.stop] = c.diagonal
+    for way in ways:
+        middle[way.cone.start : way.cone.stop] = way.multipliers()
+    least = ROUNDED * (1.0 + float(np.abs(form.b).max(initial=0.0)))
+
+    def point(x: Floats) -> Floats:
+        s = form.slack(x)
+        return np.asarray(sum((way.length(s, least) * way.d for way in ways), start=x))
+
+    face = on_face(form, middle)
+    return None if face is None else (face, point)
 
 
 def _relaxed(

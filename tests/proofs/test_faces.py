@@ -13,10 +13,12 @@ import pytest
 import scipy.sparse as sp
 
 import optfair as of
+from optfair.backends import blocks_backend
+from optfair.backends.blocks_backend import interior_point
 from optfair.compile.form import compile_problem
 from optfair.proofs.bounds import lower_bound
 from optfair.proofs.cones import Cone
-from optfair.proofs.faces import _declared, _without_copies, on_face
+from optfair.proofs.faces import _declared, _without_copies, forced, on_face
 from optfair.solution.conic_form import ConicForm
 
 ROUTE = "psd-blocks"
@@ -88,6 +90,79 @@ def test_a_wrong_face_proves_nothing_false(seed: int) -> None:
     found = form.lower_bound(x, split(form, V) * rng.uniform(0.1, 2.0))
     if found.unpaid is None and not found.fault:
         assert found.value <= optimum + 1e-12 * abs(optimum)
+
+
+def test_columns_without_a_cost_show_the_face_and_make_its_points_feasible() -> None:
+    problem, _ = bisection(8)
+    form = compile_problem(problem, cp.CLARABEL).form
+    known = forced(form)
+    assert known is not None
+    face, point = known
+    (V,) = face.bases.values()
+    assert V.shape == (8, 7) and not V.sum(axis=0).any()
+    (t,) = np.flatnonzero(form.q == 0.0)
+    (c,) = form.cones
+    x = np.full(form.q.size, 0.1)  # C - 0.1 I has room on the face, and none off it
+    x[t] = 0.0
+    assert c.distance(form.slack(x)) > 0.05
+    assert np.linalg.eigvalsh(V.T @ c.matrix(form.slack(x)) @ V)[0] > 0.0
+    made = point(x)
+    assert (made != x).nonzero()[0] == t
+    assert c.distance(form.slack(made)) <= 1e-8
+
+
+def test_a_face_that_no_column_alone_shows_is_seen_in_the_answer() -> None:
+    _, C = bisection(8)
+    y, t = cp.Variable(8, name="y"), cp.Variable(2, name="t")
+    other = np.zeros((8, 8))
+    other[[0, 1, 2, 3], [1, 0, 3, 2]] = [1.0, 1.0, -1.0, -1.0]
+    across = [np.ones((8, 8)) + other, np.ones((8, 8)) - other]
+    block = C - cp.diag(y) + t[0] * across[0] + t[1] * across[1] >> 0
+    problem = of.from_cvxpy(cp.Problem(cp.Maximize(cp.sum(y)), [block]))
+    assert forced(compile_problem(problem, cp.CLARABEL).form) is None
+    s = problem.solve(ROUTE, tolerance=1e-6)
+    assert str(s.grade) == "proved" and s.is_optimal(1e-6)
+
+
+def test_columns_with_a_cost_or_with_other_rows_or_indefinite_ones_force_nothing() -> None:
+    n = 5
+    y, t = cp.Variable(n, name="y"), cp.Variable(name="t")
+    e, C = np.ones((n, n)), np.diag(np.arange(1.0, n + 1))
+    other = np.fliplr(np.eye(n)) + 0.5 * np.eye(n)  # indefinite
+
+    def program(cost: float, matrix: Any, *more: Any) -> ConicForm:
+        block = C - cp.diag(y) + t * matrix >> 0
+        objective = cp.Maximize(cp.sum(y) + cost * t)
+        problem = of.from_cvxpy(cp.Problem(objective, [block, *more]))
+        return compile_problem(problem, cp.CLARABEL).form
+
+    assert forced(program(0.0, e)) is not None
+    assert forced(program(1.0, e)) is None
+    assert forced(program(0.0, -e)) is None
+    assert forced(program(0.0, other)) is None
+    assert forced(program(0.0, e, t <= 1)) is None
+    assert forced(program(0.0, e, cp.bmat([[t, 1], [1, 2 - t]]) >> 0)) is None
+
+
+def test_a_program_with_a_forced_face_is_solved_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    # a sparse graph: off the face the method needs many times the steps, and proves less
+    rng = np.random.default_rng(0)
+    W = np.triu(rng.random((40, 40)) < 0.05, 1).astype(float)
+    C = np.diag((W + W.T).sum(axis=1)) - W - W.T
+    y, t = cp.Variable(40, name="y"), cp.Variable(name="t")
+    block = C - cp.diag(y) + t * np.ones((40, 40)) >> 0
+    problem = of.from_cvxpy(cp.Problem(cp.Maximize(cp.sum(y)), [block]))
+    orders = []
+
+    def followed(q: Any, A: Any, b: Any, cones: Any, **options: Any) -> Any:
+        orders.append([c.order for c in cones])
+        return interior_point(q, A, b, cones, **options)
+
+    monkeypatch.setattr(blocks_backend, "interior_point", followed)
+    s = problem.solve(ROUTE, tolerance=1e-6)
+    assert str(s.grade) == "proved" and s.is_optimal(1e-6)
+    assert orders == [[39]]
+    assert np.linalg.eigvalsh(C - np.diag(s["y"]) + s["t"])[0] >= -1e-8
 
 
 def test_numbers_off_the_grid_have_no_face() -> None:
