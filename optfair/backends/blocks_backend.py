@@ -545,14 +545,22 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         form, rows, columns = compiled.form.congruent or (compiled.form, 1.0, 1.0)
         left, begin = options.pop("time_limit", np.inf), time.perf_counter()
         if (known := forced(form)) is not None:
-            proved = _on_face(form, *known, short, begin + left, **options)
-            if proved is not None:
-                return RawPoint(proved.status, proved.x * columns, proved.z * rows)
+            on = _on_face(form, *known, short, begin + left, **options)
+            if on is not None:
+                return RawPoint(on.status, on.x * columns, on.z * rows)
         beside = Beside.of(form)
         stated = form if beside is None else beside
 
+        proved, looked = None, False
+
         def lacking(x: Floats, z: Floats) -> float:
-            return short(form, x, z) if beside is None else short(form, *beside.back(x, z))
+            nonlocal proved, looked
+            x, z = (x, z) if beside is None else beside.back(x, z)
+            lack = short(form, x, z)
+            if 0.0 < lack < np.inf and not looked and (face := on_face(form, z)) is not None:
+                proved = _on_face(form, face, lambda _: x, short, begin + left, **options)
+                looked = True
+            return lack if proved is None else 0.0
 
         ended = interior_point(
             stated.q,
@@ -566,6 +574,8 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         )
         if ended.status == "time_limit" and ended.iterations == 0:
             return RawPoint(ended.status, None, None)  # not a step was made
+        if proved is not None:
+            return RawPoint(proved.status, proved.x * columns, proved.z * rows)
         ended = ended if beside is None else beside.ended(ended)
         if ended.status in ("optimal", "inaccurate") and short(form, ended.x, ended.z) > 0.0:
             face, x = on_face(form, ended.z), ended.x

@@ -302,9 +302,16 @@ def lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None = Non
     if not (np.isfinite(x).all() and np.isfinite(z).all()):
         return LowerBound(-np.inf, fault="the multipliers are not finite")
     cut = np.inf if upper is None else upper
-    form, within = loosened(form, cut, (x, z))
-    proved = _bound_of_rows(form, x, z, cut)
-    return proved if within is None else replace(proved, unpaid=within.joined(proved.unpaid))
+    made_of = (x.tobytes(), z.tobytes(), cut)
+    known = form.last.get("bound")
+    if known is None or known[0] != made_of:  # a pair is looked at by its solver and by others
+        held, within = loosened(form, cut, (x, z))
+        proved = _bound_of_rows(held, x, z, cut)
+        if within is not None:
+            proved = replace(proved, unpaid=within.joined(proved.unpaid))
+        known = form.last["bound"] = (made_of, proved)
+    bound: LowerBound = known[1]
+    return bound
 
 
 def _bound_of_rows(form: ConicForm, x: Floats, z: Floats, upper: float) -> LowerBound:

@@ -29,6 +29,8 @@ SMALL, APART = 1e-6, 30.0
 TRIED = 4
 # Denominators of a basis, and how far its numerators may be from integers.
 DENOMINATORS, NEAR = (1, 2, 3, 4, 5, 6, 8, 10, 12), 0.05
+# Products of zero eigenvectors and a basis that are taken for 0, as a share of its numbers.
+SAME = 1e-3
 # Integers below this are exact in floats; parts of one that entries of a block are made of.
 EXACT, GRID = 2.0**52, 2.0**20
 # Largest order of a block, and products of two entries of a basis.
@@ -111,21 +113,21 @@ def on_face(form: ConicForm, z: Floats) -> Face | None:
     Face or None
         None where no block has a face that can be written down.
     """
-    bases = {}
+    bases: dict[int, Floats] = {}
+    before, known = form.last.get("face", ({}, None))
     for k, c in enumerate(form.cones):
         if c.kind == "psd" and c.root != 1.0 and c.order <= LARGEST:
-            V = _basis(c.matrix(z[c.start : c.stop]))
+            V = _basis(c.matrix(z[c.start : c.stop]), before.get(k))
             if V is not None and np.count_nonzero(V) ** 2 <= PRODUCTS:
                 bases[k] = V
         elif c.kind == "soc" and (v := _boundary(z[c.start : c.stop])) is not None:
             bases[k] = v[:, None]
     if not bases:
         return None
-    key = tuple((k, V.shape, V.tobytes()) for k, V in bases.items())
-    if key not in form.faces:  # other multipliers of the same program are often on the same
-        form.faces.clear()
-        form.faces[key] = _relaxed(form, bases)
-    known = form.faces[key]
+    same = bases.keys() == before.keys()
+    if not (same and all(np.array_equal(V, before[k]) for k, V in bases.items())):
+        known = _relaxed(form, bases)
+        form.last["face"] = (bases, known)
     if known is None:
         return None
     smaller, inverses = known
@@ -400,8 +402,12 @@ def _declared(c: Cone, rows: Any) -> tuple[Any, Floats] | None:
     return sp.csr_array((near, (entries.row, entries.col)), shape=rows.shape), off_by
 
 
-def _basis(Z: Floats) -> Floats | None:
-    """Return integers that span what is orthogonal to the zero eigenvectors, if there are any."""
+def _basis(Z: Floats, before: Floats | None = None) -> Floats | None:
+    """Return integers that span what is orthogonal to the zero eigenvectors, if there are any.
+
+    Those that were known before are returned where they do: others of the same program are often on
+    the same face.
+    """
     sizes, vectors = np.linalg.eigh(Z)
     largest = float(sizes[-1])
     if not largest > 0.0:
@@ -409,6 +415,12 @@ def _basis(Z: Floats) -> Floats | None:
     ratio = sizes[1:] / np.maximum(np.abs(sizes[:-1]), 1e-17 * largest)
     split = np.flatnonzero((sizes[:-1] <= SMALL * largest) & (ratio >= APART))
     for k in split[np.argsort(-ratio[split], kind="stable")][:TRIED] + 1:
+        if (
+            before is not None
+            and before.shape[1] == len(Z) - k
+            and (np.abs(vectors[:, :k].T @ before) <= SAME * np.abs(before).max()).all()
+        ):
+            return before
         _, R, order = scipy.linalg.qr(vectors[:, :k].T, mode="economic", pivoting=True)
         X = np.linalg.solve(R[:, :k], R[:, k:])
         for d in DENOMINATORS:

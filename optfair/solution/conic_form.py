@@ -326,8 +326,8 @@ class ConicForm:
         return lower_bound(self, x, z, self.objective(x))
 
     @cached_property
-    def faces(self) -> dict[Any, Any]:
-        """What `on_face` made of the program last, by the bases of its blocks."""
+    def last(self) -> dict[str, tuple[Any, Any]]:
+        """What the last face and the last bound were made of, and they themselves."""
         return {}
 
     @cached_property
