@@ -24,6 +24,11 @@ HELD = 8_000_000
 NEAR = 200_000
 # Lines of a matrix up to which products are summed without BLAS.
 FEW = 8
+# Order of matrices from which on eigenvalues are those of Krylov spaces, how many steps they have at
+# most, and how near they are.
+LARGE, KRYLOV, CLOSE = 300, 60, 0.02
+# Entries for each that is not 0 from which on matrices of that order are multiplied as sparse ones.
+SPARSE = 20
 # Seconds for one product of entries, and for one of a dense product of matrices (measured).
 GATHERED, MULTIPLIED = 6e-9, 3e-11
 
@@ -223,7 +228,7 @@ class Normal:
     def _between(self, left: Point, middle: Point) -> Point:
         """Return the symmetric part of left · middle · S⁻¹."""
         triples = zip(left.blocks, middle.blocks, self.inverse.blocks, strict=True)
-        blocks = [symmetric(a @ (d @ i)) for a, d, i in triples]
+        blocks = [symmetric(a @ (_thin(d) @ i)) for a, d, i in triples]
         return Point(blocks, left.line * middle.line * self.inverse.line)
 
     def direction(
@@ -406,13 +411,36 @@ def step_length(p: Point, d: Point, roots: Sequence[Floats]) -> float:
     if p.line.size:
         least = float((d.line / p.line).min())
     for root, step in zip(roots, d.blocks, strict=True):
-        least = min(least, _least(root @ step @ root.T))
+        least = min(least, _least(root, step))
     return 1.0 / -least if least < 0.0 else np.inf
 
 
-def _least(M: Floats) -> float:
-    """Return the least eigenvalue."""
-    own = symmetric(M)
+def _thin(M: Floats) -> Any:
+    """Return a matrix in which most entries are 0 as a sparse one."""
+    few = np.count_nonzero(M) * SPARSE < M.size
+    return sp.csr_array(M) if few and len(M) >= LARGE else M
+
+
+def _least(root: Floats, step: Floats) -> float:
+    """Return the least eigenvalue of R D Rᵀ; of large ones a little less, by Lanczos' method."""
+    n = len(root)
+    basis, across, beside = np.empty((KRYLOV, n)), np.zeros(KRYLOV), np.zeros(KRYLOV)
+    v = np.random.default_rng(0).standard_normal(n)
+    for k in range(KRYLOV if n >= LARGE else 0):
+        basis[k] = v / norm(v)
+        v = root @ (step @ (root.T @ basis[k]))
+        across[k] = basis[k] @ v
+        for _ in range(2):
+            v -= basis[: k + 1].T @ (basis[: k + 1] @ v)
+        beside[k] = norm(v)
+        if k % 4 == 3 or beside[k] <= CLOSE * abs(across[0]):
+            sizes, vectors = sl.eigh_tridiagonal(across[: k + 1], beside[:k])
+            off = beside[k] * abs(float(vectors[-1, 0]))  # an eigenvalue is as near
+            if off <= CLOSE * max(1.0, abs(float(sizes[0]))):
+                return float(sizes[0] - off)
+            if beside[k] == 0.0:
+                break
+    own = symmetric(root @ step @ root.T)
     return float(sl.eigvalsh(own, subset_by_index=[0, 0], check_finite=False)[0])
 
 

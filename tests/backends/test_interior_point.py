@@ -5,12 +5,13 @@ from __future__ import annotations
 import cvxpy as cp
 import numpy as np
 import pytest
+import scipy.linalg
 import scipy.sparse as sp
 
 import optfair as of
 from optfair.backends import blocks_backend
 from optfair.backends.blocks_backend import Beside, interior_point
-from optfair.backends.psd_block import Block
+from optfair.backends.psd_block import Block, Point, _thin, inverse_root, step_length
 from optfair.compile.form import compile_problem
 from optfair.proofs.cones import Cone
 from optfair.proofs.residual import in_dual
@@ -173,3 +174,23 @@ def test_an_optimum_that_is_not_attained_is_proved_at_a_point_near_the_origin(
     monkeypatch.setattr(blocks_backend, "_nearer", lambda form, ended, *_, **__: ended)
     with pytest.raises(of.SolverFailure):
         p.solve(NAME, tolerance=1e-6)
+
+
+@pytest.mark.parametrize("n", [40, 320])
+def test_steps_end_at_the_boundary_of_the_cone(n: int) -> None:
+    rng = np.random.default_rng(n)
+    M = rng.standard_normal((n, n)) / n**0.5
+    S, D = M @ M.T + 0.1 * np.eye(n), M + M.T
+    line = np.zeros(0)
+    length = step_length(Point([S], line), Point([D], line), [inverse_root(S)])
+    exact = -1.0 / float(scipy.linalg.eigvalsh(D, S)[0])
+    assert 0.95 * exact <= length <= exact * (1.0 + 1e-9)
+    # no way is too far towards what is inside
+    assert step_length(Point([S], line), Point([S], line), [inverse_root(S)]) > 10.0
+
+
+def test_matrices_with_few_entries_are_multiplied_to_the_same_products() -> None:
+    rng = np.random.default_rng(0)
+    M, few = rng.standard_normal((300, 300)), np.diag(rng.standard_normal(300))
+    assert sp.issparse(_thin(few)) and not sp.issparse(_thin(M))
+    np.testing.assert_allclose(_thin(few) @ M, few @ M, rtol=1e-13)
