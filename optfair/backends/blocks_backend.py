@@ -213,6 +213,8 @@ class Method:
         log: Callable[[str], None] | None,
     ) -> Ended:
         """Go on until the residuals are small, or nothing gets better."""
+        if time.perf_counter() + self.step > deadline:  # a start is as large as the blocks
+            return Ended("time_limit", np.zeros(self.n), np.zeros(self.m), 0, np.inf)
         now = best = self._start() if self.early is None else self.early
         since, status, k, worse = 0, "inaccurate", 0, 0
         nearest = (np.inf, now)

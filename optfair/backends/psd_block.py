@@ -151,7 +151,7 @@ class Block:
         if few.size and self.stack is not None:
             left, right = self.stack @ Z, np.ascontiguousarray((self.stack @ inverse).T)
             at, count, starts = self.line_row, self.line_row.size, self.starts
-            block = np.zeros((few.size, few.size))  # it is symmetric: its upper half
+            block = np.zeros((few.size, few.size))  # it is symmetric: the upper half is mirrored
             step, first = max(1, NEAR // max(count, 1)), 0
             while first < few.size:
                 k = starts[first]
@@ -160,8 +160,8 @@ class Block:
                 part = np.take(left[k:end], at[k:], axis=1) * right[:, k:][at[k:end]]
                 part = _sums(part, starts[first:] - k, axis=1)
                 block[first:last, first:] = _sums(part, starts[first:last] - k, axis=0)
+                block[last:, first:last] = block[first:last, last:].T
                 first = last
-            block = np.triu(block) + np.triu(block, 1).T
             own = self.columns[few]
             M[np.ix_(own, own)] += block
         step = max(1, HELD // (n * n))
