@@ -28,8 +28,8 @@ from optfair.core.canonical import Draft
 from optfair.core.composition import evaluated_constraint, evaluated_objective
 from optfair.core.expressions import Values, substitute
 from optfair.core.problem import Declaration, Problem
-from optfair.core.problem_class import is_quadratic
 from optfair.core.quadratics import NotQuadratic, QuadraticMap, quadratic_map
+from optfair.core.term import is_quadratic
 from optfair.errors import OptfairError, SolverFailure, UnsupportedProblem
 from optfair.numbers import Floats
 

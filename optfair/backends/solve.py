@@ -21,6 +21,7 @@ from optfair.backends.registry import choose, profiles
 from optfair.backends.repeat import again, remember
 from optfair.backends.request import Outcome, Request, SolverProfile
 from optfair.backends.unattained import beginnings, endless, excluded_by_faces, nearing
+from optfair.compile.form import already_compiled
 from optfair.core.adopt import AdoptedProblem
 from optfair.core.certificate import reported
 from optfair.core.expressions import check_parameters
@@ -370,8 +371,12 @@ class _Search:
         p, answer = self.problem, self.answer
         left = time.perf_counter() < self.request.deadline
         own = p.problem_class.convex and "psd" in p.problem_class.cones
-        sure = answer is not None and answer.grade.sound and bool(p.objective)
-        return own and left and not self.named and not sure
+        if not (own and left) or self.named:
+            return False
+        compiled = already_compiled(p)
+        # a cost of nothing is proved of every point
+        costs = compiled is None or compiled.form.q.any() or compiled.form.P.nnz
+        return not (answer is not None and answer.grade.sound and p.objective and costs)
 
     def _enough(self) -> bool:
         return self.answer is not None and (self._final or self.hope == 0)

@@ -45,7 +45,6 @@ from optfair.convexity.rules import (
     rule,
     signed_factors,
 )
-from optfair.core.problem_class import is_quadratic
 from optfair.core.quadratics import (
     NotQuadratic,
     QuadraticMap,
@@ -53,6 +52,7 @@ from optfair.core.quadratics import (
     quadratic_map,
     root_below,
 )
+from optfair.core.term import is_quadratic
 
 # Rules of powers: monomials, ratios of powers, norms and means.
 

@@ -30,14 +30,14 @@ from optfair.convexity.search import Search
 from optfair.convexity.witness import chord, hints_of, shown
 from optfair.core.canonical import Draft, built
 from optfair.core.composition import cones_of
-from optfair.core.problem_class import Evidence, ProblemClass, is_quadratic
+from optfair.core.problem_class import Evidence, ProblemClass
 from optfair.core.quadratics import (
     parts_of,
     proved_assertions,
     quadratic_curvature,
     rounding,
 )
-from optfair.core.term import ConstraintTerm, ObjectiveTerm, Term
+from optfair.core.term import ConstraintTerm, ObjectiveTerm, Term, is_quadratic
 from optfair.errors import DataError, DeclarationError, OptfairError
 from optfair.numbers import check_choice, check_seconds, check_text, checked
 

@@ -38,8 +38,8 @@ from cvxpy.settings import OPTIMAL
 from cvxpy.utilities.solver_context import SolverInfo
 
 from optfair.core.expressions import refuse_nonfinite
-from optfair.core.problem_class import is_quadratic
 from optfair.core.quadratics import CONES, cones_of, quadratic_curvature
+from optfair.core.term import is_quadratic
 from optfair.errors import UnsupportedProblem, shortened
 from optfair.numbers import Floats
 

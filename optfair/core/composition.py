@@ -23,9 +23,9 @@ from optfair.core.expressions import (
     substitute,
     variable_names,
 )
-from optfair.core.problem_class import Evidence, ProblemClass, is_quadratic
+from optfair.core.problem_class import Evidence, ProblemClass
 from optfair.core.quadratics import proved_assertions, quadratic_curvature
-from optfair.core.term import ConstraintTerm, ObjectiveTerm, Term, family
+from optfair.core.term import ConstraintTerm, ObjectiveTerm, Term, family, is_quadratic
 from optfair.errors import DeclarationError, nearest
 from optfair.numbers import Floats
 

@@ -171,7 +171,7 @@ class Costless:
     def of(cls, form: ConicForm) -> tuple[Costless, ...]:
         """Return the sum of such columns of each block, as floats show them."""
         A, q, left = sp.csc_array(form.A), form.q, TESTED
-        (m, n), found = A.shape, dict[int, Costless]()
+        (m, n), by_block = A.shape, dict[int, Costless]()
         owner, diagonal = np.full(m, -1), np.zeros(m, dtype=bool)
         for k, c in enumerate(form.cones):
             if c.kind == "psd" and c.order <= LARGEST:
@@ -194,10 +194,10 @@ class Costless:
             if left < 0.0:
                 break
             if np.linalg.eigvalsh(F[np.ix_(lines, lines)])[0] >= -ROUNDED:
-                known = found.setdefault(k, cls(c, np.zeros(n), np.zeros(F.shape)))
+                known = by_block.setdefault(k, cls(c, np.zeros(n), np.zeros(F.shape)))
                 known.d[j] = 1.0 / trace[j]
                 known.F[:] += F
-        return tuple(found.values())
+        return tuple(by_block.values())
 
     @cached_property
     def split(self) -> tuple[Floats, Floats]:

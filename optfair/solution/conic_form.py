@@ -21,6 +21,8 @@ from optfair.solution.units import Handed, alike, balanced, congruence, equilibr
 
 # Violations of rows below this share of their terms are as good as none.
 NEGLIGIBLE = 1e-12
+# Right-hand sides, the largest of which is less, are in a unit of their own.
+LEAST = 1e-290
 # Typical coefficients of an objective that a simplex method is handed as they stand.
 ORDINARY = 1e4
 # What is computed once of the matrices, and of the cones, whatever the other numbers are.
@@ -194,8 +196,8 @@ class ConicForm:
         row, column, entry = coordinates(self.columns_of_rows)
         i = np.concatenate([row, np.arange(m)])
         j = np.concatenate([column, np.full(m, n)])
-        # of subnormal sides the inverse is no float
-        side = float(np.abs(self.b[np.isfinite(self.b)]).max(initial=0.0)) or 1.0
+        side = float(np.abs(self.b[np.isfinite(self.b)]).max(initial=0.0))
+        side = side if 0.0 < side < LEAST else 1.0  # the inverse of smaller ones is no float
         sizes = np.abs(np.concatenate([entry, self.b / side]))
         used = (sizes > 0.0) & np.isfinite(sizes)
         units = equilibrated(i[used], j[used], sizes[used], (m, n + 1))[1]

@@ -388,6 +388,8 @@ def turned(form: ConicForm) -> Handed | None:
     second_order = [
         (c.start, c.stop) for c in form.cones if c.kind == "soc" and c.stop > c.start + 2
     ]
+    if not (exp.size or power.size or second_order):
+        return None
     heads, stops = np.array(second_order, dtype=int).reshape(-1, 2).T
     numbers = sp.csr_array(sp.hstack([form.rows, sp.csr_array(form.b[:, None])]))
     # u and v have no number in common, so nothing is rounded

@@ -13,8 +13,8 @@ from cvxpy.atoms.affine import wraps
 
 import optfair as of
 from optfair.core.composition import Parts, Rule, constraint_term, named_term, objective_term
-from optfair.core.problem_class import LP, Evidence, degree
-from optfair.core.term import ConstraintTerm
+from optfair.core.problem_class import LP, Evidence
+from optfair.core.term import ConstraintTerm, degree
 
 
 def problem() -> Any:
