@@ -23,6 +23,8 @@ from optfair.solution.units import Handed, alike, balanced, congruence, equilibr
 NEGLIGIBLE = 1e-12
 # Right-hand sides, the largest of which is less, are in a unit of their own.
 LEAST = 1e-290
+# Curvature of programs in other units: beyond it sides over tiny coefficients are no size of points.
+CURVED = 2.0**60
 # Typical coefficients of an objective that a simplex method is handed as they stand.
 ORDINARY = 1e4
 # What is computed once of the matrices, and of the cones, whatever the other numbers are.
@@ -222,6 +224,8 @@ class ConicForm:
         if units is None:
             return None
         made = self.in_units(*units)
+        if np.abs(made.P.data).max(initial=0.0) > CURVED:
+            return None
         back = made.in_units(*(1.0 / u for u in units))
         if not alike(self, back):
             return None  # a number left the range of floats

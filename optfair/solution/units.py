@@ -177,6 +177,8 @@ COLUMN = 1e-5
 BALANCING = 60
 # Sizes of right-hand sides below or above which points of curved programs are in another unit.
 LEVEL = (1.0 / 64.0, 1024.0)
+# Largest exponent of that unit.
+REACH = 30.0
 # Binary digits by which numbers must come nearer for cones to be turned.
 TURNED = 8.0
 # Binary digits that units of one cone may be apart.
@@ -282,9 +284,11 @@ def level(form: ConicForm) -> tuple[Floats, Floats] | None:
     sizes = np.abs(form.b[known]) / np.where(most > 0.0, most, 1.0)[block[known]]
     largest, middle = float(sizes.max()), float(np.median(sizes))
     size = largest if largest < LEVEL[0] else middle if middle > LEVEL[1] else 1.0
-    unit = np.exp2(np.round(np.log2(size)))
+    power = float(np.round(np.log2(size)))
+    if power == 0.0 or abs(power) > REACH:  # sides over tiny coefficients are no size of points
+        return None
     m, n = form.A.shape
-    return (np.full(m, 1.0 / unit), np.full(n, unit)) if unit != 1.0 else None
+    return np.full(m, np.exp2(-power)), np.full(n, np.exp2(power))
 
 
 @dataclass(frozen=True, eq=False)

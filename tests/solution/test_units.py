@@ -128,3 +128,13 @@ def test_problems_are_proved_at_once_in_any_units(name: str) -> None:
         assert solution.is_optimal() and solution.grade.sound
         values.append(of_unit(solution.objective))
     assert max(values) - min(values) <= 2e-6 * max(1.0, abs(values[1]))
+
+
+@pytest.mark.parametrize(("power", "taken"), [(8.0, True), (40.0, False)])
+def test_units_in_which_curvature_is_beyond_what_solvers_compute_with_are_not_taken(
+    power: float, taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    form = form_of(cp.Minimize(cp.sum_squares(x)), [x @ ONES == 1e6])
+    units = np.full(form.b.size, 2.0**-power), np.full(form.q.size, 2.0**power)
+    monkeypatch.setattr("optfair.solution.conic_form.congruence", lambda form: units)
+    assert (form.congruent is not None) == taken
