@@ -331,7 +331,7 @@ class _Search:
                     self.claims.append(e)
                     # a third would say the same without proof
                     twice = [c.claim for c in self.claims].count(e.claim) > 1
-                    if twice and self.answer is None:
+                    if twice and self.answer is None and self._feasible is None:
                         return True
                 if first or self._enough():
                     return self._enough()  # no other options make it able to
@@ -454,6 +454,8 @@ class _Search:
         """Return the best attempt where the search was stopped, else raise why there is no answer."""
         request, best = self.request, None if self.best is None else self.best[1]
         late = time.perf_counter() + self.compiled > request.deadline
+        if self._feasible is not None:  # a point there is, though not an optimum
+            self.claims = [c for c in self.claims if c.claim != "infeasible"]
         claim = self.claims[0].claim if self.claims else "unbounded"
         if claim == "unbounded" and not (late or self.problem.problem_class.convex):
             fall = endless(self.problem, beginnings(self.problem, best, request))
@@ -479,8 +481,7 @@ class _Search:
                 solution=best,
             )
         if best is not None and not best.attained:
-            far = self._far_out(best)
-            if far is not None:
+            if (far := self._far_out(best)) is not None:
                 return far
             raise SolverFailure(
                 f"no result passed verification at tolerance {request.tolerance:g}, and no point is"

@@ -296,6 +296,32 @@ def test_a_verified_certificate_wins_over_an_earlier_word(monkeypatch: pytest.Mo
     assert told(monkeypatch, {"highs": word, "clarabel": last}).value is word
 
 
+def test_a_feasible_point_outweighs_the_word_that_there_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from optfair.backends import solve as module
+
+    real = conic_backend.run_highspy
+    asked_of: list[str] = []
+
+    def run(problem: Any, asked: SolverProfile, request: Request) -> Outcome:
+        asked_of.append(asked.name)
+        if asked.name != "highs":
+            raise of.SolverFailure("no point", claim="infeasible", claimed_by=asked.name)
+        outcome = real(problem, asked, request)
+        inside = {k: v + 0.5 for k, v in outcome.values.items()}  # feasible, not optimal
+        return Outcome("inaccurate", inside, {}, None, outcome.seconds)
+
+    chosen = tuple(profile(name) for name in ("highs", "clarabel", "scs", "pdlp"))
+    monkeypatch.setattr(module, "choose", lambda problem, solver: chosen)
+    monkeypatch.setattr(module, "_adapter", lambda asked: run)
+    with pytest.raises(of.SolverFailure, match="no result passed verification") as found:
+        lp().solve()
+    assert found.value.claim == "" and found.value.solution.solver == "highs"
+    assert asked_of[-1] == "pdlp"  # two words do not end the search
+    assert any("no point" in reason for reason in found.value.evidence.split(" | "))
+
+
 def test_the_default_says_why_when_every_solver_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = of.UnsupportedProblem("no such option"), of.UnsupportedProblem("nor here")
     assert told(monkeypatch, {"highs": first, "clarabel": second}).value is first
