@@ -522,7 +522,7 @@ def _settled(relaxation: Relaxation, point: RelaxedPoint, deadline: float) -> Re
         return point
     after = again.form.residuals(again.x, again.z)
     worse = after.primal > max(OUTSIDE, before.primal) or after.gap > max(OUTSIDE, before.gap)
-    less = after.unpaid is None or after.unpaid.slope < before.unpaid.slope
+    less = after.unpaid is None or after.unpaid.near < before.unpaid.near
     return again if less and not worse else point
 
 

@@ -81,6 +81,8 @@ class Unpaid:
         column whose coefficients are 1e-9 of their rows' may well be 1e9.
     reach : float
         Nothing is said of larger |y_j|.
+    unit : float
+        Least unit of these columns: what is said of y_j here is said of that times y_j.
     """
 
     columns: Ints
@@ -90,6 +92,7 @@ class Unpaid:
     here: float = 0.0
     natural: float = 1.0
     reach: float = np.inf
+    unit: float = 1.0
 
     def times(self, factor: float) -> Unpaid:
         """Return the same for an objective multiplied by a positive factor."""
@@ -102,8 +105,16 @@ class Unpaid:
             return self
         names = ("slope", "curve", "size", "here", "natural")
         parts = {name: max(getattr(self, name), getattr(other, name)) for name in names}
-        reach = min(self.reach, other.reach)
-        return Unpaid(np.union1d(self.columns, other.columns), **parts, reach=reach)
+        parts |= {
+            name: min(getattr(self, name), getattr(other, name)) for name in ("reach", "unit")
+        }
+        return Unpaid(np.union1d(self.columns, other.columns), **parts)
+
+    @property
+    def near(self) -> float:
+        """What the bound loses within the size that a radius has to be clear of."""
+        size = max(1.0, self.size, self.natural)
+        return self.slope * size + 2.0 * self.curve * self.columns.size * size**2
 
     def radius(self, loss: float) -> float:
         """Return the largest R for which the bound is short by no more than ``loss``."""
@@ -140,6 +151,10 @@ class LowerBound:
     value: float
     unpaid: Unpaid | None = None
     fault: str = ""
+
+    def worth(self) -> tuple[bool, float, float]:
+        """Return what is the more the better: whether it is proved, and how far, and what."""
+        return not self.fault, -(0.0 if self.unpaid is None else self.unpaid.near), self.value
 
 
 def loosened(
@@ -316,12 +331,30 @@ def lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None = Non
 
 def _bound_of_rows(form: ConicForm, x: Floats, z: Floats, upper: float) -> LowerBound:
     """Return the bound of rows that hold as they stand."""
-    if form.same is not None:  # moves into a cone are as large as its lines
-        same, unit = form.same
-        z_there = unit * same.multipliers(z)
-        balanced = _bound_of_rows(same.form, x / same.columns, z_there, unit * upper)
-        if balanced.unpaid is None and not balanced.fault:
-            return LowerBound(balanced.value / unit)
+    there = _in_units_of_same(form, x, z, upper)
+    if there and there[0].unpaid is None:
+        return there[0]
+    return max([*there, _bound_as_it_stands(form, x, z, upper)], key=LowerBound.worth)
+
+
+def _in_units_of_same(form: ConicForm, x: Floats, z: Floats, upper: float) -> list[LowerBound]:
+    """Return the bounds of the same program with numbers near 1, where moves are small; best first."""
+    if form.same is None:
+        return []
+    same, unit = form.same
+    known = []
+    for there in same.candidates(z):
+        bound = _bound_of_rows(same.form, x / same.columns, unit * there, unit * upper)
+        if (left := bound.unpaid) is not None:
+            least = float(same.columns[left.columns].min())
+            left = replace(left.times(1.0 / unit), unit=least)
+        if not bound.fault:
+            known.append(LowerBound(bound.value / unit, left))
+    return sorted(known, key=LowerBound.worth, reverse=True)
+
+
+def _bound_as_it_stands(form: ConicForm, x: Floats, z: Floats, upper: float) -> LowerBound:
+    """Return the bound of the numbers as they are."""
     curvature = form.curvature
     if not np.isfinite(curvature.shift):
         return LowerBound(-np.inf, fault=f"the objective is not convex: {curvature}")
@@ -509,9 +542,10 @@ def infeasibility(form: ConicForm, z: Floats, *, repair: bool = True) -> Contrad
     form, _ = loosened(form, np.inf, None)
     if form.same is not None:
         same, _ = form.same
-        balanced = infeasibility(same.form, same.multipliers(z), repair=repair)
-        if balanced.proved:
-            return balanced
+        for there in same.candidates(z):
+            balanced = infeasibility(same.form, there, repair=repair)
+            if balanced.proved:
+                return balanced
     largest = float(np.abs(z).max(initial=0.0))
     if largest == 0.0:
         return Contradiction(False, 0.0, "it is zero")

@@ -106,7 +106,7 @@ class Residuals:
         names = ", ".join(map(repr, self.free))
         because = f"not rigorous: free column {names}"
         if radius >= CLEAR * max(1.0, self.unpaid.size, self.unpaid.natural):
-            return within(radius, because)
+            return within(radius * self.unpaid.unit, because)
         return reported("", because)
 
     def above(self, tolerance: float) -> tuple[str, ...]:

@@ -180,7 +180,9 @@ LEVEL = (1.0 / 64.0, 1024.0)
 # Largest exponent of that unit.
 REACH = 30.0
 # Binary digits by which numbers must come nearer for cones to be turned.
-TURNED = 8.0
+TURNED = 4.0
+# Share of one multiplier of a cone in another at which it has lost digits.
+LOST = 2.0**-16
 # Binary digits that units of one cone may be apart.
 BOOST = 32.0
 
@@ -304,12 +306,15 @@ class Handed:
     turn, back : tuple of sparse (m, m)
         Factors of T, which maps slacks to those of what is handed over and each cone to itself, and of
         its inverse, in the order in which they are applied: their product would lose digits.
+    pairs : (heads, stops) of arrays or None
+        First rows, and those behind the last, of second-order cones whose u and v have each a unit.
     """
 
     form: ConicForm
     columns: Floats
     turn: tuple[Any, ...]
     back: tuple[Any, ...]
+    pairs: tuple[Indices, Indices] | None = None
 
     @classmethod
     def of(cls, form: ConicForm, rows: Floats, columns: Floats) -> Handed:
@@ -333,6 +338,35 @@ class Handed:
     def multipliers(self, z: Floats) -> Floats:
         """Return multipliers of the program as those of what is handed over."""
         return np.asarray(reduce(_applied, (f.T for f in reversed(self.back)), z))
+
+    def candidates(self, z: Floats) -> list[Floats]:
+        """Return the multipliers as they are, and with digits restored."""
+        restored = self.restored(z)
+        return [self.multipliers(z), *([] if restored is None else [restored])]
+
+    def restored(self, z: Floats) -> Floats | None:
+        r"""Return multipliers with the digits that u or v lost beside the other, None where none did.
+
+        Where :math:`(u + v, u - v, w)` has a multiplier with :math:`\mu \gg \nu` on u and v, as one in
+        another unit has, ν is what is left of a difference. It is :math:`\lVert \omega \rVert^2 / \mu` on
+        the boundary of the cone.
+        """
+        if self.pairs is None:
+            return None
+        heads, stops = self.pairs
+        first, second = np.abs(z[heads] + z[heads + 1]), np.abs(z[heads] - z[heads + 1])
+        lost = np.minimum(first, second) <= LOST * np.maximum(first, second)
+        if not lost.any():
+            return None
+        side = np.where(first >= second, 1.0, -1.0)[lost]
+        heads, stops = heads[lost], stops[lost]
+        near = self.multipliers(z)
+        large = near[heads] + side * near[heads + 1]
+        ends = np.column_stack([heads + 2, stops]).ravel()
+        tails = np.add.reduceat(np.append(np.square(near), 0.0), ends)[::2]
+        small = np.divide(tails, large, out=np.zeros_like(tails), where=large > 0.0)
+        near[heads], near[heads + 1] = (large + small) / 2.0, side * (large - small) / 2.0
+        return near
 
     def multipliers_back(self, z: Floats) -> Floats:
         """Return multipliers of what is handed over as those of the program."""
@@ -445,7 +479,7 @@ def turned(form: ConicForm) -> Handed | None:
     units, undone = (sp.diags_array(v, format="csr") for v in (rows, 1.0 / rows))
     turn = (halves, units, sums, sp.csr_array(whole + move))
     back = (sp.csr_array(whole - move), halves, undone, sums)
-    return Handed(mapped(form, turn, columns), columns, turn, back)
+    return Handed(mapped(form, turn, columns), columns, turn, back, (heads, stops))
 
 
 def _exponents(

@@ -14,7 +14,7 @@ from optfair.compile.form import compile_problem
 from optfair.solution.conic_form import ConicForm
 from optfair.solution.units import Handed
 
-x = cp.Variable(3, name="x")
+x, y = cp.Variable(3, name="x"), cp.Variable(name="y")
 ONES = np.array([1.0, 2.0, 3.0])
 
 
@@ -70,6 +70,36 @@ def test_every_cone_is_mapped_to_itself_and_products_stay(name: str, unit: float
     assert (form.same is not None) == (name == "second order")
 
 
+def test_digits_that_one_multiplier_lost_beside_another_come_back() -> None:
+    near = handed(FORMS["second order"](1e-6))
+    assert near.pairs is not None
+    heads = near.pairs[0]
+    assert heads.size == 3
+    there = np.zeros(near.form.b.size)  # on the boundary of the cones
+    there[heads], there[heads + 1], there[heads + 2] = 5.0, [4.0, -4.0, 4.0], [3.0, 3.0, -3.0]
+    there *= np.pi
+    lost = near.multipliers_back(there)
+    restored = near.restored(lost)
+    assert restored is not None
+    left = np.abs(restored - there).max()
+    assert left <= 1e-14 and np.abs(near.multipliers(lost) - there).max() > 100.0 * left
+    assert handed(FORMS["power"](1e-6)).restored(there) is None
+
+
+def test_a_radius_in_units_of_the_open_columns_is_told_in_those_of_the_problem() -> None:
+    problem = of.from_cvxpy(cp.Problem(*PROBLEMS["cubes"](1e3)[:2]))
+    solution = problem.solve()
+    proof: Any = solution.proof
+    form = proof.compiled.form
+    left = form.lower_bound(proof.x, proof.z).unpaid
+    assert left is not None and form.same is not None
+    same, _ = form.same
+    assert left.unit == same.columns[left.columns].min() > 1.0
+    assert solution.grade.radius == pytest.approx(
+        left.unit * left.radius((1e-7 - solution.residuals().gap) * solution.residuals().size)
+    )
+
+
 def test_numbers_near_one_stay_as_they_are() -> None:
     for build in FORMS.values():
         form = build(1.0)
@@ -106,6 +136,21 @@ PROBLEMS: dict[str, Callable[[float], tuple[Any, list[Any], Callable[[float], fl
         [x @ ONES <= 6 * u],
         lambda v: v / u**0.5,
     ),
+    "inverses": lambda u: (
+        cp.Minimize(cp.sum(cp.inv_pos(x))),
+        [np.array([1.92, 0.55, 1.91]) @ x <= 3 * u],
+        lambda v: v * u,
+    ),
+    "cubes": lambda u: (
+        cp.Minimize(-ONES @ x),
+        [cp.sum(cp.power(cp.abs(x), 3)) <= u**3],
+        lambda v: v / u,
+    ),
+    "a quotient": lambda u: (
+        cp.Minimize(ONES @ x + y),
+        [cp.quad_over_lin(x, y) <= 3 * u, y >= 0],
+        lambda v: v / u,
+    ),
     "a quadratic program": lambda u: (
         cp.Minimize(cp.sum_squares(x - ONES * u) + u * cp.sum(x)),
         [x >= 0, cp.sum(x) <= 4 * u],
@@ -122,7 +167,7 @@ PROBLEMS: dict[str, Callable[[float], tuple[Any, list[Any], Callable[[float], fl
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_problems_are_proved_at_once_in_any_units(name: str) -> None:
     values = []
-    for unit in (1e-6, 1.0, 1e6):
+    for unit in (1e-6, 1e-2, 1.0, 1e3, 1e5):
         objective, constraints, of_unit = PROBLEMS[name](unit)
         solution = of.from_cvxpy(cp.Problem(objective, constraints)).solve()
         assert solution.is_optimal() and solution.grade.sound
