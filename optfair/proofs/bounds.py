@@ -322,6 +322,8 @@ def lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None = Non
     if known is None or known[0] != made_of:  # a pair is looked at by its solver and by others
         held, within = loosened(form, cut, (x, z))
         proved = _bound_of_rows(held, x, z, cut)
+        if held is not form:  # loosened where the objective is at most that
+            proved = replace(proved, value=min(proved.value, cut))
         if within is not None:
             proved = replace(proved, unpaid=within.joined(proved.unpaid))
         known = form.last["bound"] = (made_of, proved)

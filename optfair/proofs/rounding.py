@@ -227,9 +227,11 @@ def root_excess(P: Any, F: Any) -> Floats:
     largest = abs(sp.csr_array(P)).max(axis=1).toarray().ravel()
     most = units.max(initial=0.0) or 1.0
     units = np.where(units > 0.0, units, np.where(largest > 0.0, largest / most, most))
-    off = abs(P - F.T @ F) @ (1.0 / units) + gamma(k + 4.0) * (sizes.T @ (sizes @ (1.0 / units)))
-    lost = (k + 4.0) * LOST * float((1.0 / units).sum())
-    return np.asarray(units * (off + lost) * (1.0 + 1e-9) + LOST)
+    with np.errstate(all="ignore"):
+        per = 1.0 / units
+        off = abs(P - F.T @ F) @ per + gamma(k + 4.0) * (sizes.T @ (sizes @ per))
+        d = units * (off + (k + 4.0) * LOST * float(per.sum())) * (1.0 + 1e-9) + LOST
+    return np.where(np.isnan(d), np.inf, d)  # units may have left the range of floats
 
 
 def last_digit(v: Floats) -> int:

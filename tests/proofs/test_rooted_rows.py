@@ -16,6 +16,8 @@ from optfair.backends.cone_program import solve_cone_program
 from optfair.compile.form import compile_problem
 from optfair.errors import Infeasible, SolverFailure, Unbounded, UnsupportedProblem
 from optfair.proofs.bounds import lower_bound
+from optfair.proofs.columns import Rooted
+from optfair.proofs.cones import Cone
 from optfair.proofs.rounding import root_below, root_excess
 from optfair.solution.conic_form import ConicForm
 
@@ -152,3 +154,33 @@ def test_a_proof_file_says_why_it_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedProblem, match="rounded root"):
         solution.certificate.save(tmp_path / "proof.json")
     assert not list(tmp_path.iterdir())
+
+
+def test_no_bound_is_above_the_value_that_points_are_held_to() -> None:
+    # y + s >= 9, s <= 1e-15 w², both not negative: min y + 1e-9 w is 0.1 at most, where w is 1e8
+    A = sp.csc_array([[0.0, 0.0, 1.0], [-1.0, 0.0, -1.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]])
+    rooted = Rooted(2, slice(1, 2), np.array([1e-15]), sp.csr_array([[0.0]]))
+    form = ConicForm(
+        sp.csc_array((3, 3)),
+        np.array([1.0, 1e-9, 0.0]),
+        0.0,
+        A,
+        np.array([0.0, -9.0, 0.0, 0.0]),
+        (Cone("zero", 0, 1), Cone("nonneg", 1, 4)),
+        rooted=(rooted,),
+    )
+    z = np.array([1.0, 1.0, 0.0, 1e-9])
+    for upper in (1e-3, 1.0, 9.0, None):
+        assert lower_bound(form, np.zeros(3), z, upper).value <= 0.1
+
+
+@pytest.mark.parametrize("tiny", [1e-300, 1e-310, 5e-324])
+def test_numbers_below_all_units_are_charged_for(tiny: float) -> None:
+    P = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, tiny], [0.0, tiny, 0.0]])
+    d = root_excess(P, np.array([[1.0, 0.0, 0.0]]))
+    assert (d[1:] > 0.0).all() and d[1] * d[2] >= tiny**2
+    x = cp.Variable(3, name="x")
+    problem = of.from_cvxpy(cp.Problem(cp.Maximize(x[0]), [cp.quad_form(x, cp.psd_wrap(P)) <= 1]))
+    # x[1] * x[2] has no least value
+    solution = problem.solve()
+    assert str(solution.grade) != "proved"
