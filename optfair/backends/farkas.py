@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
+from cvxpy.atoms.quad_form import QuadForm
 from numpy.typing import NDArray
 
 from optfair.backends.cone_program import solve_cone_program
@@ -19,8 +20,14 @@ from optfair.backends.exact import Ratios, exact_optimum, exact_slack, violation
 from optfair.backends.linear_program import solve_linear_program
 from optfair.backends.registry import conic_interface
 from optfair.compile.form import Compiled, compile_problem
+from optfair.convexity.domain import Domain
+from optfair.convexity.intervals import Interval
+from optfair.convexity.reading import Unread, demanded, leaf_of, read, read_constraint
+from optfair.core.canonical import built
 from optfair.core.certificate import Certificate, Verdict, within
-from optfair.errors import SolverFailure, Unbounded
+from optfair.core.quadratics import parts_of
+from optfair.core.term import ConstraintTerm, Term, is_quadratic
+from optfair.errors import DataError, SolverFailure, Unbounded
 from optfair.numbers import Floats
 from optfair.proofs.bounds import infeasibility
 from optfair.proofs.cones import Cone, feasible_near, recession_faults
@@ -273,7 +280,7 @@ class Ray(Certificate):
             reasons = [] if falls else ["its fractions are no direction of unlimited improvement"]
         if self.start is None:
             reasons.append("no feasible point goes with it: the problem may be infeasible")
-        elif not self._starts(compiled):
+        elif not self.starts(compiled):
             reasons.append("no feasible point is proved near the one it starts from")
         elif not reasons and self.period == 0:
             reasons.append("no multiple of it moves integer variables by integers")
@@ -281,7 +288,7 @@ class Ray(Certificate):
             reasons += self._along(compiled.by_name(self.d, None)[0])
         return Verdict(not reasons, tuple(reasons))
 
-    def _starts(self, compiled: Compiled) -> bool:
+    def starts(self, compiled: Compiled) -> bool:
         """Whether a feasible point near the start is proved, integer variables held."""
         form, x = compiled.form, self.start
         if x is None or x.shape != form.q.shape:
@@ -298,7 +305,33 @@ class Ray(Certificate):
             A = sp.csc_array(sp.vstack([A, sp.eye_array(x.size, format="csr")[held]]))
             cones = (*cones, Cone("zero", b.size, b.size + held.size))
             b = np.concatenate([b, x[held]])
-        return feasible_near(A, b, cones, x) is not None
+        step = feasible_near(A, b, cones, x)
+        return step is not None and (form.polyhedral or self._declared(compiled, x, step))
+
+    def _declared(self, compiled: Compiled, x: Floats, step: Floats) -> bool:
+        """Whether terms that rows state by roots hold themselves, wherever the point is within a step."""
+        boxes, places = {}, compiled.places()
+        low, high = np.append(np.nextafter(x - step, -np.inf), 0.0), np.append(x + step, 0.0)
+        for name, v in self.problem.variables.items():
+            at = np.ravel(places[name], order="F")
+            boxes[leaf_of(v)] = Interval.of(low[at], np.nextafter(high[at], np.inf))
+        domain = Domain(boxes=boxes)
+        try:
+            for t in stated_by_roots(self.problem):
+                e = built(t)
+                if isinstance(t, ConstraintTerm):
+                    facts = read_constraint(t.name, e, domain)
+                    facts = facts and [*facts, *(f for a in e.args for f in demanded(a, domain))]
+                else:
+                    facts = demanded(e, domain)
+                    if not np.isfinite(domain.range(read(e, domain).node).high).all():
+                        return False
+                holds = all((domain.range(f.node).high <= 0.0).all() for f in facts)
+                if not (holds and (facts or not isinstance(t, ConstraintTerm))):
+                    return False
+        except (DataError, Unread):
+            return False
+        return True
 
     def _along(self, direction: dict[str, Floats]) -> list[str]:
         """Evaluate the declared constraints and objective from the point along the direction."""
@@ -367,6 +400,16 @@ class Ray(Certificate):
     __repr__ = __str__
 
 
+def stated_by_roots(problem: Problem) -> list[Term]:
+    """Return the terms whose rows have rounded roots: of matrices, or by formulas of their own."""
+    return [
+        t
+        for t in problem.terms
+        if t.evidence.proof is not None or any(isinstance(n, QuadForm) for n in parts_of(built(t)))
+        if isinstance(t, ConstraintTerm) or not is_quadratic(built(t))
+    ]
+
+
 def find_ray(
     problem: Problem, point: Mapping[str, Any] | None = None, seconds: float | None = None
 ) -> Ray | None:
@@ -415,8 +458,11 @@ def _exact(
         ray = Ray(problem, np.array(direction, dtype=float), exact_d=direction)
     if ray is None:
         return None
-    start, fractions = _start(compiled, point, bool(problem.integers), end)
-    return replace(ray, start=start, exact_start=fractions)
+    for start, fractions in _starts(compiled, point, bool(problem.integers), end):
+        begun = replace(ray, start=start, exact_start=fractions)
+        if begun.starts(compiled):
+            return begun
+    return begun
 
 
 def _exact_direction(form: ConicForm, d: Floats, end: float) -> tuple[Fraction, ...] | None:
@@ -483,35 +529,31 @@ def _satisfies(form: ConicForm, x: tuple[Fraction, ...]) -> bool:
     return form.polyhedral and violation(form, exact_slack(form, list(x))) == 0
 
 
-def _start(
+def _starts(
     compiled: Compiled, point: Mapping[str, Any] | None, whole: bool, end: float
-) -> tuple[Floats | None, tuple[Fraction, ...] | None]:
-    """Return a point in all columns: the one that is known, else one with room, else a vertex.
+) -> Iterator[tuple[Floats | None, tuple[Fraction, ...] | None]]:
+    """Yield points in all columns: the one that is known, else one with room, else a vertex.
 
     Of a vertex the fractions are returned too: rows that depend on each other have no room.
     """
-    form = compiled.form
+    form, inside = compiled.form, None
     if point is not None:
         x = np.full(form.q.size, np.nan)
         for name, place in compiled.places().items():
             known = place >= 0
             x[place[known]] = np.asarray(point[name], dtype=float)[known]
-        if np.isfinite(x).all() and (whole or _near(form, x)):
-            return x, None
-    if whole:
-        return None, None
-    n = form.q.size
-    nothing = sp.csc_array((n, n))
-    inside = solve_cone_program(nothing, np.zeros(n), form.A, form.b, form.cones, tolerance=1e-9)
-    if inside.status == "optimal" and inside.x is not None and _near(form, inside.x):
-        return inside.x, None
-    if (vertex := _exact_start(form, end)) is not None:
-        return np.array(vertex, dtype=float), vertex
-    return inside.x if inside.status == "optimal" else None, None
-
-
-def _near(form: ConicForm, x: Floats) -> bool:
-    return feasible_near(form.A, form.b, form.cones, x) is not None
+        if np.isfinite(x).all():
+            yield x, None
+    if not whole:
+        n = form.q.size
+        nothing = sp.csc_array((n, n))
+        room = solve_cone_program(nothing, np.zeros(n), form.A, form.b, form.cones, tolerance=1e-9)
+        inside = room.x if room.status == "optimal" else None
+        if inside is not None:
+            yield inside, None
+        if (vertex := _exact_start(form, end)) is not None:
+            yield np.array(vertex, dtype=float), vertex
+    yield inside, None
 
 
 def _shortest(form: ConicForm, seconds: float | None, weight: float) -> Floats | None:

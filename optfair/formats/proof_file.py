@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from optfair.backends.branching import BranchedBound, BranchingProof, Split, cases, integer_columns
-from optfair.backends.farkas import InfeasibilityProof, Ray
+from optfair.backends.farkas import InfeasibilityProof, Ray, stated_by_roots
 from optfair.backends.registry import choose, conic_interface
 from optfair.backends.tangents import TangentContradiction
 from optfair.backends.unattained import FacialContradiction, UnattainedOptimum, form_of
@@ -112,11 +112,12 @@ class SavedProof(Certificate):
         reasons = self.verify().reasons
         if reasons:
             return reasons
-        own, apart = self.document["form"], ""
+        own, apart, kind = self.document["form"], "", self.document["kind"]
         for form, integer in _forms(problem, self.document):
-            apart = _difference(own, form_record(form, integer), self.document["kind"])
+            apart = _difference(own, form_record(form, integer), kind)
             if not apart:
-                return ()
+                more = form.rounded or (kind == "unbounded" and stated_by_roots(problem))
+                return ("its rows have rounded roots of declared matrices",) if more else ()
         return (f"it is a proof of another problem: {apart or 'nothing compiles to such rows'}",)
 
     def __str__(self) -> str:
@@ -273,12 +274,12 @@ def _framed(
     return head | {"problem": problem, "form": record, "proof": proof}
 
 
-def _needs(form: ConicForm) -> None:
+def _needs(form: ConicForm, by_roots: Sequence[Any] = ()) -> None:
     """Refuse what the checker has no exact arithmetic for."""
-    if any(r.share.any() for r in form.rooted):
+    if by_roots or form.rounded:
         raise UnsupportedProblem(
             "proofs with this quadratic form in a constraint are not written",
-            "its matrix is singular or indefinite within rounding: its rows have a rounded root",
+            "its rows have a rounded root of its matrix, which may not say the same",
             "certificate.verify() charges for that; or write the form as sum_squares(F @ x)",
         )
     if other := {c.kind for c in form.cones if c.kind in ("exp", "pow")}:
@@ -499,7 +500,7 @@ def _ray(certificate: Ray) -> dict[str, Any]:
     form, d, x = compiled.form, certificate.d, certificate.start
     if x is None:
         raise DataError("no feasible point goes with this ray", "the problem may be infeasible")
-    _needs(form)
+    _needs(form, stated_by_roots(problem))
     places = compiled.places()
     integer = _columns(places, problem.integers)
     x = x.copy()

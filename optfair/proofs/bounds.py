@@ -172,7 +172,7 @@ def loosened(
         Forms of columns without bounds are as near as they are within a multiple of x, more where z
         charges little; it is returned. None leaves them out.
     """
-    rounded = [r for r in form.rooted if r.share.any()]
+    rounded = form.rounded
     if not rounded:
         return form, None
     rows = linear_rows(form)

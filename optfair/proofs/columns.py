@@ -134,7 +134,7 @@ class Rooted:
 
 def zeroing_rows(form: ConicForm) -> tuple[Any, Any, Floats]:
     """Return the rows that say of forms with rounded roots that s = 0, with the columns and entries of s."""
-    rows, columns = form.rows, [r.column for r in form.rooted if r.share.any()]
+    rows, columns = form.rows, [r.column for r in form.rounded]
     if columns and not rows.data.all():
         rows = rows.copy()
         rows.eliminate_zeros()

@@ -106,6 +106,11 @@ class ConicForm:
         straight = self.P.nnz == 0 and not self.rooted
         return straight and all(c.kind in ("zero", "nonneg") for c in self.cones)
 
+    @property
+    def rounded(self) -> list[Rooted]:
+        """The quadratic forms that may be less than what the rows have for them."""
+        return [r for r in self.rooted if r.share.any()]
+
     def objective(self, x: Floats) -> float:
         """Return the compiled objective at x, without the declared sign."""
         bent = 0.5 * x @ self.bending.times(x) if self.P.nnz else 0.0

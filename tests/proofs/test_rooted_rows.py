@@ -15,9 +15,12 @@ import optfair as of
 from optfair.backends.cone_program import solve_cone_program
 from optfair.compile.form import compile_problem
 from optfair.errors import Infeasible, SolverFailure, Unbounded, UnsupportedProblem
+from optfair.formats.proof_file import SavedProof
+from optfair.proofs import check_proof
 from optfair.proofs.bounds import lower_bound
 from optfair.proofs.columns import Rooted
 from optfair.proofs.cones import Cone
+from optfair.proofs.portable import form_record, leaf_of
 from optfair.proofs.rounding import root_below, root_excess
 from optfair.solution.conic_form import ConicForm
 
@@ -184,3 +187,53 @@ def test_numbers_below_all_units_are_charged_for(tiny: float) -> None:
     # x[1] * x[2] has no least value
     solution = problem.solve()
     assert str(solution.grade) != "proved"
+
+
+# Its least eigenvalue is 2**-52, along (1, 1), where the root is 0.
+HARDLY = np.array([[1.0 + 2.0**-52, -1.0], [-1.0, 1.0 + 2.0**-52]])
+
+
+def test_a_ray_begins_where_the_form_itself_holds() -> None:
+    x, y = cp.Variable(2, name="x"), cp.Variable(name="y")
+    form = cp.quad_form(x, cp.psd_wrap(HARDLY)) <= 1
+    for far, ends in ((1e8, SolverFailure), (1e7, Unbounded)):  # of (1e8, 1e8) the form is 4.4
+        with pytest.raises(ends):
+            of.from_cvxpy(cp.Problem(cp.Minimize(y), [form, x == far])).solve()
+    # beyond the rules of disciplined programming, too
+    other = 2 * x[0] * x[0] + x[1] * x[1] + x[0] * x[1] <= 1
+    with pytest.raises(Unbounded) as caught:
+        of.from_cvxpy(cp.Problem(cp.Minimize(y), [other, x >= 0.25])).solve()
+    ray = caught.value.certificate
+    assert ray.verify() and ray.point["x"].min() >= 0.25
+
+
+def test_a_file_about_the_rows_is_no_proof_about_the_forms() -> None:
+    x, t = cp.Variable(2, name="x"), cp.Variable(name="t")
+    form = cp.quad_form(x, cp.psd_wrap(INDEFINITE))
+    far = of.from_cvxpy(cp.Problem(cp.Minimize(t), [form <= t, x >= -1e8, x <= 1e8]))
+    compiled = compile_problem(far, "CLARABEL").form
+    record, tolerance = form_record(compiled), "0x1p-10"
+    z, point = dual_of(compiled), np.zeros(compiled.q.size)
+    exact = check_proof.Form(record)
+    leaf = leaf_of(compiled, exact, z, point).record
+    claim = {"bound": "-0x1p-11", "objective": 0, "cut": None, "radius": None}
+    claim |= {"tolerance": tolerance, "violation": tolerance}
+    assert refused(far, "bound", record, {"tree": leaf, "claim": claim, "point": [0] * exact.n})
+    # no point has the direction (1, 1) without limit
+    held = cp.quad_form(x, cp.psd_wrap(HARDLY)) <= 1
+    near = of.from_cvxpy(cp.Problem(cp.Maximize(cp.sum(x)), [held]))
+    compiled = compile_problem(near, "CLARABEL").form
+    (rooted,) = compiled.rooted
+    way = np.zeros(compiled.q.size)
+    way[compiled.columns["x"]] = way[rooted.own] = 1.0
+    rest = {"point": [0] * way.size, "direction": [int(v) for v in way]}
+    assert refused(near, "unbounded", form_record(compiled), rest)
+
+
+def refused(problem: Any, kind: str, record: Any, body: Any) -> bool:
+    """Whether a file is right about its rows and not taken for a proof about a problem."""
+    head = {"format": check_proof.FORMAT, "schema": check_proof.SCHEMA, "kind": kind}
+    document = head | {"problem": {"interface": "CLARABEL"}, "form": record, "proof": body}
+    proof = SavedProof(document | {"digest": check_proof.digest(document)})
+    (fault,) = proof.faults(problem)
+    return bool(proof.verify()) and "rounded roots" in fault
