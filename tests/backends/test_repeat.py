@@ -272,8 +272,8 @@ def test_the_kept_bound_says_what_it_cannot() -> None:
 
 def test_the_kept_bound_pays_columns_between_sides_of_any_factor() -> None:
     """The least of a linear function on [-3, 2] x [-6, 1] is at a corner."""
-    A = sp.csc_array([[2.0, 0.0], [-4.0, 0.0], [0.0, 0.5], [0.0, -1.0]])
-    sides = np.array([4.0, 12.0, 0.5, 6.0])
+    A = sp.csc_array([[1.0, 0.0], [-4.0, 0.0], [0.0, 0.5], [0.0, -1.0]])
+    sides = np.array([2.0, 12.0, 0.5, 6.0])
     form = ConicForm(
         sp.csc_array((2, 2)), np.array([1.0, 2.0]), 0.0, A, sides, (Cone("nonneg", 0, 4),)
     )

@@ -127,6 +127,58 @@ def test_where_a_curved_objective_is_at_most_its_value_a_point_stays(seed: int) 
     assert (boxes.lower <= y).all() and (y <= boxes.upper).all()
 
 
+def test_what_a_cost_leaves_beside_large_ones_is_not_rounded_away() -> None:
+    # min v + w² / 2, v >= 1e8: at 1e8 + 5e-7 is w = 1e-3, far below the digits of v
+    form = form_of([[-1.0, 0.0]], [-1e8], (Cone("nonneg", 0, 1),), [1.0, 0.0], np.diag([0.0, 1.0]))
+    upper = np.nextafter(float(objective(form, np.array([1e8, 1e-3]))), np.inf)
+    boxes = bounds._held(form, bounds.Boxes(*form.column_bounds), upper)
+    assert boxes.lower[1] <= -1e-3 and 1e-3 <= boxes.upper[1] < 3e-3
+
+
+def test_of_moves_that_leave_something_the_one_that_leaves_less_is_taken() -> None:
+    # min v, v = w for a free column v, and w between -1 and 1
+    cones = (Cone("zero", 0, 1), Cone("nonneg", 1, 3))
+    form = form_of([[1.0, -1.0], [0.0, 1.0], [0.0, -1.0]], [0.0, 1.0, 1.0], cones, [1.0, 0.0])
+    x, boxes = np.ones(2), bounds.Boxes(*form.column_bounds, x=np.ones(2))
+    near, nearer, far = (np.array([z, 0.0, 0.0]) for z in (-0.9, -0.95, -0.5))
+    own = {z[0]: bounds.residual_of(form, x, z, form.q) for z in (near, nearer, far)}
+    made = moves._Moves(form, own[-0.9], x, near, boxes)
+    assert not made.offer(far, own[-0.5], 0.0) and made.best[0] is near
+    assert made.offer(nearer, own[-0.95], 0.0) and made.best[0] is nearer
+    assert made.left == pytest.approx(0.05) and not made.settled
+
+
+def test_rows_take_what_is_left_over_for_next_to_nothing_only() -> None:
+    # min v, v = w + b and w = 0: 0.1 v is left over, and costs b / 10 to take
+    x, z = np.array([5.0, 0.0]), np.array([-0.9, -0.9])
+    for b, dear in ((5.0, True), (0.0, False)):
+        form = form_of([[1.0, -1.0], [0.0, 1.0]], [b, 0.0], (Cone("zero", 0, 2),), [1.0, 0.0])
+        boxes = bounds.Boxes(*form.column_bounds, x=x)
+        residual = bounds.residual_of(form, x, z, form.q)
+        moved = moves.lightly_peeled(form, residual, x, z, boxes)
+        assert (moved is None) == dear
+        assert moved is None or moved[0].size[0] == 0.0
+
+
+@pytest.mark.parametrize("left", [1e-9, 1e-13])
+def test_a_move_replaces_bounds_that_are_dear(left: float) -> None:
+    # min v, w = v >= 0: what is left of w costs nothing to move, and much at |w| <= 1e12
+    cones = (Cone("zero", 0, 1), Cone("nonneg", 1, 2))
+    form = form_of([[-1.0, 1.0], [-1.0, 0.0]], [0.0, 0.0], cones, [1.0, 0.0])
+    x, z = np.zeros(2), np.array([left, 0.5])
+    bare = bounds.Boxes(*form.column_bounds, x=x)
+    wide = bare.tighter(np.array([0.0, -1e12]), np.array([1e12, 1e12]))
+    residual = bounds.residual_of(form, x, z, form.q)
+    total = bounds.total_of(form, x, z, residual, 0.0, wide)
+    assert total < -0.09
+    found = moves.cheaper(form, residual, x, z, total, wide, bare)
+    assert found is not None and bounds.total_of(form, x, *found, wide) > -1e-9
+    near = bare.tighter(np.array([0.0, -1e3]), np.array([1e3, 1e3]))
+    total = bounds.total_of(form, x, z, residual, 0.0, near)
+    cheap = moves.cheaper(form, residual, x, z, total, near, bare)
+    assert (cheap is None) == (left < 1e-12)
+
+
 def test_a_curved_objective_bounds_what_rows_link_to_it() -> None:
     # min (u² + v)/1e6: u = w, v >= 0, w free; in units of which the least is 1e-6 and the largest 1e6
     A = [[1.0, 0.0, -1e-6], [0.0, -1.0, 0.0], [0.0, 0.0, -1e-6]]
@@ -152,6 +204,14 @@ def test_bounds_that_rows_imply_hold(seed: int) -> None:
     assert (lower <= y).all() and (y <= upper).all()
     lower, upper = propagated(rows, lower, upper, lambda low, high: False)
     assert (lower <= y).all() and (y <= upper).all()
+
+
+def test_bounds_of_rows_that_exclude_each_other_do_not_cross() -> None:
+    # 0 <= x <= 1, y >= 0 and x + y <= -1: no point, and nothing that is not a box
+    A = [[1.0, 0.0], [-1.0, 0.0], [0.0, -1.0], [1.0, 1.0]]
+    rows = linear_rows(form_of(A, [1.0, 0.0, 0.0, -1.0], (Cone("nonneg", 0, 4),), [1.0, 1.0]))
+    lower, upper = propagated(rows, *declared_bounds(rows), lambda low, high: False)
+    assert (lower <= upper).all() and lower.tolist() == [0.0, 0.0] and upper[0] == 1.0
 
 
 def test_passes_that_only_move_bounds_are_few() -> None:
@@ -388,6 +448,10 @@ def test_rays() -> None:
         np.zeros((1, 2)), [1.0], (Cone("nonneg", 0, 1),), [-1.0, 0.0], np.diag([0.0, 1.0])
     )
     assert recession_faults(flat, np.array([1.0, 0.0])) == []
+    # near it are directions that stay, and along these nothing is gained
+    level = form_of([[3.0, -1.0]], [0.0], (Cone("zero", 0, 1),), [-3.0, 1.0])
+    assert recession_faults(level, np.array([1 / 3 + 1e-9, 1.0]))
+    assert recession_faults(replace(level, q=np.array([-3.0, 0.5])), np.array([1 / 3, 1.0])) == []
 
 
 # --- numbers at the ends of the range ----------------------------------------------------------

@@ -106,7 +106,10 @@ def test_it_runs_alone_and_accepts_what_is_proved(name: str, tmp_path: Path) -> 
     assert saved.faults(problem) == ()
 
 
-def test_several_files_and_none() -> None:
+def test_several_files_and_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert check_proof.main([]) == 2 and not capsys.readouterr().out
+    assert check_proof.main(["/no/such/file"]) == 1
+    assert capsys.readouterr().out.startswith("/no/such/file: NOT proved: ")
     command = [sys.executable, "-I", "-S", check_proof.__file__]
     assert subprocess.run(command, capture_output=True).returncode == 2
     done = subprocess.run([*command, "/no/such/file"], capture_output=True, text=True)

@@ -334,6 +334,13 @@ def test_a_semidefinite_multiplier_is_lifted_by_what_it_lacks() -> None:
             assert PSD.outside(room, 1e-8 * np.abs(edge)) > 0.0
 
 
+def test_a_small_matrix_is_lifted_by_its_own_rounding() -> None:
+    v, (i, j) = np.array([1e-3, -2e-3, 3e-3]), PSD.places
+    edge = np.outer(v, v)[i, j] * np.where(i == j, 1.0, np.sqrt(2.0))
+    more = (PSD.dual_point(edge) - edge)[PSD.diagonal]
+    assert (more >= 0.0).all() and (more <= 1e-13 * (v @ v)).all()
+
+
 def test_points_and_errors_at_the_ends_of_cones() -> None:
     exp, power, none = CONES["exp"], CONES["pow"], np.zeros(3)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -42,6 +44,18 @@ def test_thin_sets_of_multipliers_prove_their_optimum(power: int) -> None:
     value, slope = found
     assert best * (1.0 - 1e-6) <= value <= best and 0.0 < slope < 1e-30
     assert lower_bound(form, np.array([2.0**-power, 2.0**power]), z).value <= best
+
+
+def test_rows_of_half_lines_count_beside_matrices() -> None:
+    # min x, y <= 4: 1/4 at x = 1/4, with multipliers of the matrix on its boundary
+    form = thin(0.0)
+    A = sp.csc_array(np.vstack([form.A.toarray(), [0.0, 1.0]]))
+    cones = (*form.cones, Cone("nonneg", 3, 4))
+    form = replace(form, A=A, b=np.append(form.b, 4.0), cones=cones)
+    z = np.array([1.0, -0.25 * np.sqrt(2.0), 0.0625, 0.0625 + 1e-9])
+    found = bound_nearby(form, z)
+    assert found is not None
+    assert 0.25 - 1e-6 < found[0] <= 0.25 and found[1] < 1e-30
 
 
 def test_what_is_proved_holds_at_every_feasible_point() -> None:

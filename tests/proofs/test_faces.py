@@ -111,6 +111,19 @@ def test_columns_without_a_cost_show_the_face_and_make_its_points_feasible() -> 
     assert c.distance(form.slack(made)) <= 1e-8
 
 
+def test_a_slack_of_nothing_needs_no_way_along_a_column() -> None:
+    y, t = cp.Variable(3, name="y"), cp.Variable(name="t")
+    block = t * np.ones((3, 3)) - cp.diag(y) >> 0
+    problem = of.from_cvxpy(cp.Problem(cp.Maximize(cp.sum(y)), [block]))
+    form = compile_problem(problem, cp.CLARABEL).form
+    known = forced(form)
+    assert known is not None and not form.b.any()
+    assert known[1](np.zeros(4)).tolist() == [0.0] * 4
+    below = np.where(np.diff(form.A.indptr) > 1, -1.0, 0.0)  # -e e', all of which it goes
+    assert form.cones[0].distance(form.slack(below)) > 2.9
+    assert form.cones[0].distance(form.slack(known[1](below))) <= 1e-8
+
+
 def test_a_face_that_no_column_alone_shows_is_seen_in_the_answer() -> None:
     _, C = bisection(8)
     y, t = cp.Variable(8, name="y"), cp.Variable(2, name="t")
@@ -137,6 +150,7 @@ def test_columns_with_a_cost_or_with_other_rows_or_indefinite_ones_force_nothing
         return compile_problem(problem, cp.CLARABEL).form
 
     assert forced(program(0.0, e)) is not None
+    assert forced(program(0.0, np.diag([1.0, 0.0, 0.0, 0.0, 0.0]))) is not None
     assert forced(program(1.0, e)) is None
     assert forced(program(0.0, -e)) is None
     assert forced(program(0.0, other)) is None

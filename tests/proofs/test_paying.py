@@ -84,6 +84,8 @@ def test_rounding_beside_large_numbers_is_no_direction() -> None:
     P = D @ A.T @ A @ D
     found = curvature_of((P + P.T) / 2.0)
     assert found.accepted and found.shift > 0.0
+    # the value is that of a vector of length about 1
+    assert curvature_of(np.diag([1e5, -1e-5])).value == pytest.approx(-1e-5)
     centred = np.array([[1.0, 1e-16, 0.5], [1e-16, -1e-16, 1e-16], [0.5, 1e-16, 1.0]])
     assert curvature_of(centred).accepted
 
@@ -255,6 +257,19 @@ def test_a_column_that_a_move_reaches_with_a_tiny_entry_is_not_exact() -> None:
     found = Residual(np.array([-1e-310, 0.0]), np.array([1e-310, 0.0]))
     moved = peeled(form, found, np.zeros(1), np.array([True, False]))
     assert moved is not None and moved[0].size[0] == 0.0 and moved[0].size[1] > 0.0
+    assert moved[1] > 0.0  # the cost is not below nothing, either
+
+
+def test_a_raised_diagonal_spoils_any_column_that_was_made_exact() -> None:
+    # column 0 is closed off the diagonal, which must then be raised: that opens column 1 again
+    A = sp.csc_array([[0.0, 1.0], [0.0, 1.0], [1.0, 0.0], [0.0, 0.0]])
+    cones = (Cone("zero", 0, 1), Cone("psd", 1, 4, order=2))
+    form = ConicForm(sp.csc_array((2, 2)), np.zeros(2), 0.0, A, np.zeros(4), cones)
+    z, found = np.array([0.0, 1.0, 0.0, 1.0]), Residual(np.full(2, -1e-9), np.full(2, 1e-9))
+    assert peeled(form, found, z, np.array([True, True])) is None
+    form = replace(form, A=sp.csc_array(A.toarray() * np.array([1, 0, 1, 1])[:, None]))
+    moved = peeled(form, found, z, np.array([True, True]))
+    assert moved is not None and (moved[0].size == 0.0).all()
 
 
 def test_a_tilt_makes_residuals_payable() -> None:

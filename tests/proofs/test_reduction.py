@@ -53,6 +53,14 @@ def test_what_a_vector_separates_is_not_called_weak() -> None:
     assert found is not None and len(found.links) == 1 and found.others is None
 
 
+def test_a_row_that_contradicts_itself_is_taken_once() -> None:
+    sides = sp.csr_array([[0.0, -2.0]])
+    assert chain(Entries(sides, np.array([True]), (Cone("nonneg", 0, 1),))) == ({0: Fraction(1)},)
+    assert chain(Entries(sides, np.array([True]), (Cone("zero", 0, 1),))) == ({0: Fraction(1)},)
+    upward = Entries(-sides, np.array([True]), (Cone("zero", 0, 1),))
+    assert chain(upward) == ({0: Fraction(-1)},)
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_rows_with_a_point_have_no_chain(seed: int) -> None:
     """Equations that a singular matrix with zero lines satisfies: faces, and no contradiction."""
