@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import cvxpy as cp
@@ -9,7 +11,14 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.compile.conic_proof import RescaledProof, form_check, unpriced
+from optfair.compile.conic_proof import (
+    ConicProof,
+    ExactOptimum,
+    RescaledProof,
+    conic_proof,
+    form_check,
+    unpriced,
+)
 from optfair.compile.form import compile_problem
 from optfair.core.certificate import DualCheck
 from optfair.proofs.bounds import Unpaid
@@ -56,6 +65,42 @@ def test_a_pair_is_as_far_off_as_its_worse_half() -> None:
     assert outside.dual == pytest.approx(0.25)  # by 1 in 1 + 3
     loose = form_check(form, np.ones(2), z * np.array([1.5, 1.0, 1.0, 1.0]), 0.25)
     assert loose.dual == pytest.approx(0.25) and loose.consistency == 0.25
+
+
+@pytest.mark.parametrize(("sense", "sign"), [(cp.Minimize, 1), (cp.Maximize, -1)])
+def test_an_optimum_in_fractions_is_what_it_says_or_nothing(sense: Any, sign: int) -> None:
+    x = cp.Variable(2, name="x")
+    goal = sense(sign * (0.1 * x[0] + 0.7 * x[1]) + 3)
+    p = of.from_cvxpy(cp.Problem(goal, [x >= 1, x <= 2]))
+    form = compile_problem(p, "CLARABEL").form
+    z = np.where(form.b < 0.0, np.concatenate([form.q, form.q])[: form.b.size], 0.0)
+    fractions = {"point": ["1", "1"], "prices": [str(Fraction(float(v))) for v in z]}
+    facts = {"interface": "CLARABEL", "fractions": fractions}
+    exact = conic_proof(p, facts, np.ones(2), z)
+    assert isinstance(exact, ExactOptimum) and exact.verify()
+    assert exact.objective == 3 + sign * (Fraction(0.1) + Fraction(0.7))
+    named = exact.compiled.by_name(exact.x, exact.z)
+    assert exact.check(*named).bound == exact.bound
+    assert sign * (Fraction(exact.bound) - exact.objective) <= 0
+    wrong = replace(exact, prices=tuple(2 * v for v in exact.prices))
+    assert not wrong.verify() and wrong.check(*named).bound == -sign * np.inf
+
+
+def test_a_line_under_the_value_between_two_sides() -> None:
+    """The least of x + 2y with x + y >= t is t."""
+
+    def at(t: float) -> of.Problem:
+        v = cp.Variable(2, name="v")
+        return of.from_cvxpy(cp.Problem(cp.Minimize(v[0] + 2 * v[1]), [cp.sum(v) >= t, v >= 0]))
+
+    ends = at(1.0), at(3.0)
+    compiled = compile_problem(ends[0], "CLARABEL")
+    z = np.where(compiled.form.b < 0.0, 1.0, 0.0)
+    z += np.where(np.diff(compiled.form.rows.indptr) == 1, compiled.form.rows @ [0.0, -1.0], 0.0)
+    line = ConicProof(ends[0], compiled, np.array([1.0, 0.0]), z).line(ends, 1.0, 3.0)
+    assert line is not None and line.sound
+    for t in (1.0, 2.0, 3.0):
+        assert t - 1e-9 < line(t) <= t
 
 
 @pytest.mark.parametrize("told", [2.0, None])
