@@ -21,6 +21,7 @@ import contextlib
 import copy
 import gc
 import hashlib
+import importlib
 import json
 import os
 import random
@@ -221,7 +222,8 @@ def _code(root: CodeType, name: str) -> CodeType | None:
 
 def _installed(m: Mutant) -> None:
     """Put a mutant in the place of its function, or of its constant, in this process."""
-    path = ROOT / m.file
+    path, module = ROOT / m.file, m.file.removesuffix(".py").replace("/", ".")
+    importlib.import_module(module)  # no test may have asked for it yet
     tree = ast.parse(path.read_text(encoding="utf-8"))
     _, parent, field, k, new = next(s for i, s in enumerate(_sites(tree)) if i == m.place)
     if k is None:
@@ -237,7 +239,6 @@ def _installed(m: Mutant) -> None:
         for f in same:
             f.__code__ = code
         return
-    module = m.file.removesuffix(".py").replace("/", ".")
     for name in m.function.split(", "):
         old, value = getattr(sys.modules[module], name), _constant(tree, name, module)
         for other in [v for k, v in sys.modules.items() if k.startswith("optfair")]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -25,6 +27,17 @@ PIECES = {
     "cone": lambda x: cp.norm(x) <= 2,
     "log": lambda x: cp.sum(cp.exp(x)) <= 50,
 }
+
+
+def test_words_that_a_verb_does_not_know_are_named() -> None:
+    p = small()
+    with pytest.raises(of.DeclarationError, match=r"(?s)solve has no option 'toleranz'.*tolerance"):
+        p.solve(toleranz=1e-6)  # type: ignore[call-arg]
+    assert p.diagnose(keep=("floor",)).verify()
+    s = p.solve(tolerance=1e-6)
+    assert f"bound      {s.bound:.10g} (proved), gap" in repr(s)
+    unproved = replace(s, proof=None)
+    assert f"(reported by {s.solver}), gap" in repr(unproved)
 
 
 @given(st.lists(st.sampled_from(sorted(PIECES)), unique=True))

@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.core.quadratics import power_of_two, units_of_squares
+from optfair.core.quadratics import (
+    parts_of,
+    power_of_two,
+    quadratic_map,
+    rounding,
+    units_of_squares,
+)
 
 x = cp.Variable(3, name="x")
 P = np.diag([1.0, 2.0, 3.0]) + 0.5
@@ -51,3 +57,26 @@ def test_squares_are_proved_in_any_units(rows: Callable[[float], Any]) -> None:
         assert solution.is_optimal() and str(solution.grade) == "proved"
         values[unit] = solution.objective / unit
     assert max(values.values()) - min(values.values()) <= 1e-6 * abs(values[1.0])
+
+
+def test_products_of_vectors_and_of_many_dimensions_have_their_own_entries() -> None:
+    rng = np.random.default_rng(0)
+    v, X = cp.Variable(3, name="v"), cp.Variable((3, 2), name="X")
+    Y = cp.Variable((2, 2, 2), name="Y")
+    for expression in (v @ X, X.T @ v, cp.square(Y[:, 0, :]), cp.sum_squares(Y - 1.0)):
+        offsets, n = {}, 0
+        for u in expression.variables():
+            offsets[u.id], n = n, n + u.size
+            u.value = rng.standard_normal(u.shape)
+        f = quadratic_map(expression, offsets, n)
+        point = np.concatenate([np.ravel(u.value, order="F") for u in expression.variables()])
+        i, j = f.pairs
+        value = f.Q @ (point[i] * point[j]) + f.A @ point + f.b
+        np.testing.assert_allclose(value, np.ravel(expression.value, order="F"), atol=1e-12)
+
+
+def test_a_form_that_falls_needs_the_shift_of_its_negative() -> None:
+    ones = np.ones((3, 3))
+    up, down = (rounding(parts_of(cp.quad_form(x, cp.psd_wrap(M)) + x[0])) for M in (ones, -ones))
+    assert 0.0 < up == down < 1e-12
+    assert rounding(parts_of(cp.quad_form(x, np.diag([1.0, -1.0, 0.0])))) == 0.0

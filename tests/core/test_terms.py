@@ -12,10 +12,12 @@ import pytest
 import optfair as of
 from optfair.backends.global_backend import quadratic_form
 from optfair.compile.program import QuadraticForms
+from optfair.core.canonical import Draft, reduction
 from optfair.core.composition import evaluated_constraint, evaluated_objective
 from optfair.core.expressions import Evaluator
 from optfair.core.problem import Declaration, Problem
 from optfair.core.problem_class import Evidence, ProblemClass
+from optfair.core.quadratics import parts_of
 from optfair.core.term import ConstraintTerm, ObjectiveTerm
 
 LP = ProblemClass()
@@ -155,3 +157,17 @@ def test_lifted_terms_are_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
         expected = Evaluator(t.build(), lifted.names).violation(far).max()
         assert violations[k] == pytest.approx(expected) and t.scope
     assert lifted.objective_value(far) == pytest.approx(3 * 49.0 - 49.0)
+
+
+def test_squares_beside_a_proved_objective_are_cones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Matrices hold those of the objective alone."""
+    x, y = cp.Variable(name="x"), cp.Variable(name="y")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x + cp.square(y))))
+    written = y + cp.square(y), [cp.square(x) <= y]
+    monkeypatch.setattr("optfair.convexity.cones.disciplined", lambda proof, kind: written)
+    (term,) = p.objective.values()
+    Draft("objective", cp.square(x), 1.0, proof=object()).kept_for(term)
+    cost, rows = reduction(term, 1.0)
+    kinds = [{type(n).__name__ for n in parts_of(part)} for part in (cost, *rows)]
+    assert "SymbolicQuadForm" in kinds[0] and "SOC" in set().union(*kinds[1:])
+    assert "SymbolicQuadForm" not in set().union(*kinds[1:])
