@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -90,6 +91,25 @@ def test_the_route_needs_no_relaxation_where_the_dual_proves(
             if any(np.any(v) for v in halved.values()):
                 assert not replace(s, multipliers=halved).certificate.verify()
     assert count["together"] >= 8 and count["pair"] >= 3, count
+
+
+def test_a_relaxation_without_a_point_says_nothing_unless_the_sets_are_proved_apart(
+    rows: Any, gaussians: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    p = against_all(gaussians, rows[0])
+    request: Any = SimpleNamespace(deadline=np.inf, refuse_options=lambda profile: None)
+    nothing = SimpleNamespace(status=SimpleNamespace(primal="unknown"))
+    monkeypatch.setattr(pairwise, "_relaxed", lambda *_: nothing)
+    monkeypatch.setattr(pairwise, "_short", lambda *_: None)
+    assert not p.problem_class.convex and pairwise._held(p, request) is None
+    monkeypatch.setattr(pairwise, "_short", lambda *_: Infeasible("apart"))
+    with pytest.raises(Infeasible, match="apart"):
+        pairwise._held(p, request)
+    # without a relaxation the route is left at once
+    monkeypatch.setattr(pairwise, "LARGEST", 0)
+    monkeypatch.setattr(pairwise, "_at_once", lambda *_: None)
+    outcome = pairwise.run_pairwise(p, SimpleNamespace(), request)  # type: ignore[arg-type]
+    assert outcome.termination == "no pair is enough" and 0.0 <= outcome.seconds["solve"] < 60.0
 
 
 def test_features_held_elsewhere_than_at_the_row(rows: Any, gaussians: Any) -> None:

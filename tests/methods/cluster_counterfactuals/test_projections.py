@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import cvxpy as cp
@@ -12,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optfair.methods.cluster_counterfactuals.algorithms.polyhedra import (
+    Moves,
+    linear,
     nearest_in_bounded_half_space,
     nearest_in_half_space,
     nearest_in_polyhedron,
@@ -100,6 +103,23 @@ def test_shortfall_is_the_least_value_over_the_bounds() -> None:
     assert np.isnan(found.points).all()
 
 
+def plane(*a: float) -> Any:
+    """a'x <= 1."""
+    return SimpleNamespace(gradient=lambda y: np.array(a), value=lambda Y: Y @ np.array(a) - 1.0)
+
+
+@pytest.mark.parametrize("boundaries", [1, 2])
+def test_points_between_bounds_are_proved_nearest(boundaries: int) -> None:
+    """x + y <= 1, x - y <= 1, x in [-1, 0.8], y in [-1, 0.9]."""
+    Y, both = np.array([[3.0, 1.0], [2.5, -2.0], [0.5, -3.0]]), np.array([True, True])
+    moves = Moves(both, None, np.full((3, 2), -1.0), np.tile([0.8, 0.9], (3, 1)))
+    found = linear(Y, [plane(1.0, 1.0), plane(1.0, -1.0)][:boundaries], moves)
+    others = [[0.75, -0.25], [0.0, -1.0]] if boundaries == 2 else [[0.8, -1.0], [0.5, -1.0]]
+    np.testing.assert_allclose(found.points, [[0.8, 0.2], *others], atol=1e-12)
+    np.testing.assert_allclose(found.objective, ((found.points - Y) ** 2).sum(axis=1))
+    assert (np.abs(found.gap) <= 1e-12).all()
+
+
 def conditions(Y: Any, D: Any, G: Any, g: Any, W: Any) -> list[bool]:
     """Check global optimality of every row: feasible, stationary, convex Lagrangian."""
     metric = np.eye(D.shape[0]) if W is None else W
@@ -107,6 +127,7 @@ def conditions(Y: Any, D: Any, G: Any, g: Any, W: Any) -> list[bool]:
     for i in range(Y.shape[0]):
         if not found.reached[i]:
             continue
+        assert found.shortfall[i] == 0.0
         u, mu = found.points[i] - Y[i], float(found.multipliers[i, 0])
         value = g[i] + G[i] @ u + 0.5 * u @ D @ u
         parts = abs(g[i]) + np.abs(G[i]) @ np.abs(u) + np.abs(u) @ np.abs(D) @ np.abs(u)
