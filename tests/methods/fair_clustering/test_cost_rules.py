@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import cvxpy as cp
@@ -12,7 +13,7 @@ import pytest
 
 import optfair as of
 from optfair.errors import DeclarationError, Infeasible
-from optfair.methods.fair_clustering.algorithms import linked_rows
+from optfair.methods.fair_clustering.algorithms import charged_rows, linked_rows
 
 fc = of.fair_clustering
 
@@ -48,6 +49,24 @@ def rules(kind: str, unit: float, n: int, K: int) -> dict[str, Any]:
 
 
 KINDS = ["group", "group, no rule", "group, one empty budget", "budget", "arcs", "radius", "all"]
+
+
+def test_barred_arcs_cost_more_until_nothing_is_left_on_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows: Any = object.__new__(charged_rows.ChargedRows)
+    cost, rows.demands = SimpleNamespace(clusters=2), SimpleNamespace(bars=True)
+    monkeypatch.setattr(charged_rows, "_largest", lambda cost: 1.0)
+    for spills, asked in (([0.0], 1), ([0.5, 0.0], 2), ([0.5, 0.4, 0.3], 3)):
+        met: list[float] = []
+
+        def at(cost: Any, penalty: float, before: Any, met: Any = met, left: Any = spills) -> Any:
+            met.append(penalty)
+            return SimpleNamespace(spilled=left[len(met) - 1], status="optimal"), 0.0, 0.0
+
+        rows._at_penalty = at
+        assert rows.solved(cost)[0].spilled == spills[-1]
+        assert met == [2.0 * charged_rows.PENALTY * k for k in (1.0, 1e2, 1e4)][:asked]
 
 
 @pytest.mark.parametrize("unit", [1.0, pytest.param(1e6, marks=pytest.mark.slow), 1e-6])

@@ -327,6 +327,7 @@ def test_a_clock_stops_it_without_a_false_claim() -> None:
     w = np.full(400, 1 / 400)
     found = project(L, g, w, program, deadline=time.perf_counter())
     assert found.status == "time_limit" and len(found.history) == 1
+    assert (found.history[0].rows, found.history[0].arcs) == (400, 2_000)
     best = project(L, g, w, program)
     assert best.status == "optimal" and found.value <= best.value and found.distance > 1e-6
 

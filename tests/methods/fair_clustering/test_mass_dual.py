@@ -18,6 +18,7 @@ from optfair.backends.registry import profile
 from optfair.core.composition import objective_term
 from optfair.methods.fair_clustering.algorithms import price_search as search
 from optfair.methods.fair_clustering.algorithms.costs import CostRows, SeparableCost
+from optfair.methods.fair_clustering.algorithms.pricing import price, select_arcs, value_within
 
 
 def gaussian(n: int, seed: int = 0) -> tuple[Any, Any, Any]:
@@ -62,6 +63,16 @@ def awkward(kind: str) -> tuple[Any, Any, Any, Any]:
     elif kind == "rows on centers":
         X = centers[rng.integers(0, 6, 1_500)]
     return X, groups, centers, weights
+
+
+def test_no_multiplier_can_be_given_out_for_another() -> None:
+    X, groups, centers = gaussian(200)
+    p = of.FairAssignment(X, groups=groups, centers=centers, fairness=of.max_gap(0.05))
+    s = p.solve("mass-dual")
+    assert s.proof.check(s.values, s.multipliers).consistency <= 1e-12
+    for name in ("mass definition", "row sum", "nonnegativity"):
+        forged = {**s.multipliers, name: 1.01 * np.asarray(s.multipliers[name]) + 1e-3}
+        assert s.proof.check(s.values, forged).consistency > 1e-4, name
 
 
 KINDS = [
@@ -145,6 +156,21 @@ def test_splits_few_rows_even_with_curved_rules() -> None:
     assert s.solver == "mass-dual" and s.is_optimal(1e-7)
     assert (s["assignment"].max(axis=1) < 1 - 1e-9).sum() <= 2 * (6 - 1)
     assert s.objective == pytest.approx(q.solve("clarabel").objective, rel=1e-7)
+
+
+def test_few_rows_have_all_their_arcs_in_one_master() -> None:
+    X, groups, centers = gaussian(60)
+    p = of.FairAssignment(X, groups=groups, centers=centers, fairness=None)
+    F = cp.multiply(1 / p.shares[:, None], p["masses"])
+    s = p.with_constraints(ball=cp.norm(F[0] - F[1]) <= 0.05).solve("mass-dual")
+    assert s.is_optimal(1e-7) and (s["assignment"].max(axis=1) < 1 - 1e-9).sum() <= 2 * (6 - 1)
+    # the value at other prices is that of all rows, to the last digits
+    costs, rng = CostRows(p.cost, p.data["groups"], p.data["weights"]), np.random.default_rng(0)
+    pricing = price(costs, np.zeros((2, 6)))
+    free = select_arcs(costs, pricing, None, p.shares)
+    other = rng.normal(size=(2, 6))
+    value = value_within(pricing, free, None, other)
+    assert value == pytest.approx(price(costs, other).value, rel=1e-12)
 
 
 def largest_eigenvalue(F: Any) -> Any:

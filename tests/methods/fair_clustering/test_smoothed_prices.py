@@ -14,7 +14,7 @@ from optfair.methods.fair_clustering.algorithms.price_search import (
     thinned,
     typical_margin,
 )
-from optfair.methods.fair_clustering.algorithms.pricing import mass_pass, price
+from optfair.methods.fair_clustering.algorithms.pricing import _ranked, mass_pass, price
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 
 RULES = {
@@ -41,6 +41,11 @@ def start(p):
         program, thinned(costs, 2_000), lambda tau: SmoothedRows(costs, tau), costs.size, zero
     )
     return costs, found
+
+
+def test_lines_without_regrets_open_every_arc():
+    assert np.isinf(_ranked(np.zeros((2, 0)), np.array([1.0, 5.0]))).all()
+    assert _ranked(np.array([[3.0, 1.0]]), np.array([0.5])).tolist() == [1.5]
 
 
 @pytest.mark.parametrize("name", RULES)

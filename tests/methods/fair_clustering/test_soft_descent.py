@@ -71,9 +71,14 @@ def test_units_and_origin_do_not_matter():
     q = FairAssignment(
         1e6 * p.cost.points + 3e7, groups=p.data["groups"], centers=1e6 * p.cost.centers + 3e7
     )
-    a, b = (
-        smoothed_start(compile_rules(r).program, rows_of(r), tol=1e-6, max_iter=300) for r in (p, q)
+    small = FairAssignment(
+        1e-4 * p.cost.points, groups=p.data["groups"], centers=1e-4 * p.cost.centers
     )
+    a, b, e = (
+        smoothed_start(compile_rules(r).program, rows_of(r), tol=1e-6, max_iter=300)
+        for r in (p, q, small)
+    )
+    assert np.allclose(e.centers, 1e-4 * a.centers, rtol=0.0, atol=2e-6)
     assert np.allclose(b.centers, 1e6 * a.centers + 3e7, rtol=0.0, atol=2e4)
     # a constant for all clusters of a group moves no row
     c, d = (r.prices - r.prices.mean(axis=1, keepdims=True) for r in (a, b))
