@@ -137,3 +137,12 @@ def test_units_and_constant_features_change_nothing(unit: float) -> None:
         assert t.objective == pytest.approx(s.objective * unit**2, rel=1e-7)
         if model is AffineMap:  # where nothing varies the map is the identity
             assert np.array_equal(t["matrix"][:, 2], np.eye(4)[:, 2])
+
+
+def test_multipliers_of_another_shape_prove_nothing() -> None:
+    p = of.group_counterfactuals.IndependentCounterfactuals(group(5), score=(W, 0.4), threshold=1.5)
+    s = p.solve()
+    assert s.proof is not None and np.isfinite(s.proof.check(s.values, s.multipliers).bound)
+    for values, y in ((s.values, np.ones(4)), ({"counterfactuals": np.ones((5, 3))}, np.ones(5))):
+        found = s.proof.check(values, {"classification": y})
+        assert found.bound == -np.inf and found.dual == np.inf

@@ -87,6 +87,16 @@ def test_plans_are_the_best_of_all(case: dict[str, Any], budget: int) -> None:
     assert p.cost(s) <= p.budget + 1e-9
 
 
+def test_edits_without_a_band_are_optimal_by_the_first_budget_that_reaches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(action_dp, "_handed_over", None)  # nobody else is asked
+    score, X, q = group(6, 3)
+    choices = ActionPlan.from_model(score, X, q, target=0.8 * score(q).mean(), budget=0).choices
+    s = MinimumEdits(choices, effect=0.5).solve("action-dp")
+    assert s.status.termination == "optimal" and s.bound == pytest.approx(s.objective)
+
+
 @given(CASES, st.sampled_from([0.3, 0.6, 0.9]), st.booleans())
 def test_edits_are_the_fewest_of_all(case: dict[str, Any], effect: float, overshoot: bool) -> None:
     score, X, q = group(case["n"], case["d"], case["seed"], case["digits"])
