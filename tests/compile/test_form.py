@@ -253,20 +253,6 @@ def test_what_breaks_the_rules_is_named() -> None:
     assert failure.value.remedy
 
 
-def test_parameters_in_costs_alone() -> None:
-    x, c = cp.Variable(2, name="x"), cp.Parameter(2, name="c", value=[1.0, 2.0])
-    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(x) + c @ x)))
-    for value in ([1.0, 2.0], [3.0, -4.0]):
-        form = compile_problem(p.at(c=value), "CLARABEL").form
-        assert form.b.size == 0 and form.q.tolist() == value
-        assert form.P.toarray().tolist() == [[2.0, 0.0], [0.0, 2.0]]
-    # a square whose weight is 0 is none
-    weight = cp.Parameter(nonneg=True, name="w", value=0.0)
-    goal = cp.Minimize(weight * cp.sum_squares(x) + cp.sum(x))
-    compiled = compile_problem(of.from_cvxpy(cp.Problem(goal, [x >= 1])), "CLARABEL")
-    assert compiled.form.P.nnz == 0 and not any(P.nnz for P in compiled.curvature.values())
-
-
 def test_parts_without_entries() -> None:
     x = cp.Variable(3, name="x")
     nothing = np.zeros((0, 3)) @ x

@@ -119,3 +119,17 @@ def test_what_is_written_otherwise_is_left_to_cvxpy():
     x = RNG.normal(size=4)
     sides = [5 - x - x.sum(), 2 - np.diff(x), 1 - np.hstack([x, x[:2]]), 9 - A @ A.T @ A @ x]
     np.testing.assert_allclose(form.slack(x), np.concatenate(sides), atol=1e-12)
+
+
+def test_parameters_in_costs_alone() -> None:
+    x, c = cp.Variable(2, name="x"), cp.Parameter(2, name="c", value=[1.0, 2.0])
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(x) + c @ x)))
+    for value in ([1.0, 2.0], [3.0, -4.0]):
+        form = compile_problem(p.at(c=value), "CLARABEL").form
+        assert form.b.size == 0 and form.q.tolist() == value
+        assert form.P.toarray().tolist() == [[2.0, 0.0], [0.0, 2.0]]
+    # a square whose weight is 0 is none
+    weight = cp.Parameter(nonneg=True, name="w", value=0.0)
+    goal = cp.Minimize(weight * cp.sum_squares(x) + cp.sum(x))
+    compiled = compile_problem(of.from_cvxpy(cp.Problem(goal, [x >= 1])), "CLARABEL")
+    assert compiled.form.P.nnz == 0 and not any(P.nnz for P in compiled.curvature.values())
