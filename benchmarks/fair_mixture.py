@@ -1,6 +1,7 @@
 """Fair mixtures: the paper's tables and fronts, and two and a half million rows.
 
     python benchmarks/fair_mixture.py [--quick] [--json] [--out DIR] [--only NAME ...]
+                                      [--data NAME ...] [--methods NAME ...]
                                       [--rows N] [--seeds N] [--jobs N] [--fresh]
 
 Prints Markdown and writes pictures. Adult, Bank, Credit and the 3,000 census rows are read from
@@ -642,6 +643,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/out"))
     sections = ["table", "categories", "fronts", "projection", "large"]
     parser.add_argument("--only", nargs="+", choices=sections)
+    every = ["k-means", "FairKMeans", *METHODS]
+    known = [*NUMERIC, *CATEGORICAL]
+    parser.add_argument("--data", nargs="+", choices=known, default=known, help="of the tables")
+    parser.add_argument(
+        "--methods", nargs="+", choices=every, default=every, help="of Tables 3, 5 and 6"
+    )
     parser.add_argument("--rows", type=int, default=CENSUS, help="of the large run")
     parser.add_argument("--threads", type=int, default=2, help="of the large run")
     parser.add_argument("--seeds", type=int, default=5)
@@ -663,17 +670,19 @@ def main() -> None:
     found: dict[str, Any] = {"lines": [], "fronts": [], "table": [], "categories": []}
     found |= {"projection": {}, "large": []}
     names = ["adult-l2"] if options.quick else ["adult-l2", "bank-l2"]
-    methods = ["k-means", "FairKMeans", *METHODS]
+    methods = options.methods
     if options.quick:
         methods = ["k-means", "FairKMeans", "plain, EM", "constraint, fair labels", "penalty, EM"]
         methods.append(f"penalty, EM, {CODE}")
     if "table" in wanted:
-        asked = [("table", n, m, s, most) for n in names for m in methods for s in seeds]
+        chosen = [n for n in names if n in options.data]
+        asked = [("table", n, m, s, most) for n in chosen for m in methods for s in seeds]
         found["lines"] = run_lines(asked, options)
         found["table"] = grouped(found["lines"])
     if "categories" in wanted:
-        chosen = ["credit3"] if options.quick else list(CATEGORICAL)
-        few = ["plain, EM", "constraint"] if options.quick else list(METHODS)
+        own = [n for n in CATEGORICAL if n in options.data]
+        chosen = ["credit3"] if options.quick else own
+        few = ["plain, EM", "constraint"] if options.quick else [m for m in methods if m in METHODS]
         asked = [("categories", n, m, s, most) for n in chosen for m in few for s in seeds]
         found["categories"] = grouped(run_lines(asked, options))
     if "fronts" in wanted:
@@ -681,7 +690,7 @@ def main() -> None:
         kinds += [("FairKMeans", GAPS), (f"penalty, {CODE}", CODE_LAMBDAS)]
         if options.quick:
             kinds = [("constraint", GAPS[::4]), ("FairKMeans", GAPS[::4])]
-        chosen = names if options.quick else list(NUMERIC)
+        chosen = names if options.quick else [n for n in NUMERIC if n in options.data]
         points = [f"{kind} {value:g}" for kind, values in kinds for value in values]
         asked = [("front", n, p, s, most) for n in chosen for p in points for s in seeds]
         found["fronts"] = run_lines(asked, options)

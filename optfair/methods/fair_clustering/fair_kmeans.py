@@ -42,7 +42,7 @@ from optfair.rows.restarts import unfinished
 
 Floats = NDArray[np.float64]
 
-# Wall seconds of branching on labels.
+# Wall seconds of branching on labels, as many as the starts at most.
 HARD_SECONDS = 10.0
 
 
@@ -114,8 +114,9 @@ class FairKMeans(
     n_jobs : int, optional
         Starts in parallel threads; -1 for one per core.
     time_limit : float, optional
-        Wall seconds over all starts; what was found by then counts, and the first start is
-        made to its first assignment whatever the limit.
+        Wall seconds over all starts; what was found by then counts, and where that is no
+        assignment, rows moved to obey the rules, with their gap. From 200,000 rows on, and where
+        arcs are barred, a first assignment is made whatever the limit.
     verbose : {0, 1, 2}
         Silent; a bar over the starts; the log of each start.
 
@@ -316,7 +317,8 @@ class FairKMeans(
         self.solution_ = best.solution
         self.hard_labels_ = None
         if self.labels == "hard":
-            labelling = hard_labels(best.solution, time_limit=HARD_SECONDS)
+            limit = HARD_SECONDS if self.time_limit is None else min(HARD_SECONDS, self.time_limit)
+            labelling = hard_labels(best.solution, time_limit=limit)
             self.hard_labels_, self.labels_ = labelling, labelling.labels
             hard = np.eye(A.shape[1])[labelling.labels]
             self.cost_, self.balance_ = labelling.objective, balance(index, hard, sample_weight=w)

@@ -139,6 +139,10 @@ def fit_passed(
         begin = time.perf_counter()
         rough, own = max(model.tol, ROUGH), [seed, *further]
         run = first_descent(model, problem, init, own, starts, limit, report, tol=rough)
+        if not np.isfinite(run.best.objective):  # all rows start from an assignment of the sample
+            at, near = run.best.centers, rows_of(problem, run.best.answer.prices)
+            run = descent(model, problem, near, at, None, report, tol=rough, max_iter=1)
+            run = replace(run, status="time_limit")
         # of the sample: what it ranks by, and whether it was interrupted
         numbers = run.history[-1], np.nan, np.nan, run.gaps[-1], len(run.history), run.status
         return Restart(seed, *numbers, time.perf_counter() - begin), (seed, run)

@@ -36,6 +36,8 @@ Floats = NDArray[np.float64]
 
 
 INITS = ("k-means", "k-means++", "random")
+# Iterations of plain k-means, at most; between looks at the clock. The part of a time limit it takes.
+PLAIN, TIMED, PLAIN_PART = 300, 10, 0.25
 
 
 def check_init(init: Any, n_clusters: int, columns: int) -> str | Floats:
@@ -79,7 +81,14 @@ def check_distinct(X: Floats, n_clusters: int) -> None:
 
 
 def starting_centers(
-    X: Floats, weights: Floats, n_clusters: int, *, init: str, metric: str, seed: int
+    X: Floats,
+    weights: Floats,
+    n_clusters: int,
+    *,
+    init: str,
+    metric: str,
+    seed: int,
+    time_limit: float | None = None,
 ) -> Floats:
     """Return centers to start from.
 
@@ -98,6 +107,8 @@ def starting_centers(
         Cost that plain clustering minimises.
     seed : int
         Seed of the draw.
+    time_limit : float, optional
+        Wall seconds after which plain clustering ends.
 
     Returns
     -------
@@ -108,8 +119,16 @@ def starting_centers(
     from sklearn.cluster import KMeans, kmeans_plusplus
 
     if init == "k-means" and metric == "sqeuclidean":
-        fitted = KMeans(n_clusters, n_init=1, random_state=seed)
-        return np.asarray(fitted.fit(X, sample_weight=weights * len(X)).cluster_centers_)
+        begin, weights = time.perf_counter(), weights * len(X)
+        some = PLAIN if time_limit is None else TIMED
+        fitted = KMeans(n_clusters, n_init=1, max_iter=some, random_state=seed)
+        fitted.fit(X, sample_weight=weights)
+        for _ in range(PLAIN // some - 1):
+            if fitted.n_iter_ < some or time.perf_counter() - begin > (time_limit or 0.0):
+                break
+            fitted = KMeans(n_clusters, n_init=1, max_iter=some, init=fitted.cluster_centers_)
+            fitted.fit(X, sample_weight=weights)
+        return np.asarray(fitted.cluster_centers_)
     centers, _ = kmeans_plusplus(X, n_clusters, sample_weight=weights, random_state=seed)
     if init == "k-means":
         # groups play no part without a rule; any two will do
@@ -126,7 +145,8 @@ def starting_centers(
         held = HeldRows(
             compile_rules(plain).program, plain.cost, data["groups"], data["weights"], 1.0
         )
-        run = descend(centers, held.assign, held.move, max_iter=100, tol=1e-4, rise=RISE)
+        stated = centers, held.assign, held.move
+        run = descend(*stated, max_iter=100, tol=1e-4, rise=RISE, time_limit=time_limit)
         if run.status == "interrupted":
             raise KeyboardInterrupt
         centers = run.best.centers
@@ -158,6 +178,8 @@ LOOKS, ROUGHLY, FAILED = 12.0, 1e-3, 5
 # Clusters up to which all starts are made. What soft choices take, in assignments: to begin with, and
 # clusters for which a pass takes one. What the proof of a start takes.
 FEW, AHEAD, EVEN, PROOF = 25, 8.0, 40, 6.0
+# Seconds for an incumbent at prices that are given: its pass is made whatever the limit.
+SOON = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
@@ -219,7 +241,7 @@ def exact_fit(
     def fit(seed: int, limit: float | None, report: Step) -> tuple[Restart, Fit]:
         begin = time.perf_counter()
         if general(problem):
-            centers = start_of(problem, init, seed)
+            centers = start_of(problem, init, seed, limit)
             left = None if limit is None else max(limit - (time.perf_counter() - begin), 1e-3)
             return _general_fit(model, problem, centers, seed, left, report)
         seeds = [seed, *further]
@@ -266,7 +288,7 @@ def first_descent(
     def started(seed: int, least: float, most: int | None) -> tuple[Descent[Any], float]:
         """Return where a start leads, and how many assignments take as long."""
         nonlocal mixed
-        centers = start_of(problem, init, seed)
+        centers = start_of(problem, init, seed, left())
         begun = softly(problem, centers, model, left(), max(model.tol, least))
         mixed = begun is not None
         if begun is None:
@@ -336,10 +358,17 @@ def first_descent(
 def certified(
     problem: FairAssignment, run: Descent[Any], seed: int, begin: float
 ) -> tuple[Restart, Fit]:
-    """Return what a descent found: its last assignment is solved as a problem, from its prices."""
+    """Return what a descent found: its last assignment is solved as a problem, from its prices.
+
+    The first one, where it was cut short, is not solved but rows are moved to obey the rules; where
+    arcs are barred too, that is no small change.
+    """
     assigned, centers = run.best.answer, run.best.centers
-    duals = getattr(assigned, "duals", None)
-    solution = problem.with_centers(centers, prices=assigned.prices, duals=duals).solve()
+    last = problem.with_centers(
+        centers, prices=assigned.prices, duals=getattr(assigned, "duals", None)
+    )
+    whole = np.isfinite(run.best.gap) or problem.demands.bars
+    solution = last.solve(time_limit=None if whole else SOON)
     A = np.asarray(solution["assignment"])
     numbers = (*_numbers(problem, A, centers), solution.gap, len(run.history), run.status)
     record = Restart(seed, solution.objective, *numbers, time.perf_counter() - begin)
@@ -463,7 +492,7 @@ def printed_fit(model: Any, problem: FairAssignment, init: Any) -> Fitter:
         run = printed_alignment(
             X,
             groups,
-            start_of(problem, init, seed),
+            start_of(problem, init, seed, limit),
             free_share=share,
             partition_size=model.partition_size,
             coupling=model.coupling,
@@ -500,8 +529,10 @@ def _obeys(problem: FairAssignment, assignment: Floats) -> bool:
     return all(t.relative_violation(values) <= BLOCKS for t in rules)
 
 
-def start_of(problem: FairAssignment, init: Any, seed: int) -> Floats:
-    """Return the centers that a start begins with: drawn, or given."""
+def start_of(
+    problem: FairAssignment, init: Any, seed: int, time_limit: float | None = None
+) -> Floats:
+    """Return the centers that a start begins with: drawn, in a part of the time limit, or given."""
     if not isinstance(init, str):
         return np.asarray(init)
     cost = problem.cost
@@ -512,6 +543,7 @@ def start_of(problem: FairAssignment, init: Any, seed: int) -> Floats:
         init=init,
         metric=cost.metric,
         seed=seed,
+        time_limit=None if time_limit is None else PLAIN_PART * time_limit,
     )
 
 

@@ -496,15 +496,6 @@ def test_starts_are_told_in_their_order_whichever_ends_first():
     assert [r.seed for r in records] == [0, 1] and best == 0
 
 
-def test_a_time_limit_is_of_all_starts(data):
-    X, groups = data
-    with pytest.warns(ConvergenceWarning, match="time_limit"):
-        model = of.FairKMeans(4, n_init=50, time_limit=1e-9, random_state=0).fit(X, groups=groups)
-    assert len(model.restarts_) == 1 and model.gap_ <= 1.0
-    plenty = of.FairKMeans(4, n_init=3, time_limit=600.0, random_state=0).fit(X, groups=groups)
-    assert len(plenty.restarts_) == 3
-
-
 def test_empty_clusters_are_told():
     X = np.repeat([[0.0], [1.0], [2.0]], 4, axis=0)
     g = np.tile([0, 0, 1, 1], 3)

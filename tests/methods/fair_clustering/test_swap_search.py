@@ -130,9 +130,9 @@ def test_where_swaps_fail_starts_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn, failed = [], []
     start_of = single_start.start_of
 
-    def counted(problem: Any, init: Any, seed: int) -> Any:
+    def counted(problem: Any, init: Any, seed: int, limit: float | None) -> Any:
         drawn.append(seed)
-        return start_of(problem, init, seed)
+        return start_of(problem, init, seed, limit)
 
     def failing(problem: Any, first: Any, onwards: Any, *, budget: float, **k: Any) -> Any:
         failed.append((k["most"], first.best.objective))

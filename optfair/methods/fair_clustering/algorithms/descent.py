@@ -96,8 +96,8 @@ def descend(
     centers : array (K, d)
         Start.
     assign : callable
-        (centers, assignment before or None, seconds left) -> `Assigned`, None when time is up;
-        the first one is made whatever the limit.
+        (centers, assignment before or None, seconds left) -> `Assigned`, None when time is up
+        and there is one before.
     move : callable
         assignment -> (next centers, clusters that got a new one because they were empty).
     max_iter : int
@@ -296,16 +296,19 @@ class HeldRows:
     def assign(
         self, centers: Floats, before: Assigned[HeldFlow] | None, left: float
     ) -> Assigned[HeldFlow] | None:
-        """Return the optimal assignment at given centers, searched from the prices before."""
+        """Return the optimal assignment at given centers, searched from the prices before.
+
+        A first one that is cut short has infinite objective and gap, and no rows: of its centers and
+        prices the proof makes an incumbent.
+        """
         costs = self.costs.moved(centers)
-        deadline = np.inf if before is None else time.perf_counter() + left
-        stated = self.program, costs, self.tolerance, deadline
+        stated = self.program, costs, self.tolerance, time.perf_counter() + left
         search = PriceSearch(*stated, brief=True, share=self.share)
         status = search.run(self.prices if before is None else self._followed(before, centers))
         best = search.candidate
         if best is None:
-            if before is not None and status == "time_limit":
-                return None
+            if status == "time_limit":
+                return None if before is not None else self._cut_short(search, centers)
             raise SolverFailure(
                 "no assignment was found", f"the search {status}", "rescale the columns"
             )
@@ -319,6 +322,14 @@ class HeldRows:
         )
         flow = HeldFlow(costs.rows[rows], clusters, fractions, prices, boundary)
         return Assigned(best.objective, gap, status, centers, flow)
+
+    def _cut_short(self, search: PriceSearch, centers: Floats) -> Assigned[HeldFlow]:
+        reached = np.zeros(self.program.masses.shape)
+        if search.pricing is not None:
+            reached = search.pricing.prices
+        none, nothing = np.zeros(0), np.zeros(0, dtype=np.intp)
+        flow = HeldFlow(nothing, nothing, none, reached, np.zeros((*reached.shape, 0)))
+        return Assigned(np.inf, np.inf, "time_limit", centers, flow)
 
     def _followed(self, before: Assigned[HeldFlow], centers: Floats) -> Floats:
         answer = before.answer

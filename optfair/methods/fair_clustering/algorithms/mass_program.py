@@ -322,7 +322,7 @@ class MasterResult:
     Attributes
     ----------
     status : str
-        optimal, infeasible or failed.
+        optimal, infeasible, time_limit or failed.
     flow : array (a,)
         Weight on each arc.
     y, z : arrays

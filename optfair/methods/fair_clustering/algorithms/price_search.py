@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 from optfair.methods.fair_clustering.algorithms.costs import CostRows, SeparableCost
 from optfair.methods.fair_clustering.algorithms.entropic_projection import project_masses
 from optfair.methods.fair_clustering.algorithms.mass_program import (
+    Arcs,
     MassProgram,
     MasterResult,
     solve_master,
 )
 from optfair.methods.fair_clustering.algorithms.pricing import (
     Box,
+    Entries,
     FreeRows,
     MassOracle,
     MassPass,
@@ -100,7 +102,7 @@ def smoothed_prices(
         return None
     best, rows = None, NEAR_ROWS * few.group_count / size
     share = max(warmest, COLDEST)
-    while share >= COLDEST:
+    while share >= COLDEST and time.perf_counter() < deadline:
         last = share * FACTOR < COLDEST
         tau = unit * share
         form = program.form
@@ -272,8 +274,6 @@ class PriceSearch:
         self.y, self.z = np.zeros(program.form.q.size), np.zeros(program.form.b.size)
         self.candidate: Candidate | None = None
         self.pricing: Pricing | None = None
-        # masses that satisfy the rules, from the last master: what an incumbent aims at
-        self.masses: Floats | None = None
         self.history: list[Round] = []
 
     def run(self, prices: Floats | None) -> str:
@@ -306,7 +306,6 @@ class PriceSearch:
             result = self._solve(free, prices, box)
             if result is None:
                 return "time_limit" if time.perf_counter() > self.deadline else "stalled"
-            self.masses = result.y[self.program.masses]
             fresh = self._candidate(pricing, free, box, result)
             inactive = fresh is not None
             if fresh is not None and (
@@ -404,7 +403,34 @@ class PriceSearch:
             )
             if master.status == "optimal":
                 return master
+            if master.status == "time_limit":  # the solver's clock need not be ours
+                self.deadline = -np.inf
+                break
         return None
+
+    def incumbent(self, feasible: Floats) -> Entries:
+        """Return the entries of the candidate; without one, those of rows moved to obey the rules.
+
+        Masses are the nearest to the choice of the rows at the last prices, by a master that opens no
+        row: a missed weight costs what a row typically pays for its second cluster.
+        """
+        if self.candidate is not None:
+            c = self.candidate
+            return spread(self.costs, c.pricing, c.free, c.flow)
+        program, costs, shape = self.program, self.costs, self.program.masses.shape
+        pricing = self.pricing or price(costs, np.zeros(shape))
+        own = costs.groups * shape[1] + pricing.best
+        chosen: Floats = np.bincount(own, costs.weights, program.masses.size).astype(float)
+        nothing, none = np.zeros(0, dtype=np.intp), np.zeros(0)
+        closed = Arcs(nothing, nothing, none, nothing, none, chosen.reshape(shape))
+        margin = np.full(shape, COLDEST * typical_margin(costs) or 1.0)
+        near = solve_master(program, closed, pricing.prices, (margin, margin))
+        y = feasible
+        if near.status == "optimal":
+            y = near.y
+            if not np.isfinite(self.bound):
+                self.y, self.z = near.y, near.z
+        return repaired(costs, pricing, y[program.masses])
 
     def _candidate(
         self, pricing: Pricing, free: FreeRows, box: Box | None, master: MasterResult
@@ -489,7 +515,7 @@ def solve_mass_dual(
     groups, weights : arrays (n,)
         Group index and weight (total 1) of each row.
     feasible : array
-        A feasible y: the incumbent's masses when time runs out before a master is solved.
+        A feasible y: the incumbent's masses where time runs out and no nearer ones are known.
     prices : array (G, K), optional
         Prices to start from.
     tolerance : float
@@ -506,13 +532,8 @@ def solve_mass_dual(
         status = "interrupted"
     costs, objective = search.costs, np.inf
     if search.candidate is not None:
-        c = search.candidate
-        objective = c.objective
-        rows, clusters, fractions = spread(costs, c.pricing, c.free, c.flow)
-    else:
-        pricing = search.pricing or price(costs, np.zeros(program.masses.shape))
-        masses = feasible[program.masses] if search.masses is None else search.masses
-        rows, clusters, fractions = repaired(costs, pricing, masses)
+        objective = search.candidate.objective
+    rows, clusters, fractions = search.incumbent(feasible)
     return MassResult(
         costs.rows[rows],
         clusters,

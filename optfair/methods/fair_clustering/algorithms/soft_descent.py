@@ -239,6 +239,8 @@ def soft_descent(
     interrupted, unit = False, scale.unit
     try:
         for share, fall, most in ladder:
+            if time.perf_counter() > deadline:
+                break
             if not search.descend(margin, share, max(tol, fall), most):
                 return None
     except KeyboardInterrupt:
