@@ -155,24 +155,29 @@ class _Reader:
         self.column: dict[str, int] = {}
         self.rows: set[str] = set()
         self.later = Disjunctions()
+        #: what a section consists of, with an empty token behind, and the place of the next one
+        self.tokens: list[_Token] = []
+        self.at = 0
 
     def read(self) -> Rows:
         """Read every section."""
         seen: set[str] = set()
         for section, tokens in self._sections():
+            line = tokens[-1].line if tokens else self.source.line
+            self.tokens, self.at = [*tokens, _Token("end", "", line)], 0
             if section in ("max", "min"):
                 if seen & {"max", "min"}:
                     raise self.source.fail("the file has two objectives")
                 self.f.maximize = section == "max"
-                self._objective(tokens)
+                self._objective()
             elif section == "rows":
-                self._rows(tokens)
+                self._rows()
             elif section == "bounds":
-                self._bounds(tokens)
+                self._bounds()
             elif section == "sets":
-                self._ordered_sets(tokens)
+                self._ordered_sets()
             else:
-                self._listed(tokens, section)
+                self._listed(section)
             seen.add(section)
         if not seen & {"max", "min"}:
             raise self.source.fail("the file has no objective")
@@ -221,9 +226,17 @@ class _Reader:
             yield _Token(kind, match[kind], self.source.line)
             at = match.end()
 
-    def _fail(self, tokens: list[_Token], at: int, reason: str) -> DataError:
-        if tokens:
-            self.source.line = tokens[min(at, len(tokens) - 1)].line
+    @property
+    def _next(self) -> _Token:
+        return self.tokens[self.at]
+
+    def _taken(self) -> _Token:
+        token = self.tokens[self.at]
+        self.source.line, self.at = token.line, self.at + 1
+        return token
+
+    def _fail(self, reason: str, at: int | None = None) -> DataError:
+        self.source.line = self.tokens[self.at if at is None else at].line
         return self.source.fail(reason)
 
     def _index(self, name: str) -> int:
@@ -231,173 +244,167 @@ class _Reader:
             self.column[name] = self.f.add_column(name)
         return self.column[name]
 
-    def _objective(self, tokens: list[_Token]) -> None:
-        at = 1 if tokens and tokens[0].kind == "label" else 0
-        linear, products, constant, at = self._expression(tokens, at, halved=True)
-        if at < len(tokens):
-            raise self._fail(tokens, at, f"{tokens[at].text!r} cannot follow the objective")
-        self.f.offset, self.f.products = constant, products
+    def _known(self) -> int:
+        """Take a column that the objective or a row has."""
+        if self._next.kind != "name" or self._next.text not in self.column:
+            raise self._fail(f"there is no column {self._next.text!r}")
+        return self.column[self._taken().text]
+
+    def _objective(self) -> None:
+        if self._next.kind == "label":
+            self.at += 1
+        linear, self.f.products, self.f.offset = self._expression(halved=True)
+        if self._next.kind != "end":
+            raise self._fail(f"{self._next.text!r} cannot follow the objective")
         for j, v in linear.items():
             self.f.cost[j] += v
 
-    def _rows(self, tokens: list[_Token]) -> None:
-        at = 0
-        while at < len(tokens):
-            if tokens[at].kind == "label":
-                name, at = tokens[at].text, at + 1
-            else:
-                name = f"R{len(self.f.rows) + 1}"
+    def _rows(self) -> None:
+        while self._next.kind != "end":
+            labelled = self._next.kind == "label"
+            name = self._taken().text if labelled else f"R{len(self.f.rows) + 1}"
             if name in self.rows:
-                raise self._fail(tokens, at, f"the row {name!r} is there already")
+                raise self._fail(f"the row {name!r} is there already")
             self.rows.add(name)
-            at = self._row(name, tokens, at)
+            self._row(name)
 
-    def _row(self, name: str, tokens: list[_Token], at: int) -> int:
-        first, products, constant, at = self._expression(tokens, at)
-        sense, at = self._sense(tokens, at)
+    def _row(self, name: str) -> None:
+        first, products, constant = self._expression()
+        sense, value = self._sense(), self._next
         low, high = -np.inf, np.inf
-        if [t.kind for t in tokens[at : at + 2]] == ["number", "arrow"]:  # b = 1 -> row
-            on = list(first)
-            if list(first.values()) != [1.0] or tokens[at].text not in ("0", "1") or sense != "=":
-                raise self._fail(tokens, at, "an indicator is a binary column = 0 or 1")
-            value, line = int(tokens[at].text), tokens[at].line
-            self.later.indicators.append((len(self.f.rows), on[0], value, line))
-            return self._row(name, tokens, at + 2)
+        if value.kind == "number" and self.tokens[self.at + 1].kind == "arrow":  # b = 1 -> row
+            if list(first.values()) != [1.0] or value.text not in ("0", "1") or sense != "=":
+                raise self._fail("an indicator is a binary column = 0 or 1")
+            (on,) = first
+            self.later.indicators.append((len(self.f.rows), on, int(value.text), value.line))
+            self.at += 2
+            self._row(name)
+            return
         if not first and not products:  # number <= expression (<= number)
             low, high = _side(_flipped(sense), constant, low, high)
-            first, products, constant, at = self._expression(tokens, at)
-            if at < len(tokens) and tokens[at].kind == "sense":
-                sense, at = self._sense(tokens, at)
-                number, at = self._number(tokens, at)
-                low, high = _side(sense, number, low, high)
+            first, products, constant = self._expression()
+            if self._next.kind == "sense":
+                low, high = _side(self._sense(), self._number(), low, high)
         else:
-            number, at = self._number(tokens, at)
-            low, high = _side(sense, number, low, high)
-        if at < len(tokens) and tokens[at].kind not in ("label", "number", "name", "mark"):
-            raise self._fail(tokens, at, f"{tokens[at].text!r} cannot stand here")
+            low, high = _side(sense, self._number(), low, high)
+        if self._next.kind not in ("label", "number", "name", "mark", "end"):
+            raise self._fail(f"{self._next.text!r} cannot stand here")
         i = self.f.add_row(name, low - constant, high - constant, first)
         if products:
             self.f.row_products[i] = products
-        return at
 
-    def _sense(self, tokens: list[_Token], at: int) -> tuple[str, int]:
-        if at >= len(tokens) or tokens[at].kind != "sense":
-            raise self._fail(tokens, at, "a row needs <=, >= or = and a number")
-        return tokens[at].text.replace("=<", "<=").replace("=>", ">=")[0], at + 1
+    def _sense(self) -> str:
+        if self._next.kind != "sense":
+            raise self._fail("a row needs <=, >= or = and a number")
+        return self._taken().text.replace("=<", "<=").replace("=>", ">=")[0]
 
-    def _number(self, tokens: list[_Token], at: int) -> tuple[float, int]:
-        sign, at = _signs(tokens, at)
-        if at < len(tokens) and tokens[at].text.lower() in _INFINITY:
-            return sign * np.inf, at + 1
-        if at >= len(tokens) or tokens[at].kind != "number":
-            raise self._fail(tokens, at, "a number is missing")
-        self.source.line = tokens[at].line
-        return sign * self.source.number(tokens[at].text, bound=True), at + 1
+    def _sign(self) -> float:
+        """Take the sign that + and - make together."""
+        sign = 1.0
+        while self._next.text in ("+", "-"):
+            sign *= -1.0 if self._taken().text == "-" else 1.0
+        return sign
 
-    def _expression(
-        self, tokens: list[_Token], at: int, *, halved: bool = False
-    ) -> tuple[dict[int, float], Products, float, int]:
-        """Read a sum: its linear part, products, constant, and where it ends."""
+    def _number(self) -> float:
+        sign = self._sign()
+        if self._next.text.lower() in _INFINITY:
+            self.at += 1
+            return sign * np.inf
+        if self._next.kind != "number":
+            raise self._fail("a number is missing")
+        return sign * self.source.number(self._taken().text, bound=True)
+
+    def _expression(self, *, halved: bool = False) -> tuple[dict[int, float], Products, float]:
+        """Read a sum: its linear part, products, constant."""
         linear: dict[int, float] = {}
         products: Products = {}
         constant = 0.0
-        first = True
-        while at < len(tokens) and tokens[at].kind in ("mark", "number", "name"):
-            start = at
-            sign, at = _signs(tokens, at)
-            if not first and at == start:
+        begin = self.at
+        while self._next.kind in ("mark", "number", "name"):
+            start = self.at
+            value = self._sign()
+            if begin < start == self.at:
                 break  # the next row, without a name
-            first = False
-            value, numbered = sign, at < len(tokens) and tokens[at].kind == "number"
+            numbered = self._next.kind == "number"
             if numbered:
-                self.source.line = tokens[at].line
-                value, at = sign * self.source.number(tokens[at].text), at + 1
-            if at < len(tokens) and tokens[at].text == "[":
-                quadratic, at = self._bracket(tokens, at + 1, halved=halved)
-                for pair, v in quadratic.items():
+                value *= self.source.number(self._taken().text)
+            if self._next.text == "[":
+                self.at += 1
+                for pair, v in self._bracket(halved=halved).items():
                     products[pair] = products.get(pair, 0.0) + value * v
-            elif at < len(tokens) and tokens[at].kind == "name":
-                j = self._index(tokens[at].text)
+            elif self._next.kind == "name":
+                j = self._index(self._taken().text)
                 linear[j] = linear.get(j, 0.0) + value
-                at += 1
             elif numbered:
                 constant += value
             else:
-                raise self._fail(tokens, at, "a number or a column is missing")
-        return linear, products, constant, at
+                raise self._fail("a number or a column is missing")
+        return linear, products, constant
 
-    def _bracket(self, tokens: list[_Token], at: int, *, halved: bool) -> tuple[Products, int]:
+    def _bracket(self, *, halved: bool) -> Products:
         """Read ``... ]``, and ``/ 2`` behind it in an objective."""
         products: Products = {}
-        while at < len(tokens) and tokens[at].text != "]":
-            value, at = _signs(tokens, at)
-            if at < len(tokens) and tokens[at].kind == "number":
-                self.source.line = tokens[at].line
-                value, at = value * self.source.number(tokens[at].text), at + 1
-            kinds = [t.kind for t in tokens[at : at + 3]]
+        while self._next.kind != "end" and self._next.text != "]":
+            value = self._sign()
+            if self._next.kind == "number":
+                value *= self.source.number(self._taken().text)
+            part = self.tokens[self.at : self.at + 3]
+            kinds = [t.kind for t in part]
             if kinds[:2] == ["name", "power"]:
-                i = j = self._index(tokens[at].text)
-                at += 2
-            elif kinds == ["name", "mark", "name"] and tokens[at + 1].text == "*":
-                i, j = self._index(tokens[at].text), self._index(tokens[at + 2].text)
-                at += 3
+                i = j = self._index(part[0].text)
+                self.at += 2
+            elif kinds == ["name", "mark", "name"] and part[1].text == "*":
+                i, j = self._index(part[0].text), self._index(part[2].text)
+                self.at += 3
             else:
-                raise self._fail(tokens, at, "between [ and ] stand x ^2 and x * y")
+                raise self._fail("between [ and ] stand x ^2 and x * y")
             pair = (min(i, j), max(i, j))
             products[pair] = products.get(pair, 0.0) + value
-        if at >= len(tokens):
-            raise self._fail(tokens, at, "a [ has no ]")
-        at += 1
-        if [t.text for t in tokens[at : at + 2]] == ["/", "2"]:
-            return {k: v / 2.0 for k, v in products.items()}, at + 2
+        if self._next.kind == "end":
+            raise self._fail("a [ has no ]")
+        self.at += 1
+        if [t.text for t in self.tokens[self.at : self.at + 2]] == ["/", "2"]:
+            self.at += 2
+            return {k: v / 2.0 for k, v in products.items()}
         if halved:
-            raise self._fail(tokens, at, "the quadratic part of an objective ends in ] / 2")
-        return products, at
+            raise self._fail("the quadratic part of an objective ends in ] / 2")
+        return products
 
-    def _bounds(self, tokens: list[_Token]) -> None:
-        at = 0
-        while at < len(tokens):
-            start, left = at, None
-            if tokens[at].kind != "name" or tokens[at].text.lower() in _INFINITY:
-                number, at = self._number(tokens, at)
-                sense, at = self._sense(tokens, at)
-                left = (_flipped(sense), number)
-            if at >= len(tokens) or tokens[at].kind != "name":
-                raise self._fail(tokens, at, "a column is missing")
-            name = tokens[at].text
-            if name not in self.column:
-                raise self._fail(tokens, at, f"there is no column {name!r}")
-            j, at = self.column[name], at + 1
+    def _bounds(self) -> None:
+        while self._next.kind != "end":
+            start, left = self.at, None
+            if self._next.kind != "name" or self._next.text.lower() in _INFINITY:
+                number = self._number()
+                left = (_flipped(self._sense()), number)
+            if self._next.kind != "name":
+                raise self._fail("a column is missing")
+            name, j = self._next.text, self._known()
             low, high = self.f.lower[j], self.f.upper[j]
             if left is not None:
                 low, high = _side(*left, low, high)
-            if at < len(tokens) and tokens[at].text.lower() == "free":
-                low, high, at = -np.inf, np.inf, at + 1
-            elif at < len(tokens) and tokens[at].kind == "sense":
-                sense, at = self._sense(tokens, at)
-                number, at = self._number(tokens, at)
-                low, high = _side(sense, number, low, high)
+            if self._next.text.lower() == "free":
+                low, high, self.at = -np.inf, np.inf, self.at + 1
+            elif self._next.kind == "sense":
+                low, high = _side(self._sense(), self._number(), low, high)
             elif left is None:
-                raise self._fail(tokens, start, f"{name!r} has no bound")
+                raise self._fail(f"{name!r} has no bound", start)
             if low > high:
-                raise self._fail(tokens, start, f"{name!r} has no value between its bounds")
+                raise self._fail(f"{name!r} has no value between its bounds", start)
             self.f.lower[j], self.f.upper[j] = low, high
 
-    def _listed(self, tokens: list[_Token], section: str) -> None:
+    def _listed(self, section: str) -> None:
         """Read the columns that are integer, binary or semicontinuous."""
-        for at, t in enumerate(tokens):
-            if t.kind != "name" or t.text not in self.column:
-                raise self._fail(tokens, at, f"there is no column {t.text!r}")
-            j = self.column[t.text]
+        while self._next.kind != "end":
+            j = self._known()
             if section == "semicontinuous":
-                self.later.semicontinuous[j] = t.line
+                self.later.semicontinuous[j] = self.source.line
                 continue
             self.f.integer[j] = True
             if section == "binary":
                 self.f.lower[j], self.f.upper[j] = 0.0, 1.0
 
-    def _ordered_sets(self, tokens: list[_Token]) -> None:
-        for t in tokens:
+    def _ordered_sets(self) -> None:
+        for t in self.tokens[:-1]:
             self.source.line, text, sets = t.line, t.text, self.later.sets
             head = _SET.match(text)
             if head is not None:
@@ -436,14 +443,6 @@ def _without_one(f: Rows) -> Rows:
         row_P={i: P[kept, :][:, kept] for i, P in f.row_P.items()},
         offset=f.offset + float(f.cost[j]),
     )
-
-
-def _signs(tokens: list[_Token], at: int) -> tuple[float, int]:
-    """Return the sign that + and - make together, and where they end."""
-    sign = 1.0
-    while at < len(tokens) and tokens[at].text in ("+", "-"):
-        sign, at = sign * (-1.0 if tokens[at].text == "-" else 1.0), at + 1
-    return sign, at
 
 
 def _flipped(sense: str) -> str:
