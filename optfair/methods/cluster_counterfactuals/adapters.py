@@ -16,6 +16,7 @@ from optfair.errors import Infeasible, SolverFailure, Unbounded, UnsupportedProb
 from optfair.methods.cluster_counterfactuals.algorithms.polyhedra import (
     nearest_in_half_space,
     nearest_in_linear,
+    weighted,
 )
 from optfair.methods.cluster_counterfactuals.algorithms.quadrics import nearest_behind
 from optfair.methods.cluster_counterfactuals.algorithms.several_quadrics import Several, near_point
@@ -27,8 +28,8 @@ from optfair.methods.cluster_counterfactuals.evidence import (
     named_multipliers,
     out_of_reach,
     outcome,
+    products,
     unreachable,
-    with_products,
 )
 from optfair.methods.cluster_counterfactuals.point_problem import SEVERAL_QUADRATICS
 from optfair.numbers import Floats, check_positive, check_seconds, checked, one_of
@@ -163,17 +164,16 @@ def _farthest_pair(p: ClusterCounterfactual, s: Projection) -> tuple[int, Floats
         if not nearest.reached[0]:
             raise unreachable(p, (np.arange(len(s.sections)) == k).astype(float))
         u = nearest.points[0] if section.linear else nearest.points[0] - s.start[s.free]
-        W = s.metric
-        size = u @ u if W is None else u @ (W * u) if W.ndim == 1 else u @ W @ u
+        size = float(u @ weighted(u, s.metric))
         if size > best:
-            best, kept = float(size), (k, u, float(nearest.multipliers[0, 0]))
+            best, kept = size, (k, u, float(nearest.multipliers[0, 0]))
     return kept
 
 
 def _relaxed(p: ClusterCounterfactual, request: Request) -> Solution:
     """Return the point and the bound of the semidefinite relaxation."""
-    curved, both = with_products(p)
-    relaxation = shor(curved)
+    extra, both = products(p)
+    relaxation = shor(p.with_constraints(extra) if extra else p)
     try:
         relaxed = _bounded(relaxation.problem, request.tolerance, request)
     except SolverFailure:  # a rough one may do: points and multipliers are improved afterwards
@@ -183,11 +183,11 @@ def _relaxed(p: ClusterCounterfactual, request: Request) -> Solution:
         asked = {**relaxed.options, "tolerance": request.tolerance}
         relaxed = replace(relaxed, options=asked)
     solution = relaxation.recover(relaxed)
-    products = np.zeros(p.free.size)
-    if both.any():
-        products[both] = solution.multipliers[PRODUCTS]
+    prices = np.zeros(p.free.size)
+    if extra:
+        prices[both] = solution.multipliers[PRODUCTS]
     multipliers = {name: solution.multipliers[name] for name in p.constraints}
-    proof = BoundaryProof(p, products)
+    proof = BoundaryProof(p, prices)
     return recovered(p, solution, {"point": solution["point"]}, multipliers, proof, "products")
 
 
@@ -301,7 +301,7 @@ def _near(p: ClusterCounterfactual, s: Projection, request: Request) -> Solution
     k, _, mu = _farthest_pair(p, s)
     pair = np.where(np.arange(len(sides)) == k, mu, 0.0)
     dual = Several(sides, free, s.metric)
-    weights = pair, dual.multipliers(s.start, *p.limits, deadline=request.deadline)
+    weights = pair, dual.maximised(s.start, *p.limits, request.deadline)[1]
     values, proof = {"point": z}, BoundaryProof(p)
     named = [named_multipliers(p, z, w) for w in weights]
     best = max(named, key=lambda m: proof.check(values, m).bound)

@@ -18,6 +18,7 @@ from optfair.backends.solve import solve
 from optfair.core.certificate import Certificate, DualCheck, Verdict
 from optfair.core.expressions import Values
 from optfair.errors import Infeasible, SolverFailure, Unbounded
+from optfair.methods.cluster_counterfactuals.algorithms.polyhedra import metric_matrix, weighted
 from optfair.methods.cluster_counterfactuals.point_problem import MARGIN, MarginBound, least_maximum
 from optfair.numbers import Flags, Floats
 from optfair.proofs.rounding import loss
@@ -34,20 +35,11 @@ if TYPE_CHECKING:
 CANCELLED = 1e-9
 
 
-def _metric(p: ClusterCounterfactual, d: int) -> Floats:
-    if p.metric is None:
-        return np.eye(d)
-    return np.diag(p.metric) if p.metric.ndim == 1 else p.metric
-
-
 def _pull(p: ClusterCounterfactual, z: Floats) -> Floats:
     """Return the gradient of the distance in the free features (f,)."""
     away = p.anchor - p.factual
     away[p.free] = z[p.free] - p.factual[p.free]
-    slope = 2.0 * (away if p.metric is None else p.metric * away)
-    if p.metric is not None and p.metric.ndim == 2:
-        slope = 2.0 * p.metric @ away
-    return np.asarray(slope[p.free])
+    return np.asarray(2.0 * weighted(away, p.metric)[p.free])
 
 
 def named_multipliers(p: ClusterCounterfactual, z: Floats, mu: Floats) -> dict[str, Any]:
@@ -124,7 +116,7 @@ class BoundaryProof:
         ):
             return DualCheck(-np.inf, np.inf)
         mu, y = given[: len(p.sides)], given[len(p.sides) :]
-        free, W = p.free, _metric(p, p.factual.size)
+        free, W = p.free, metric_matrix(p.metric, p.factual.size)
         sized = 2.0 * abs(p.objective_value(values))
         slope, lagrangian = _pull(p, point), p.objective_value(values)
         H = 2.0 * W[np.ix_(free, free)]
@@ -426,8 +418,8 @@ PRODUCTS = "products of bounds"
 KNOWN = 1e-6
 
 
-def _products(p: ClusterCounterfactual) -> tuple[Any, Flags]:
-    r"""Return :math:`(z_j - l_j)(z_j - u_j) \le 0`, and for which free features.
+def products(p: ClusterCounterfactual) -> tuple[dict[str, Any], Flags]:
+    r"""Return :math:`(z_j - l_j)(z_j - u_j) \le 0` by name, and for which free features.
 
     Bounds imply it. A relaxation that knows bounds as lines only lets the squares of features
     grow, so where a boundary curves away it may have no bound at all.
@@ -435,15 +427,9 @@ def _products(p: ClusterCounterfactual) -> tuple[Any, Flags]:
     low, high = (limit[p.free] for limit in p.limits)
     both = np.isfinite(low) & np.isfinite(high)
     if not both.any():
-        return None, both
+        return {}, both
     low, high, z = low[both], high[both], p["point"][p.free[both]]
-    return cp.square(z) - cp.multiply(low + high, z) <= -low * high, both
-
-
-def with_products(p: ClusterCounterfactual) -> tuple[Any, Flags]:
-    """Return the problem with its bounds stated as quadratics too, and for which features."""
-    constraint, both = _products(p)
-    return (p if constraint is None else p.with_constraints({PRODUCTS: constraint})), both
+    return {PRODUCTS: cp.square(z) - cp.multiply(low + high, z) <= -low * high}, both
 
 
 def out_of_reach(p: ClusterCounterfactual, *, time_limit: float | None = None) -> Infeasible | None:
@@ -454,8 +440,7 @@ def out_of_reach(p: ClusterCounterfactual, *, time_limit: float | None = None) -
     Its relaxation bounds t from below: above 0 it proves that there is no point, and -t is the
     largest margin. A density that is asked for stays a constraint.
     """
-    extra, _ = _products(p)
-    aim = least_maximum(p, p.bounds, {} if extra is None else {PRODUCTS: extra})
+    aim = least_maximum(p, p.bounds, products(p)[0])
     relaxation = shor(aim)
     try:
         solution = relaxation.recover(solve(relaxation.problem, time_limit=time_limit))

@@ -488,5 +488,5 @@ class ClusterSeparability:
             low, high = np.quantile(self.pair(s, t), [0.25, 0.75])
             lines.append(f"  {s:>4} to {t:<4}  {median:>9.4g}  ({low:.4g} to {high:.4g})")
         if len(closest) > DISTANCES_SHOWN:
-            lines.append(f"  ... and {len(closest) - SHOWN} more")
+            lines.append(f"  ... and {len(closest) - DISTANCES_SHOWN} more")
         return "\n".join(lines)

@@ -295,10 +295,6 @@ class Partition:
         .. math:: \tfrac12 (z - m)^T P (z - m) \le \log p_t(m_t) - \log\delta
         """
         peak = float(self.offsets[target] - self.log_weights[target])
-        if not 0.0 < density < np.inf:
-            raise DeclarationError(
-                f"a density of {density!r} is not positive", remedy="give a positive number"
-            )
         if np.log(density) > peak:
             raise DeclarationError(
                 f"cluster {target} is nowhere as dense as {density:g}",

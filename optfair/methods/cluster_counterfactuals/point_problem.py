@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -21,7 +21,6 @@ from optfair.methods.cluster_counterfactuals.partition import Boundary, Partitio
 from optfair.numbers import Floats, Indices
 
 if TYPE_CHECKING:
-    from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 
 # The terms of a counterfactual: bounds on features, sides of boundaries, distances.
@@ -137,65 +136,15 @@ def _latex(against: int, section: Section) -> str:
     return rf"\tfrac12 z^T D_{k} z - e_{k}^T z + c_{k} \le 0"
 
 
-def distance_term(
-    kind: str,
-    variables: Mapping[str, Any],
-    y: Floats,
-    metric: Floats | None,
-    free: Indices,
-    anchor: Floats,
-) -> ObjectiveTerm:
-    """Return the objective, in the free features.
-
-    Parameters
-    ----------
-    kind : {"l2", "l1", "changes"}
-        Squared distance, absolute distance, number of changed features.
-    variables : dict
-        ``point``, and the flags ``changes.changed`` for the number of changes.
-    y : array (d,)
-        The factual.
-    metric : array (d,) or (d, d) or None
-        Weights, or the matrix of "l2".
-    free : array (f,)
-        Columns of the free features.
-    anchor : array (d,)
-        What the others are held at.
-    """
-    d = y.size
-    weights = np.ones(d) if metric is None else metric
-    if kind == "changes":
-        flags = variables[FLAGS]
-        latex = r"\textstyle\sum_j w_j b_j"
-        return model_goal("changes", weights @ flags, latex, names={flags.id: FLAGS})
-    moved = variables["point"][free] - y[free]
-    rest = np.where(np.isin(np.arange(d), free), 0.0, anchor - y)
-    if kind == "l1":
-        size = cp.norm1(cp.multiply(weights[free], moved)) + float(weights @ np.abs(rest))
-        return model_goal("distance", size, r"\textstyle\sum_j w_j |z_j - y_j|")
-    W = np.diag(weights) if weights.ndim == 1 else weights
-    if weights.ndim == 1:
-        square = cp.sum_squares(
-            moved if metric is None else cp.multiply(np.sqrt(weights[free]), moved)
-        )
-    else:
-        square = cp.quad_form(moved, cp.psd_wrap(W[np.ix_(free, free)]))
-    if rest.any():
-        square = square + 2.0 * (W @ rest)[free] @ moved + float(rest @ W @ rest)
-    formula = r"\|z - y\|_2^2" if metric is None else r"(z - y)^T W (z - y)"
-    return model_goal("distance", square, formula)
-
-
 # Two points of a cluster whose midpoint is outside.
 
 
-def opposite_points(problem: Problem) -> NonconvexityWitness | None:
+def opposite_points(p: PointProblem) -> NonconvexityWitness | None:
     """Return opposite points along a direction in which a boundary curves downwards.
 
     From a center outside, far enough in both directions the boundary is below 0 again; with
     further constraints some lengths may still do. None where none of the tries does.
     """
-    p: Any = problem
     if set(p.variables) != {"point"}:
         return None
     for t in p.sides:
@@ -214,7 +163,7 @@ def opposite_points(problem: Problem) -> NonconvexityWitness | None:
                     step = np.zeros(center.size)
                     step[s.free] = longer * reach * v
                     first, second = {"point": center + step}, {"point": center - step}
-                    witness = NonconvexityWitness(problem, t.name, first, second)
+                    witness = NonconvexityWitness(p, t.name, first, second)
                     if witness.verify():
                         return witness
     return None
@@ -251,7 +200,7 @@ ONE_QUADRATIC = "one-quadratic"
 SEVERAL_QUADRATICS = "several-quadratics"
 
 
-def structure_loss(problem: Problem, name: str) -> str:
+def structure_loss(p: PointProblem, name: str) -> str:
     """Return why a structure does not stand, empty if it does.
 
     - ``half-space``: one linear boundary, and bounds if the metric is diagonal;
@@ -259,7 +208,6 @@ def structure_loss(problem: Problem, name: str) -> str:
     - ``one-quadratic``: one boundary with curvature, and no bounds but fixed features;
     - ``several-quadratics``: boundaries of which one has curvature, and any bounds.
     """
-    p: Any = problem
     if name not in (HALF_SPACE, CELL, ONE_QUADRATIC, SEVERAL_QUADRATICS):
         return f"a {p.title} does not have it"
     if p.data["distance"] != "l2":
@@ -493,11 +441,31 @@ class PointProblem(FeatureProblem):
         section = boundary.section(self.anchor, self.free)
         return side_term(f"target.{k}", self["point"], boundary, k, section)
 
-    def _distance(self, variables: Any) -> Any:
-        d = self.data
-        return distance_term(
-            d["distance"], variables, self.factual, d["metric"], self.free, self.anchor
-        )
+    def _distance(self, variables: Mapping[str, Any]) -> ObjectiveTerm:
+        """Return the objective in the free features: by points, or by flags of changes."""
+        y, metric, free, kind = self.factual, self.metric, self.free, self.data["distance"]
+        weights = np.ones(y.size) if metric is None else metric
+        if kind == "changes":
+            flags = variables[FLAGS]
+            latex = r"\textstyle\sum_j w_j b_j"
+            return model_goal("changes", weights @ flags, latex, names={flags.id: FLAGS})
+        moved = variables["point"][free] - y[free]
+        rest = self.anchor - y
+        rest[free] = 0.0
+        if kind == "l1":
+            size = cp.norm1(cp.multiply(weights[free], moved)) + float(weights @ np.abs(rest))
+            return model_goal("distance", size, r"\textstyle\sum_j w_j |z_j - y_j|")
+        if weights.ndim == 2:
+            square = cp.quad_form(moved, cp.psd_wrap(weights[np.ix_(free, free)]))
+        else:
+            square = cp.sum_squares(
+                moved if metric is None else cp.multiply(np.sqrt(weights[free]), moved)
+            )
+        if rest.any():
+            pull = weights @ rest if weights.ndim == 2 else weights * rest
+            square = square + 2.0 * pull[free] @ moved + float(rest @ pull)
+        formula = r"\|z - y\|_2^2" if metric is None else r"(z - y)^T W (z - y)"
+        return model_goal("distance", square, formula)
 
     def _child(self, **fields: Any) -> Self:
         child = super()._child(**fields)
@@ -528,8 +496,7 @@ class PointProblem(FeatureProblem):
             return t
         section = t.boundary.section(self.anchor, self.free)
         again = side_term(t.name, self["point"], t.boundary, t.against, section)
-        object.__setattr__(again, "origin", t.origin)
-        return again
+        return replace(again, origin=t.origin)
 
     def structure_refusal(self, name: str) -> str:
         """Return why a special algorithm does not apply, empty if it does."""

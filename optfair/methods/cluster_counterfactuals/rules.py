@@ -14,7 +14,6 @@ from optfair.core.composition import Parts, Rule
 from optfair.errors import DataError, DeclarationError, nearest
 from optfair.features.feature_problem import (
     Box,
-    FeatureProblem,
     Immutable,
     Monotone,
     box,
@@ -27,6 +26,7 @@ from optfair.numbers import (
     check_choice,
     check_count,
     check_number,
+    check_positive,
     checked,
     floats,
     real,
@@ -46,23 +46,11 @@ class AtMostChanges(Rule):
     most: int | None = None
     latex = r"\textstyle\sum_j b_j \le s,\; (l_j - y_j) b_j \le z_j - y_j \le (u_j - y_j) b_j"
 
-    def __post_init__(self) -> None:
-        if self.most is not None and not (whole(self.most) and self.most >= 0):
-            raise DeclarationError(
-                f"{self.most!r} is not a number of features", remedy="give a whole number >= 0"
-            )
-
     def bind(self, problem: Problem) -> Any:
         """Return the flags of changed features and what ties them to the point."""
-        p: Any = feature_target(problem, self)
-        if not hasattr(p, "limits"):
-            raise DeclarationError(
-                f"{type(self).__name__} needs a problem of one point",
-                f"this is a {type(p).__name__}",
-                "use it with a ClusterCounterfactual",
-            )
+        p, z = _point(problem, self)
         lower, upper = p.limits
-        y, z = p.factual, p["point"]
+        y = p.factual
         loose = [p.features[j] for j in np.flatnonzero(~(np.isfinite(lower) & np.isfinite(upper)))]
         if loose:
             raise DeclarationError(
@@ -138,7 +126,7 @@ class LeastDensity(Rule):
         return p.dense(self.density)
 
 
-@checked(density=check_number)
+@checked(density=check_positive)
 def least_density(density: float) -> LeastDensity:
     r"""Density of the target cluster at the counterfactual is at least δ.
 
@@ -173,7 +161,7 @@ def least_density(density: float) -> LeastDensity:
 # Rules on features that take whole numbers, or one of several categories.
 
 
-def _point(problem: Problem, rule: Rule) -> tuple[FeatureProblem, Any]:
+def _point(problem: Problem, rule: Rule) -> tuple[Any, Any]:
     p = feature_target(problem, rule)
     if "point" not in p.variables:
         raise DeclarationError(
@@ -447,9 +435,11 @@ def option_rules(
     for i, group in enumerate(_groups(options.get("one_hot"))):
         rules[f"one-hot {i}"] = OneHot(group)
     if options.get("density") is not None:
-        rules["density"] = LeastDensity(options["density"])
+        rules["density"] = LeastDensity(check_positive(options["density"], "density"))
     if options.get("max_changes") is not None:
-        rules["changes"] = AtMostChanges(options["max_changes"])
+        rules["changes"] = AtMostChanges(
+            check_count(options["max_changes"], "max_changes", least=0)
+        )
     return rules
 
 

@@ -140,3 +140,10 @@ def test_violins_have_the_quartiles():
     assert log.get_yscale() == "log" and "(1 left out)" in log.get_xticklabels()[0].get_text()
     with pytest.raises(of.DataError, match="no distances"):
         plot_distances({"a": [np.nan]})
+
+
+def test_a_print_counts_the_pairs_it_leaves_out():
+    distances = np.arange(1.0, 17.0).reshape(4, 4)
+    lines = repr(ClusterSeparability(np.arange(4), distances, 0.0)).splitlines()
+    assert sum(" to " in line and "(" in line for line in lines[2:]) == 8
+    assert lines[-1] == "  ... and 4 more"  # of 12 pairs

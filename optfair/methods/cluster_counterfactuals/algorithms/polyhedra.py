@@ -40,6 +40,11 @@ class Projections:
     shortfall: Floats
 
 
+def metric_matrix(metric: Floats | None, size: int) -> Floats:
+    """Return the matrix W of a metric: the identity, weights on the diagonal, or itself."""
+    return np.eye(size) if metric is None else np.diag(metric) if metric.ndim == 1 else metric
+
+
 def inverse_metric(metric: Floats | None, size: int) -> Floats:
     """Return the inverse of a metric given as weights (d,) or a matrix (d, d); None is Euclidean."""
     if metric is None:

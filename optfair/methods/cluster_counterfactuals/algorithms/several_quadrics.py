@@ -13,6 +13,7 @@ import scipy.optimize
 from numpy.typing import NDArray
 from scipy.special import logsumexp, softmax
 
+from optfair.methods.cluster_counterfactuals.algorithms.polyhedra import metric_matrix, weighted
 from optfair.methods.cluster_counterfactuals.partition import Boundary
 from optfair.numbers import Floats, Indices
 
@@ -80,8 +81,7 @@ class Several:
     ) -> None:
         self.boundaries, self.free = tuple(boundaries), free
         at = np.flatnonzero(free)
-        one = np.eye(at.size)
-        self.W = one if metric is None else np.diag(metric) if metric.ndim == 1 else metric
+        self.W = metric_matrix(metric, at.size)
         self.D = np.stack([b.curvature(at)[0] for b in boundaries])
 
     def nearest(
@@ -108,25 +108,20 @@ class Several:
         met : float
             Share of its value at the row by which a boundary may be passed.
         """
-        return self._maximised(y, lower, upper, deadline, met)[0]
+        return self.maximised(y, lower, upper, deadline, met)[0]
 
-    def multipliers(
+    def maximised(
         self,
         y: Floats,
-        lower: Floats | None = None,
-        upper: Floats | None = None,
-        *,
+        lower: Floats | None,
+        upper: Floats | None,
         deadline: float = np.inf,
-    ) -> Floats:
-        """Return multipliers of the boundaries at the last dual value, proved or not.
+        met: float = MET,
+    ) -> tuple[Proved | None, Floats]:
+        """Return what `nearest` does, and multipliers at the last dual value, proved or not.
 
         The Lagrangian is convex there, so they bound the optimum in any case.
         """
-        return self._maximised(y, lower, upper, deadline, MET)[1]
-
-    def _maximised(
-        self, y: Floats, lower: Floats | None, upper: Floats | None, deadline: float, met: float
-    ) -> tuple[Proved | None, Floats]:
         F, count = self.free, len(self.boundaries)
         one = np.eye(int(F.sum()))
         normals, limits, ends = [np.empty((0, one.shape[0]))], [np.empty(0)], [np.empty(0)]
@@ -347,9 +342,7 @@ def near_point(
 
     def objective(z: Floats) -> float:
         u = (z - y)[free]
-        return float(
-            u @ u if metric is None else u @ (metric * u if metric.ndim == 1 else metric @ u)
-        )
+        return float(u @ weighted(u, metric))
 
     now = objective(z)
     for _ in range(INNER_STEPS):
