@@ -375,6 +375,15 @@ def check_positive(value: Any, what: str) -> float:
     return check_number(value, what, positive=True)
 
 
+def check_probability(value: Any, what: str) -> float:
+    """Return a number above 0 and below 1."""
+    number = real(value)
+    if not 0.0 < number < 1.0:
+        remedy = "give a number between them, say 0.8"
+        raise DeclarationError(f"{what}={shown(value)} is not inside (0, 1)", remedy=remedy)
+    return number
+
+
 def check_seconds(value: Any, what: str) -> float:
     """Return a number of seconds above zero, which may be infinite."""
     return check_number(value, what, positive=True, infinite=True)

@@ -12,7 +12,15 @@ from scipy.special import expit
 
 from optfair.core.expressions import dense
 from optfair.errors import DataError, DeclarationError, nearest
-from optfair.numbers import LARGEST, Floats, check_matrix, check_names, checked, floats, real
+from optfair.numbers import (
+    Floats,
+    check_matrix,
+    check_names,
+    check_number,
+    check_probability,
+    checked,
+    floats,
+)
 
 # A fitted classifier of scikit-learn as one affine function, with its scaling folded in.
 
@@ -384,19 +392,10 @@ class LinearScore:
                 "give a probability or a threshold of the score, not both", remedy="leave one out"
             )
         if threshold is not None:
-            level = _number(threshold, "threshold")
-            if not math.isfinite(level):
-                raise DeclarationError(f"threshold is {threshold!r}", remedy="give a finite score")
-            return level
+            return check_number(threshold, "threshold")
         if probability is None:
             return 0.0
-        alpha = _number(probability, "probability")
-        if not 0.0 < alpha < 1.0:
-            raise DeclarationError(
-                f"probability {probability!r} is not inside (0, 1)",
-                "no score has a probability of 0 or 1",
-                "give for example 0.5 or 0.8",
-            )
+        alpha = check_probability(probability, "probability")
         self._need_probabilities()
         return math.log(alpha) - math.log1p(-alpha)
 
@@ -411,10 +410,3 @@ class LinearScore:
     def __repr__(self) -> str:
         what = "log-odds" if self._link else "score"
         return f"LinearScore: {what} of {self._classes[1]!r} in {self._coef.size} features"
-
-
-def _number(value: Any, what: str) -> float:
-    number = real(value)
-    if np.isnan(number) != (isinstance(value, float) and np.isnan(value)) or abs(number) > LARGEST:
-        raise DeclarationError(f"{what} is {value!r}", remedy="give a number")
-    return number

@@ -12,13 +12,13 @@ import numpy as np
 
 from optfair.backends.request import Outcome, Request, stages
 from optfair.backends.solve import solve_as_asked
-from optfair.core.certificate import Certificate, DualCheck, Verdict
+from optfair.core.certificate import DualCheck
 from optfair.core.expressions import Values
 from optfair.core.solution import Solution
 from optfair.core.term import family
 from optfair.errors import Infeasible, SolverFailure
 from optfair.methods.group_counterfactuals.fixed_basis import ScaledMap
-from optfair.methods.group_counterfactuals.limits import FREE, covers
+from optfair.methods.group_counterfactuals.limits import FREE, Fixed, NoChoice, covers
 from optfair.methods.group_counterfactuals.map_problem import Reduction, ScoreLine
 from optfair.methods.group_counterfactuals.members import IndependentCounterfactuals
 from optfair.numbers import Floats
@@ -272,9 +272,6 @@ class ScoreMapProof:
         return {name: known[name] for name in self.reduction.bounds}
 
 
-Fixed = tuple[int, ...]
-
-
 # Relaxations are solved to this share of the tolerance.
 BRANCH_SHARE = 0.1
 
@@ -344,11 +341,13 @@ class _Search:
                 self.leaves += [Leaf(open_, s) for _, _, open_, s in self.heap]
                 return "time_limit"
         if not self.values:
+            proofs = ((leaf.fixed, leaf.proof) for leaf in self.leaves)
+            refuted = ((at, p if isinstance(p, Infeasible) else None) for at, p in proofs)
             raise Infeasible(
                 "no choice of the features that move satisfies the constraints",
                 f"{len(self.leaves)} convex problems, which cover all choices, are infeasible",
                 "let more features move, or soften a constraint",
-                certificate=NoChoice(SupportProof(self.problem, tuple(self.leaves))),
+                certificate=NoChoice(tuple(refuted), self.size),
             )
         return "optimal"
 
@@ -454,26 +453,6 @@ class SupportProof:
     def covers(self) -> bool:
         """Whether no two leaves overlap and their shares of all choices add up to 1."""
         return covers([leaf.fixed for leaf in self.leaves])
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class NoChoice(Certificate):
-    """Every choice is excluded: the leaves cover all, and each has a certificate."""
-
-    proof: SupportProof
-
-    def verify(self) -> Verdict:
-        """Verify the certificate of every leaf, and that the leaves cover all choices."""
-        reasons = [] if self.proof.covers() else ["the cases leave out a choice"]
-        for leaf in self.proof.leaves:
-            if not isinstance(leaf.proof, Infeasible):
-                reasons.append("a case is not excluded")
-            else:
-                reasons += leaf.proof.certificate.verify().reasons
-        return Verdict(not reasons, tuple(dict.fromkeys(reasons)))
-
-    def __str__(self) -> str:
-        return f"{len(self.proof.leaves)} cases, each with a certificate"
 
 
 def _weaker(first: DualCheck, second: DualCheck) -> DualCheck:

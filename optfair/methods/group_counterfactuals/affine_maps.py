@@ -14,29 +14,26 @@ from optfair.core.certificate import NonconvexityWitness
 from optfair.core.composition import model_term
 from optfair.core.expressions import Values
 from optfair.core.problem_class import Evidence, ProblemClass
-from optfair.core.term import LAZY_ROWS, ConstraintTerm, Structure
-from optfair.errors import DataError, DeclarationError
+from optfair.core.term import ConstraintTerm, Structure
+from optfair.errors import DataError
 from optfair.methods.group_counterfactuals.group_problem import (
     BOTH,
     as_far_as_feasible,
     nearest_to_identity,
 )
 from optfair.methods.group_counterfactuals.map_problem import (
-    OWN,
-    STRANGER,
+    NOT_CONVEX,
     MapProblem,
     Piece,
     Reduction,
+    closed_form,
     loewner_bounds,
     renamed,
-    spectral_bound,
 )
 from optfair.methods.group_counterfactuals.transport_map import TransportMap
 from optfair.numbers import Floats
 
 # Affine maps with any matrix, with or without a bound on how much they expand.
-
-NOT_CONVEX = "I and diag(1, -1) satisfy it, their midpoint is singular"
 
 
 class AffineMap(MapProblem):
@@ -101,10 +98,7 @@ class AffineMap(MapProblem):
     """
 
     title = "AffineMap"
-    structures: ClassVar[tuple[Structure, ...]] = (
-        Structure("score-factors", OWN, frozenset(), STRANGER),
-        LAZY_ROWS,
-    )
+    structures: ClassVar[tuple[Structure, ...]] = closed_form("score-factors")
 
     takes: ClassVar[Mapping[str, float]] = {"K": 1.0}
     instead: ClassVar[Mapping[str, str]] = {"k": NOT_CONVEX}
@@ -133,16 +127,6 @@ class AffineMap(MapProblem):
             lift=lift,
             factors=lambda values: np.asarray(values["matrix"], dtype=float).T @ w / unit,
         )
-
-    def spectrum(self, piece: Piece, K: float | None, k: float | None) -> dict[str, ConstraintTerm]:
-        """Return bounds on the singular values; a lower one is not convex here."""
-        if k is not None:
-            raise DeclarationError(
-                "a bound k on the contraction of any matrix is not convex",
-                NOT_CONVEX,
-                "use PSDMap, or BiLipschitzMap for the nonconvex problem",
-            )
-        return {} if K is None else spectral_bound(piece.matrix, K)
 
 
 # Affine maps with a symmetric positive semidefinite matrix.
@@ -238,10 +222,7 @@ class PSDMap(SymmetricMap):
     """
 
     title = "PSDMap"
-    structures: ClassVar[tuple[Structure, ...]] = (
-        Structure("loewner-box", OWN, frozenset(), STRANGER),
-        LAZY_ROWS,
-    )
+    structures: ClassVar[tuple[Structure, ...]] = closed_form("loewner-box")
 
     def structure_refusal(self, name: str) -> str:
         """Return why a structure does not stand; that of the bounds needs one scale and room."""
@@ -367,16 +348,6 @@ class BiLipschitzMap(MapProblem):
             rf"A^T A = {square:.4g} I {word} {letter}",
             evidence=Evidence(label, "quadratic", "Zero", QUADRATIC, "a difference of squares"),
         )
-
-    def spectrum(self, piece: Piece, K: float | None, k: float | None) -> dict[str, ConstraintTerm]:
-        """Return a further bound on the singular values; a lower one is the model's own."""
-        if k is not None:
-            raise DeclarationError(
-                "a bound k on the contraction of any matrix is not convex",
-                "this model states one with variables of its own",
-                "give k when the model is made",
-            )
-        return {} if K is None else spectral_bound(piece.matrix, K)
 
     def lift(self, transport: TransportMap) -> dict[str, Floats]:
         """Return the values of an affine map, which are feasible if its singular values are.

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.core.expressions import Values
-from optfair.core.term import LAZY_ROWS, ConstraintTerm, Structure
+from optfair.core.term import ConstraintTerm, Structure
 from optfair.features.linear_score import LinearScore
 from optfair.methods.group_counterfactuals.group_problem import (
     BOTH,
@@ -21,11 +21,10 @@ from optfair.methods.group_counterfactuals.group_problem import (
 )
 from optfair.methods.group_counterfactuals.limits import SUPPORT
 from optfair.methods.group_counterfactuals.map_problem import (
-    OWN,
-    STRANGER,
     MapProblem,
     Piece,
     Reduction,
+    closed_form,
     factor_bounds,
     renamed,
 )
@@ -44,10 +43,7 @@ class FixedBasisMap(MapProblem):
     d + d numbers, and bounds on the spectrum are bounds on numbers.
     """
 
-    structures: ClassVar[tuple[Structure, ...]] = (
-        Structure("score-factors", OWN, frozenset(), STRANGER),
-        LAZY_ROWS,
-    )
+    structures: ClassVar[tuple[Structure, ...]] = closed_form("score-factors")
 
     takes = BOTH
 
@@ -316,10 +312,7 @@ class ScaledMap(FixedBasisMap):
     """
 
     title = "ScaledMap"
-    structures: ClassVar[tuple[Structure, ...]] = (
-        Structure("uniform-scale", OWN, frozenset(), STRANGER),
-        LAZY_ROWS,
-    )
+    structures: ClassVar[tuple[Structure, ...]] = closed_form("uniform-scale")
 
     def unknowns(self) -> dict[str, Any]:
         """Return mean and scale."""

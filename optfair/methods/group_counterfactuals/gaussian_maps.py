@@ -18,9 +18,8 @@ from optfair.core.term import ConstraintTerm, ObjectiveTerm
 from optfair.errors import DataError, DeclarationError
 from optfair.features.linear_score import LinearScore
 from optfair.methods.group_counterfactuals.affine_maps import SymmetricMap
-from optfair.methods.group_counterfactuals.group_problem import BOTH, Moments
+from optfair.methods.group_counterfactuals.group_problem import Moments
 from optfair.methods.group_counterfactuals.map_problem import (
-    MapProblem,
     Piece,
     fitting_values,
     loewner_bounds,
@@ -442,7 +441,7 @@ BOUNDS = ("local", "global")
 VALID = ("own", "every")
 
 
-class MixtureMap(MapProblem):
+class MixtureMap(SymmetricMap):
     r"""Move every component of a Gaussian mixture by a map of its own, at least total cost.
 
     .. math::
@@ -501,9 +500,6 @@ class MixtureMap(MapProblem):
     """
 
     title = "MixtureMap"
-
-    takes = BOTH
-    symmetric = True
 
     @checked(bounds=check_text, valid=check_text)
     def located(
@@ -575,10 +571,6 @@ class MixtureMap(MapProblem):
         mean = sum(w * p.matrix for w, p in zip(weights, pieces, strict=True))
 
         return (*semidefinite, *renamed("mean loewner", loewner_bounds(mean, K, k)))
-
-    def spectrum(self, piece: Piece, K: float | None, k: float | None) -> dict[str, ConstraintTerm]:
-        """Return Loewner bounds on the matrix of a component."""
-        return loewner_bounds(piece.matrix, K, k)
 
     def map(self, solution: Solution) -> Any:
         """Return the map of a solution: every point moves with its most probable component."""

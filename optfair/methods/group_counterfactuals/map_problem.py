@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -80,12 +79,6 @@ def factor_bounds(factors: Any, K: float | None, k: float | None) -> Terms:
     if k is not None:
         parts["lower"] = model_term("lower", factors >= 1.0 / k, rf"a_j \ge {1.0 / k:.4g}")
     return parts
-
-
-def spectral_bound(matrix: Any, K: float) -> Terms:
-    r"""Return :math:`\sigma_{\max}(A) \le K` of a matrix that need not be symmetric."""
-    latex = rf"\sigma_{{\max}}(A) \le {K:g}"
-    return {"upper": model_term("upper", cp.sigma_max(matrix) <= K, latex)}
 
 
 # Maps in d + 1 numbers: the score of the mean, and what the map does around it.
@@ -266,11 +259,16 @@ class Piece:
 
 # What all problems of maps share: moments, target, classification rows, features.
 
-# What closed forms and reductions of a map need, and how they call anything else.
-OWN = ("transport cost", "classification")
-STRANGER = "one of the model's own terms"
+# Why a lower bound on the singular values of any matrix is none of a convex problem.
+NOT_CONVEX = "I and diag(1, -1) satisfy it, their midpoint is singular"
 # The variables of a piece.
 OF_PIECE = ("mean", "matrix")
+
+
+def closed_form(name: str) -> tuple[Structure, ...]:
+    """Return the structure of an algorithm for the model's own terms only, and that of all maps."""
+    own = ("transport cost", "classification")
+    return (Structure(name, own, frozenset(), "one of the model's own terms"), LAZY_ROWS)
 
 
 class MapProblem(GroupProblem):
@@ -363,9 +361,21 @@ class MapProblem(GroupProblem):
         """Return the model's own bounds on the matrices."""
         return ()
 
-    @abstractmethod
     def spectrum(self, piece: Piece, K: float | None, k: float | None) -> dict[str, ConstraintTerm]:
-        """Return the constraints that distances grow by at most K and shrink by at most k."""
+        """Return bounds on how a matrix of the map stretches, by the names of their parts.
+
+        Here on the singular values of any matrix, where a lower one is not convex.
+        """
+        if k is not None:
+            raise DeclarationError(
+                "a bound k on the contraction of any matrix is not convex",
+                NOT_CONVEX,
+                "use PSDMap; a BiLipschitzMap takes k when it is made",
+            )
+        if K is None:
+            return {}
+        latex = rf"\sigma_{{\max}}(A) \le {K:g}"
+        return {"upper": model_term("upper", cp.sigma_max(piece.matrix) <= K, latex)}
 
     def declare(self) -> Declaration:
         """Declare cost and classification from the moments; nothing of size n is built."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from optfair.numbers import (
     check_count,
     check_matrix,
     check_number,
+    check_probability,
     check_seed,
     check_weights,
     checked,
@@ -111,12 +113,7 @@ class Target:
 def _level(threshold: float | None, probability: float | None) -> float:
     if threshold is not None:
         return check_number(threshold, "threshold")
-    alpha = 0.5 if probability is None else check_number(probability, "probability")
-    if not 0.0 < alpha < 1.0:
-        raise DeclarationError(
-            f"probability {probability!r} is not inside (0, 1)", remedy="give for example 0.8"
-        )
-    return alpha
+    return 0.5 if probability is None else check_probability(probability, "probability")
 
 
 # Cost, geometry and validity of a group of counterfactuals, member by member.
@@ -233,26 +230,21 @@ def lipschitz_constants(X: Any, Z: Any) -> LipschitzConstants:
     corrected as above.
     """
     members, images = moved_members(X, Z)
-    high, low = -np.inf, np.inf
-    pairs = {"high": (-1, -1), "low": (-1, -1)}
+    nobody = (-1, -1)
+    high, low = (-np.inf, nobody), (np.inf, nobody)
     for start, before, after in _distances(members, images):
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = after / before
         ratio[before == 0.0] = np.nan  # duplicates, and the diagonal
         if np.isnan(ratio).all():
             continue
-        for name, at in (("high", np.nanargmax(ratio)), ("low", np.nanargmin(ratio))):
-            row, column = np.unravel_index(at, ratio.shape)
-            value = float(ratio[row, column])
-            if (name == "high" and value > high) or (name == "low" and value < low):
-                pairs[name] = (int(start + row), int(start + column))
-                if name == "high":
-                    high = value
-                else:
-                    low = value
-    if pairs["high"] == (-1, -1):
-        return LipschitzConstants(np.nan, np.nan, (-1, -1), (-1, -1))
-    return LipschitzConstants(high, 1.0 / low if low > 0 else np.inf, pairs["high"], pairs["low"])
+        ends = (np.unravel_index(f(ratio), ratio.shape) for f in (np.nanargmax, np.nanargmin))
+        most, least = ((float(ratio[i, j]), (int(start + i), int(start + j))) for i, j in ends)
+        high, low = max(high, most, key=itemgetter(0)), min(low, least, key=itemgetter(0))
+    if high[1] == nobody:
+        return LipschitzConstants(np.nan, np.nan, nobody, nobody)
+    shrunk = 1.0 / low[0] if low[0] > 0 else np.inf
+    return LipschitzConstants(high[0], shrunk, high[1], low[1])
 
 
 def distortion(X: Any, Z: Any) -> float:

@@ -23,11 +23,10 @@ from optfair.numbers import (
     check_count,
     check_number,
     check_positive,
+    check_probability,
     check_text,
     checked,
     floats,
-    real,
-    whole,
 )
 
 if TYPE_CHECKING:
@@ -111,12 +110,6 @@ class TransportBudget(Rule):
     w2: float
     latex = r"\|\mu' - \mu\|^2 + \operatorname{tr}((A - I) \Sigma (A - I)^T) \le r^2"
 
-    def __post_init__(self) -> None:
-        if not 0.0 < real(self.w2) < np.inf:
-            raise DeclarationError(
-                f"w2={self.w2!r} is not positive", remedy="give a distance in units of the features"
-            )
-
     def bind(self, problem: Problem) -> Any:
         """Return the bound on the squared distance, without feature costs."""
         p = map_target(problem, self)
@@ -129,7 +122,7 @@ class TransportBudget(Rule):
         return total <= float(self.w2) ** 2
 
 
-@checked(w2=check_number)
+@checked(w2=check_positive)
 def transport_budget(w2: float) -> TransportBudget:
     r"""Bound the distance that the group moves by ``w2``.
 
@@ -169,13 +162,6 @@ class L1Sparsity(Rule):
     sides = frozenset({"limit"})
     latex = r"\|\mu' - \mu\|_1 + \textstyle\sum_{jl} \sigma_l |A_{jl} - I_{jl}| \le s"
 
-    def __post_init__(self) -> None:
-        if not 0.0 < real(self.limit) < np.inf:
-            raise DeclarationError(
-                f"limit={self.limit!r} is not positive",
-                remedy="give a sum in units of the features",
-            )
-
     def bind(self, problem: Problem) -> Any:
         """Return the sum of bounds on the changes, and the changes between them."""
         p = map_target(problem, self)
@@ -201,18 +187,6 @@ class AtMost(Rule):
     features: int
     largest: float | None = None
     latex = r"\#\{j : g(x)_j \not\equiv x_j\} \le s"
-
-    def __post_init__(self) -> None:
-        if not whole(self.features) or self.features < 0:
-            raise DeclarationError(
-                f"features={self.features!r} is not a number of features",
-                remedy="give an integer, 0 or more",
-            )
-        if self.largest is not None and not 0.0 < real(self.largest) < np.inf:
-            raise DeclarationError(
-                f"largest={self.largest!r} is not positive",
-                remedy="give a distance, or leave it out",
-            )
 
     def bind(self, problem: Problem) -> Any:
         """Return the rows that let a feature move only when it is counted."""
@@ -300,7 +274,7 @@ def _turn(p: MapProblem, piece: Piece, reach: float) -> tuple[Floats, frozenset[
     return np.minimum(own, K + np.eye(d)), names
 
 
-@checked(limit=check_number)
+@checked(limit=check_positive)
 def l1_sparsity(limit: float) -> L1Sparsity:
     r"""Bound the absolute changes of a map, in total, by ``limit``.
 
@@ -397,10 +371,7 @@ class Chance(Rule):
 
     def __post_init__(self) -> None:
         check_choice(self.distribution, "distribution", DISTRIBUTIONS)
-        if not 0.0 < real(self.delta) < 1.0:
-            raise DeclarationError(
-                f"delta={self.delta!r} is not inside (0, 1)", remedy="give for example 0.05"
-            )
+        check_probability(self.delta, "delta")
         if self.distribution == "gaussian" and self.delta > 0.5:
             raise DeclarationError(
                 f"delta={self.delta:g} is above 1/2",
@@ -413,10 +384,7 @@ class Chance(Rule):
             )
         if self.confidence is None:
             return
-        if not 0.0 < real(self.confidence) < 1.0:
-            raise DeclarationError(
-                f"confidence={self.confidence!r} is not inside (0, 1)", remedy="give 0.95"
-            )
+        check_probability(self.confidence, "confidence")
         if self.distribution == "any" or self.mean is not None:
             raise DeclarationError(
                 "confidence is about Gaussian moments that are estimated",
