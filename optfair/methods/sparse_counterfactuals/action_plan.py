@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -19,7 +19,6 @@ from optfair.methods.sparse_counterfactuals.choice_problem import ChoiceProblem,
 from optfair.methods.sparse_counterfactuals.choices import (
     Choices,
     enumerated_choices,
-    model_choices,
 )
 from optfair.methods.sparse_counterfactuals.tables import Cells
 from optfair.numbers import Floats, check_flag, check_names, check_number, checked, real
@@ -107,53 +106,6 @@ class ActionPlan(ChoiceProblem):
     ) -> None:
         data = self.choice_data(effects, edits, costs, features, cells)
         super().__init__({**data, "budget": _checked_budget(budget, data["choices"])})
-
-    @classmethod
-    def from_model(
-        cls,
-        predict: Callable[[Any], Any],
-        factuals: Any,
-        values: Any,
-        *,
-        target: Any,
-        budget: float,
-        costs: Any = None,
-        most_edits: int | None = None,
-        memory: int | None = None,
-    ) -> ActionPlan:
-        """Return the plan for rows, from the scores of a model.
-
-        The score after every set of edits that changes something is asked for once, in
-        batches: a row in which k features differ has 2^k sets.
-
-        Parameters
-        ----------
-        predict : callable
-            Rows, in the container of the factuals, to one number each.
-        factuals, values : arrays or data frames (n, d)
-            Rows as they are, and the value assigned to each cell, as `A_Value` gives it.
-        target : float or array-like
-            y*: the mean score to reach, or one score per counterfactual.
-        budget, costs
-            As of the class.
-        most_edits : int, optional
-            Edits in one row; larger sets are not enumerated, for rows of many features.
-        memory : int, optional
-            Bytes that one batch of rows may take, 64 MB by default.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> score = lambda rows: 1.0 / (1.0 + np.exp(-rows.sum(axis=1)))
-        >>> p = ActionPlan.from_model(
-        ...     score, [[-1.0, 0.0], [-2.0, -1.0]], [[1.0, 0.0], [1.0, 1.0]], target=0.6, budget=1
-        ... )
-        >>> s = p.solve()
-        >>> p.refined(s).tolist(), round(p.mean_difference(s), 4)
-        ([[1.0, 0.0], [-2.0, -1.0]], 0.2108)
-        """
-        choices, cells = model_choices(predict, factuals, values, target, costs, most_edits, memory)
-        return cls(choices, budget=budget, cells=cells)
 
     movable = MappingProxyType({"budget": "sides"})
 
@@ -294,24 +246,6 @@ class MinimumEdits(ChoiceProblem):
         required = _checked_effect(effect, data["choices"])
         super().__init__({**data, "effect": required, "overshoot": bool(overshoot)})
 
-    @classmethod
-    def from_model(
-        cls,
-        predict: Callable[[Any], Any],
-        factuals: Any,
-        values: Any,
-        *,
-        target: Any,
-        effect: float,
-        overshoot: bool = True,
-        costs: Any = None,
-        most_edits: int | None = None,
-        memory: int | None = None,
-    ) -> MinimumEdits:
-        """Return the problem for rows, from the scores of a model; see `ActionPlan.from_model`."""
-        choices, cells = model_choices(predict, factuals, values, target, costs, most_edits, memory)
-        return cls(choices, effect=effect, overshoot=overshoot, cells=cells)
-
     @property
     def direction(self) -> float:
         """σ: +1 where the scores have to rise."""
@@ -340,12 +274,7 @@ class MinimumEdits(ChoiceProblem):
 
 
 def _checked_effect(effect: Any, choices: Choices) -> float:
-    required = real(effect)
-    if not 0.0 < required <= 1.0:
-        raise DataError(
-            f"effect is {effect!r}",
-            remedy="give the share of the distance to the target to remove, in (0, 1]",
-        )
+    required = check_number(effect, "effect", positive=True, most=1.0)
     before = choices.unedited
     if np.isnan(before):
         raise DataError(

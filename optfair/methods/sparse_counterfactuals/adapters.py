@@ -258,10 +258,8 @@ def _fewest(p: MinimumEdits, table: RowTable, request: Request) -> Selection:
     reached = reach(table, _capacity(p, table))
     least = _first(p, reached)
     chosen = reached.largest(least) if p.direction > 0 else reached.least(least)
-    if "overshoot" not in p.constraints:
-        return Selection(chosen, EffectProof(p, least), least * table.unit, True)
     wide = p.missing + ROUNDING * (1.0 + p.missing)
-    if abs(float(table.effects[chosen].sum())) <= wide:
+    if "overshoot" not in p.constraints or abs(float(table.effects[chosen].sum())) <= wide:
         return Selection(chosen, EffectProof(p, least), least * table.unit, True)
     floor, proved = least, True
     rounds: list[Any] = []

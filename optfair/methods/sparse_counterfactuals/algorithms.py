@@ -181,15 +181,22 @@ def _pair(first: _Side, second: _Side, capacity: int, window: float) -> tuple[in
         partners = np.flatnonzero(left >= capacity - budget)
         if not partners.size:
             continue
-        wanted, offered = -first.sums[mine], sums[partners]
-        after = np.searchsorted(offered, wanted)
-        for place in (np.minimum(after, offered.size - 1), np.maximum(after - 1, 0)):
-            off = np.abs(offered[place] - wanted)
-            i = int(off.argmin())
-            if off[i] < best:
-                best = float(off[i])
-                pair = int(mine[i]), int(order[partners[place[i]]])
+        off, i, j = _nearest_two(-first.sums[mine], sums[partners])
+        if off < best:
+            best, pair = off, (int(mine[i]), int(order[partners[j]]))
     return pair
+
+
+def _nearest_two(wanted: Floats, offered: Floats) -> tuple[float, int, int]:
+    """Return how near one of the sorted numbers comes to one that is wanted, and their places."""
+    after = np.searchsorted(offered, wanted)
+    best: tuple[float, int, int] = (np.inf, 0, 0)
+    for place in (np.minimum(after, offered.size - 1), np.maximum(after - 1, 0)):
+        off = np.abs(offered[place] - wanted)
+        i = int(off.argmin())
+        if off[i] < best[0]:
+            best = float(off[i]), i, int(place[i])
+    return best
 
 
 def _merged(sums: Floats, left: Indices, width: float) -> Indices:
@@ -245,17 +252,10 @@ def meet(
     if not a.size or not b.size:
         return base
     by_a, by_b = np.argsort(a), np.argsort(b)
-    a, b = a[by_a], b[by_b]
-    after = np.searchsorted(b, -rest - a)
-    best, pair = np.inf, (0, 0)
-    for place in (np.minimum(after, b.size - 1), np.maximum(after - 1, 0)):
-        off = np.abs(rest + a + b[place])
-        i = int(off.argmin())
-        if off[i] < best:
-            best, pair = float(off[i]), (i, int(place[i]))
+    _, i, j = _nearest_two(-rest - a[by_a], b[by_b])
     chosen = base.copy()
-    chosen[halves[0].rows] = first[by_a[pair[0]]]
-    chosen[halves[1].rows] = second[by_b[pair[1]]]
+    chosen[halves[0].rows] = first[by_a[i]]
+    chosen[halves[1].rows] = second[by_b[j]]
     return chosen
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,7 +17,7 @@ from optfair.core.term import LAZY_ROWS, ConstraintTerm, Structure
 from optfair.errors import DataError, DeclarationError, UnsupportedProblem
 from optfair.features.feature_problem import FeatureProblem, checked_names
 from optfair.methods.fair_clustering.margins import finite_vector
-from optfair.methods.sparse_counterfactuals.choices import Choices, common_unit
+from optfair.methods.sparse_counterfactuals.choices import Choices, common_unit, model_choices
 from optfair.methods.sparse_counterfactuals.tables import Cells
 from optfair.numbers import Flags, Floats, Indices, check_names
 
@@ -157,6 +157,52 @@ class ChoiceProblem(FeatureProblem):
         given = features if features is not None or cells is None else cells.names
         names = checked_names(given, choices.features)
         return {"choices": choices, "features": names, "cells": cells}
+
+    @classmethod
+    def from_model(
+        cls,
+        predict: Callable[[Any], Any],
+        factuals: Any,
+        values: Any,
+        *,
+        target: Any,
+        costs: Any = None,
+        most_edits: int | None = None,
+        memory: int | None = None,
+        **own: Any,
+    ) -> Self:
+        """Return the problem for rows, from the scores of a model.
+
+        The score after every set of edits that changes something is asked for once, in
+        batches: a row in which k features differ has 2^k sets.
+
+        Parameters
+        ----------
+        predict : callable
+            Rows, in the container of the factuals, to one number each.
+        factuals, values : arrays or data frames (n, d)
+            Rows as they are, and the value assigned to each cell.
+        target : float or array-like
+            y*: the mean score to reach, or one score per counterfactual.
+        most_edits : int, optional
+            Edits in one row; larger sets are not enumerated, for rows of many features.
+        memory : int, optional
+            Bytes that one batch of rows may take, 64 MB by default.
+        costs, **own
+            As of the class: ``budget``; ``effect`` and ``overshoot``.
+
+        Examples
+        --------
+        >>> import optfair as of
+        >>> score = lambda rows: rows.sum(axis=1)
+        >>> p = of.ActionPlan.from_model(score, [[-1.0, 0.0]], [[1.0, 1.0]], target=1.0, budget=1)
+        >>> p.refined(p.solve()).tolist()
+        [[1.0, 0.0]]
+        """
+        choices, cells = model_choices(predict, factuals, values, target, costs, most_edits, memory)
+        model: Any = cls
+        problem: Self = model(choices, cells=cells, **own)
+        return problem
 
     @property
     def choices(self) -> Choices:
@@ -368,9 +414,6 @@ def choice_target(problem: Problem, rule: Rule) -> ChoiceProblem:
     return problem
 
 
-# The rule that some features are edited together or not at all.
-
-
 @dataclass(frozen=True)
 class EditedTogether(Rule):
     """Features that are edited together or not at all."""
@@ -439,9 +482,6 @@ def edited_together(features: Sequence[Any]) -> EditedTogether:
     )
 
 
-# The rule that an edit of one feature asks for an edit of another.
-
-
 @dataclass(frozen=True)
 class Implies(Rule):
     """Whoever edits the first feature edits the second."""
@@ -496,9 +536,6 @@ def implies(first: Any, second: Any) -> Implies:
     ('action-dp', 0.4, [[1, 1], [0, 1]])
     """
     return Implies(first, second)
-
-
-# The rule that bounds the edits of single rows.
 
 
 @dataclass(frozen=True)

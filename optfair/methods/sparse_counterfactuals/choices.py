@@ -273,16 +273,10 @@ def model_choices(
         raise DeclarationError(
             f"most_edits is {most_edits!r}", remedy="give a whole number, or leave it out"
         )
-    cells = Cells.of(factuals, values)
-    choices = enumerated_choices(
-        predict,
-        cells,
-        float(check_vector(np.atleast_1d(target), "target").mean()),
-        costs=costs,
-        most=None if most_edits is None else int(most_edits),
-        memory=memory or MEMORY,
-    )
-    return choices, cells
+    cells, aim = Cells.of(factuals, values), check_vector(np.atleast_1d(target), "target").mean()
+    most = None if most_edits is None else int(most_edits)
+    more: dict[str, Any] = {"costs": costs, "most": most, "memory": memory or MEMORY}
+    return enumerated_choices(predict, cells, float(aim), **more), cells
 
 
 def edit_sets(differ: Flags, most: int | None = None) -> tuple[Indices, Flags]:

@@ -31,7 +31,6 @@ from optfair.numbers import (
     check_choice,
     check_seed,
     check_vector,
-    real,
     whole,
 )
 
@@ -152,17 +151,6 @@ def check_budget(budget: Any, n: int, d: int) -> None:
             f"{n} rows of {d} features have {n * d} cells",
             f"give a whole number from 0 to {n * d}",
         )
-
-
-def check_effect(effect: Any) -> None:
-    """Raise unless an effect is a share of the divergence.
-
-    Raises
-    ------
-    DataError
-    """
-    if not 0.0 < real(effect) <= 1.0:
-        raise DataError(f"effect is {effect!r}", remedy="give a share of the divergence, in (0, 1]")
 
 
 def common_target_class(model: Any, rows: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from optfair.methods.sparse_counterfactuals.changed_cells import (
 )
 from optfair.methods.sparse_counterfactuals.metrics import DIVERGENCES
 from optfair.methods.sparse_counterfactuals.tables import Cells
-from optfair.numbers import Floats, check_matrix, real
+from optfair.numbers import Floats, check_mapping, check_matrix, check_number
 from optfair.plots import (
     COLOURS,
     INK,
@@ -390,16 +391,12 @@ def plot_effect(
         raise DataError(
             f"unknown divergence {divergence!r}", remedy=f"one of {', '.join(DIVERGENCES)}"
         )
-    if not isinstance(curves, Mapping) or not 1 <= len(curves) <= len(ORDER):
-        raise DataError(
-            "curves is no mapping of label to curve"
-            if not isinstance(curves, Mapping)
-            else f"{len(curves)} curves",
-            remedy=f"give between 1 and {len(ORDER)}, by label",
-        )
+    if not 1 <= len(check_mapping(curves, "curves")) <= len(ORDER):
+        remedy = f"give between 1 and {len(ORDER)}, by label"
+        raise DataError(f"{len(curves)} curves", remedy=remedy)
     drawn = [_curve(str(label), given, divergence) for label, given in curves.items()]
     best = None if optimum is None else _pair("optimum", optimum)
-    marks = [_level(value) for value in levels]
+    marks = [check_number(v, "level", positive=True, most=1.0) for v in levels]
     begin = drawn[0].values[0] if drawn[0].edits[0] == 0 else None
     ax = new_axes(ax, 7.2, 4.4)
     if best is not None:
@@ -433,7 +430,9 @@ def _curve(label: str, given: Any, divergence: str) -> _Curve:
         given = np.asarray(given.divergences(divergence))
     if isinstance(given, tuple) and len(given) == 2:
         return _pair(label, given)
-    table = np.atleast_2d(np.asarray(given, dtype=float)) if _regular(given) else None
+    table: Any = None
+    with suppress(TypeError, ValueError):
+        table = np.atleast_2d(np.asarray(given, dtype=float))
     if table is None or table.ndim != 2:
         raise DataError(
             f"curve {label!r} is no row of numbers",
@@ -443,14 +442,6 @@ def _curve(label: str, given: Any, divergence: str) -> _Curve:
     runs = table.shape[0]
     spread = BAND * table.std(axis=0, ddof=1) / np.sqrt(runs) if runs > 1 else None
     return _Curve(label, np.arange(table.shape[1], dtype=float), table.mean(axis=0), spread)
-
-
-def _regular(given: Any) -> bool:
-    try:
-        np.asarray(given, dtype=float)
-    except (TypeError, ValueError):
-        return False
-    return True
 
 
 def _pair(label: str, given: Any) -> _Curve:
@@ -478,12 +469,6 @@ def _check(table: Any, label: str) -> None:
             "a divergence is at least 0",
             "give divergences, not effects",
         )
-
-
-def _level(value: Any) -> float:
-    if not 0.0 < real(value) <= 1.0:
-        raise DataError(f"level {value!r} is no effect", remedy="give shares in (0, 1]")
-    return float(value)
 
 
 def _steps(ax: Axes, c: _Curve, colour: str, dashes: Any, width: float, order: int) -> None:

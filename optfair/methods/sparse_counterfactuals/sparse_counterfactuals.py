@@ -16,7 +16,6 @@ from optfair.methods.sparse_counterfactuals.fit_data import (
     CoupledTables,
     attribution_of,
     check_budget,
-    check_effect,
     check_parameters,
     labelled,
     ordered_cells,
@@ -25,7 +24,7 @@ from optfair.methods.sparse_counterfactuals.generators import Counterfactuals
 from optfair.methods.sparse_counterfactuals.metrics import effect_from
 from optfair.methods.sparse_counterfactuals.refinement import EditPath, Refinement, pruned, refined
 from optfair.methods.sparse_counterfactuals.tables import column_indices
-from optfair.numbers import Floats, Indices, check_table, checked
+from optfair.numbers import Floats, Indices, check_number, check_table, checked
 from optfair.rows.frames import generator
 
 # An effect that misses what is asked for by rounding only reaches it.
@@ -289,7 +288,7 @@ class SparseCounterfactuals(BaseEstimator):  # type: ignore[misc]
             An effect outside (0, 1], or one that no budget reaches; the largest is given.
         """
         check_is_fitted(self, "order_")
-        check_effect(effect)
+        check_number(effect, "effect", positive=True, most=1.0)
         effects = self.effects()
         enough = np.flatnonzero(effects >= effect - REACHED)
         if not enough.size:
@@ -350,15 +349,8 @@ class SparseCounterfactuals(BaseEstimator):  # type: ignore[misc]
         options
             Of `ActionPlan.from_model`: ``costs``, ``most_edits``, ``memory``.
         """
-        check_is_fitted(self, "order_")
-        return ActionPlan.from_model(
-            self._coupled.outcome,
-            self._factuals,
-            self.values_,
-            target=self.target_,
-            budget=budget,
-            **options,
-        )
+        plan: ActionPlan = self._stated(ActionPlan, budget=budget, **options)
+        return plan
 
     def fewest(self, effect: float = 1.0, **options: Any) -> MinimumEdits:
         """Return the problem of fewest edits for an effect on the mean, for the same values.
@@ -370,17 +362,15 @@ class SparseCounterfactuals(BaseEstimator):  # type: ignore[misc]
         options
             Of `MinimumEdits.from_model`.
         """
-        check_is_fitted(self, "order_")
-        return MinimumEdits.from_model(
-            self._coupled.outcome,
-            self._factuals,
-            self.values_,
-            target=self.target_,
-            effect=effect,
-            **options,
-        )
+        problem: MinimumEdits = self._stated(MinimumEdits, effect=effect, **options)
+        return problem
 
     # --- parts ---------------------------------------------------------------------------
+
+    def _stated(self, model: Any, **options: Any) -> Any:
+        check_is_fitted(self, "order_")
+        rows = self._coupled.outcome, self._factuals, self.values_
+        return model.from_model(*rows, target=self.target_, **options)
 
     def _arrange(self, selection: str, rng: np.random.Generator) -> None:
         weights = np.abs(self.attribution_)

@@ -258,7 +258,7 @@ def test_empty_text_is_said():
         (lambda: plot_effect({"a": [[0.4, 0.1], [0.4]]}), "no row of numbers"),
         (lambda: plot_effect({"a": ([0, 1], [0.4])}), "do not fit"),
         (lambda: plot_effect({"a": [0.4]}, optimum=3), "no pair"),
-        (lambda: plot_effect({"a": [0.4]}, levels=(1.5,)), "no effect"),
+        (lambda: plot_effect({"a": [0.4]}, levels=(1.5,)), "level is 1.5, not a positive"),
         (lambda: edit_table(X, Z, features=["a"]), "1 names for 3 features"),
         (lambda: edit_table(X, Z, names={"x9": "y"}), "names has no feature 'x9'"),
         (lambda: edit_table(X, Z, formats={"x9": ".0f"}), "formats has no feature 'x9'"),
