@@ -35,6 +35,7 @@ from optfair.formats.text import is_problem_file
 from optfair.library import Instance, Member, collection, collections, load, names
 from optfair.numbers import (
     check_count,
+    check_jobs,
     check_mapping,
     check_names,
     check_path,
@@ -376,12 +377,8 @@ def _check(
     Request(tolerance=tolerance, time_limit=time_limit, verbose=verbose)
     if time_limit is None:
         raise DeclarationError("there is no time limit", remedy="give seconds, such as 60")
-    for name, value, least in (("repeats", repeats, 1), ("n_jobs", n_jobs, -1)):
-        if check_count(value, name, least=least) == 0:
-            raise DeclarationError(
-                f"{name} {value!r} is not a positive integer" + (" or -1" if least < 0 else ""),
-                remedy="correct the option",
-            )
+    check_count(repeats, "repeats")
+    check_jobs(n_jobs, "n_jobs")
 
 
 def _configured(
@@ -392,12 +389,10 @@ def _configured(
         # one that finds local optima only cannot answer here: it must be named
         return [ConfiguredSolver(p.name) for p in known if p.nonconvex != "local"]
     several: Any = [solvers] if isinstance(solvers, (str, ConfiguredSolver)) else solvers
-    if isinstance(several, Iterable) and not isinstance(several, (bytes, Mapping)):
-        several = list(several)
-        plain = [s for s in several if not isinstance(s, ConfiguredSolver)]
-        check_names(plain, "solvers")
-    else:
-        check_names(several, "solvers")
+    listed = isinstance(several, Iterable) and not isinstance(several, (bytes, Mapping))
+    several = list(several) if listed else several
+    plain = [s for s in several if not isinstance(s, ConfiguredSolver)] if listed else several
+    check_names(plain, "solvers")
     given = [s if isinstance(s, ConfiguredSolver) else ConfiguredSolver(s) for s in several]
     labelled: dict[str, ConfiguredSolver] = {}
     for s in given:
@@ -469,12 +464,8 @@ def _call(
         problem: Any = subject.problem
         return lambda: in_fork(lambda: measured(problem, *asked))
     folders = {name: os.environ[name] for name in FOLDERS if name in os.environ}
-    task = {
-        "problem": subject.instance,
-        **dict(zip(ASKED, asked, strict=True)),
-        "folders": folders,
-    }
-    return partial(run_instance, task)
+    given = dict(zip(ASKED, asked, strict=True))
+    return partial(run_instance, {"problem": subject.instance, **given, "folders": folders})
 
 
 def _results(

@@ -17,6 +17,7 @@ from optfair.comparison.figures import (
     Accuracy,
     PerformanceProfile,
     accuracy,
+    best_of,
     performance_profile,
     shifted_geometric_mean,
 )
@@ -283,10 +284,8 @@ class Comparison:
             Of the geometric means, in seconds.
         """
         times = self.values()
-        best: dict[str, float] = {}
-        for by_problem in times.values():
-            for problem, value in by_problem.items():
-                best[problem] = min(best.get(problem, self.time_limit), value or self.time_limit)
+        limits = dict.fromkeys(self.problems, self.time_limit)
+        best = best_of({**times, "the time limit": limits})
         rows = [self._summary(solver, times[solver], best, shift) for solver in self.solvers]
         return tuple(sorted(rows, key=_rank))
 
@@ -384,8 +383,13 @@ class Comparison:
             Parquet without pyarrow.
         """
         path = Path(path)
-        csv: Callable[[Path], object] = partial(self._write_csv, safe=safe_cells)
-        writers = {".json": self._write_json, ".csv": csv, ".parquet": self._parquet}
+        writers: dict[str, Callable[[Path], object]] = {
+            ".json": lambda part: part.write_text(
+                json.dumps(self.to_dict(), indent=1, allow_nan=False), "utf-8"
+            ),
+            ".csv": partial(self._write_csv, safe=safe_cells),
+            ".parquet": self._parquet,
+        }
         if path.suffix not in writers:
             raise DataError(
                 f"{path.name!r} ends in none of {', '.join(writers)}", remedy="choose one of them"
@@ -420,9 +424,6 @@ class Comparison:
         if path is not None:
             write_text(check_path(path, "path"), text)
         return text
-
-    def _write_json(self, path: Path) -> None:
-        path.write_text(json.dumps(self.to_dict(), indent=1, allow_nan=False), "utf-8")
 
     def _write_csv(self, path: Path, safe: bool) -> None:
         rows = self.rows()

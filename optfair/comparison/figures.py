@@ -94,6 +94,16 @@ class PerformanceProfile:
         return at, np.cumsum(counts) / max(1, self.taken[solver])
 
 
+def best_of(values: Mapping[str, Mapping[str, float | None]]) -> dict[str, float]:
+    """Return the least value of every problem that some solver has one for."""
+    best: dict[str, float] = {}
+    for by_problem in values.values():
+        for problem, value in by_problem.items():
+            if value is not None:
+                best[problem] = min(value, best.get(problem, value))
+    return best
+
+
 def performance_profile(
     values: Mapping[str, Mapping[str, float | None]], measure: str = "seconds"
 ) -> PerformanceProfile:
@@ -117,11 +127,7 @@ def performance_profile(
     E. D. Dolan, J. J. Moré, Benchmarking optimization software with performance profiles,
     Mathematical Programming 91, 2002.
     """
-    best: dict[str, float] = {}
-    for by_problem in values.values():
-        for problem, value in by_problem.items():
-            if value is not None:
-                best[problem] = min(value, best.get(problem, np.inf))
+    best = best_of(values)
     ratios = {
         solver: np.sort([_ratio(v, best[p]) for p, v in by_problem.items() if v is not None])
         for solver, by_problem in values.items()
@@ -393,11 +399,7 @@ def _accuracy_picture(c: Comparison, measure: str, draw: Any) -> Picture:
 
 
 def _rows(c: Comparison) -> list[dict[str, Any]]:
-    best: dict[str, float] = {}
-    for by_problem in c.values().values():
-        for name, value in by_problem.items():
-            if value is not None:
-                best[name] = min(value, best.get(name, value))
+    best = best_of(c.values())
     return [
         _row(cell, best.get(problem), c.time_limit)
         for (problem, _), cell in c.cells.items()
@@ -412,9 +414,7 @@ def _row(cell: Cell, best: float | None, limit: float) -> dict[str, Any]:
     if stopped:
         seconds = limit
     ratio = seconds / best if cell.answered and seconds is not None and best else None
-    pairs = [_pair(seconds)]
-    if stopped:
-        pairs = [(pairs[0][0], f"≥ {figure(limit)}")]
+    pairs = [_pair(seconds) if not stopped else (repr(float(limit)), f"≥ {figure(limit)}")]
     pairs += [_pair(ratio), _pair(cell.median("cpu_seconds"))]
     pairs.append(_pair(cell.median("megabytes_added")))
     pairs += [_pair(getattr(run, name), 2) for name in ("feasibility", "dual", "gap")]
@@ -462,13 +462,10 @@ def _about(runs: list[Run]) -> str:
 
 def _detail(run: Run) -> dict[str, Any]:
     phases = ", ".join(f"{name} {figure(value, 2)}" for name, value in run.phases.items())
-    bare: Mapping[str, Any] = run.to_dict()
-    asked = run.asked
     return {
-        **{name: bare[name] for name in ("solver", "version")},
-        "reason": run.reason,
+        **{name: getattr(run, name) for name in ("solver", "version", "reason")},
         **_outcome(run),
-        "repeat": str(run.repeat + 1) if asked else "–",
+        "repeat": str(run.repeat + 1) if run.asked else "–",
         "objective": "–" if run.objective is None else f"{run.objective:.10g}",
         "bound": "–" if run.bound is None else f"{run.bound:.10g}",
         "grade": run.grade or "–",

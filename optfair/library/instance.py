@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from fnmatch import fnmatch
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from optfair import registry
 from optfair.core.problem_class import ProblemClass
-from optfair.errors import DataError, DeclarationError, nearest
+from optfair.errors import DataError, DeclarationError, OptfairError, nearest
 from optfair.registry import check_keys, fact_files, load_facts
 from optfair.storage import read_toml
 
@@ -269,17 +269,23 @@ def read_instance(path: Path, name: str) -> Instance:
     )
 
 
-def _check(table: Mapping[str, Any], known: Mapping[str, type], where: str, needed: Any) -> None:
+def _check(
+    table: Mapping[str, Any],
+    known: Mapping[str, Any],
+    where: str,
+    needed: Iterable[str],
+    error: type[OptfairError] = DeclarationError,
+) -> None:
     check_keys(table, known, where)
     for key in needed:
         if key not in table:
-            raise DeclarationError(f"{where} has no {key!r}", remedy="add it")
+            raise error(f"{where} has no {key!r}", remedy="add it")
     for key, value in table.items():
-        kinds = (float, int) if known[key] is float else (known[key],)
-        if not isinstance(value, kinds) or isinstance(value, bool):
-            raise DeclarationError(
-                f"{key!r} in {where} is {value!r}", remedy=f"give a {known[key].__name__}"
-            )
+        kinds = known[key] if isinstance(known[key], tuple) else (known[key],)
+        taken = (*kinds, int) if float in kinds else kinds
+        if not isinstance(value, taken) or isinstance(value, bool):
+            words = " or ".join(kind.__name__ for kind in kinds)
+            raise error(f"{key!r} in {where} is {value!r}", remedy=f"give a {words}")
 
 
 def _stated(kind: type[T], facts: Mapping[str, Any], word: str, path: Path) -> T | None:
@@ -410,7 +416,7 @@ MANIFEST = "MANIFEST.toml"
 # Key -> type, for the tables of a manifest.
 _SET: dict[str, type] = dict.fromkeys(("name", "title", "source", "licence", "optimum"), str)
 _STATES = ("set", "name", "file", "sha256")
-_MEMBER: dict[str, Any] = dict.fromkeys(_STATES, str) | {"optimum": (int, float, str)}
+_MEMBER: dict[str, Any] = dict.fromkeys(_STATES, str) | {"optimum": (float, str)}
 # Words of a manifest for a program without optimum, and the outcome they mean.
 _OUTCOMES = {word: word for word in ("infeasible", "unbounded", "nonconvex")}
 _OUTCOMES |= {"primal infeasible": "infeasible", "dual infeasible": "unbounded"}
@@ -561,18 +567,9 @@ def _manifest(folder: str | Path | None) -> tuple[Path, dict[str, Any]]:
             )
         for k, table in enumerate(tables, start=1):
             where = f"[[{key}]] {k} of {place / MANIFEST}"
-            _check_types(table, _SET if key == "set" else _MEMBER, where)
-            missing = [n for n in (("name",) if key == "set" else _STATES) if n not in table]
-            if missing:
-                raise DataError(f"{where} has no {missing[0]!r}", remedy="add it")
+            known, needed = (_SET, ("name",)) if key == "set" else (_MEMBER, _STATES)
+            _check(table, known, where, needed, DataError)
     return place, facts
-
-
-def _check_types(table: Mapping[str, Any], known: Mapping[str, Any], where: str) -> None:
-    check_keys(table, known, where)
-    for key, value in table.items():
-        if not isinstance(value, known[key]) or isinstance(value, bool):
-            raise DataError(f"{key!r} in {where} is {value!r}", remedy="correct it")
 
 
 def _member(table: Mapping[str, Any], group: Mapping[str, Any], place: Path) -> Member:
