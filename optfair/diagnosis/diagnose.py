@@ -23,8 +23,6 @@ from optfair.errors import (
     DeclarationError,
     Infeasible,
     OptfairError,
-    SolverFailure,
-    Unbounded,
     nearest,
 )
 from optfair.numbers import check_positive, check_seconds, checked
@@ -366,18 +364,12 @@ class _Examination:
             # half of the time stays for the reasons
             half = None if self.clock.left is None else max(1e-3, self.clock.left / 2)
             solution = solve(p, tolerance=self.tolerance, time_limit=half)
-        except Infeasible as e:
-            self.checked.append("a solution")
-            self._feasibility((e.conflict,), e)
-        except Unbounded as e:
-            self.checked.append("a solution")
-            self._boundedness(e)
         except OptfairError as e:
             self.checked.append("a solution")
-            if isinstance(e, SolverFailure) and e.claim == "unbounded":
+            if isinstance(e, Infeasible):
+                self._feasibility((e.conflict,), e)
+            else:  # a solver gives up on conflicts and on rays as on bad numbers
                 self._boundedness(e)
-            else:
-                self._failure(e)
         else:
             self.checked.append("a solution")
             self._solved(solution)
@@ -408,54 +400,39 @@ class _Examination:
 
     def _feasibility(
         self, hints: tuple[tuple[str, ...], ...], e: OptfairError | None = None
-    ) -> bool:
-        """Look for a conflict; return whether there is one."""
+    ) -> None:
+        """Look for a conflict."""
         problem, within = self.problem.separated(self.clock.left)
         system = System(problem, self.tolerance, self.keep)
         known = tuple(h for h in hints if h and set(h) <= {*system.names, *system.given})
         findings = infeasible_findings(system, self.clock, known, within)
         self.checked.append("feasibility of the constraints and of parts of them")
         self.findings += findings
-        conflict = any(f.kind == "conflict" for f in findings)
-        if conflict:
+        if any(f.kind == "conflict" for f in findings):
             weak = any(f.numbers.get("weak") for f in findings)
             self.so_far = "weakly infeasible" if weak else "infeasible"
         elif e is not None:
             self._unknown(e)
         elif findings:
             self.so_far = "fine"
-        return conflict
 
-    def _boundedness(self, e: OptfairError | None) -> bool:
-        """Look for a ray from a feasible point; return whether there is one."""
-        system = System(self.problem, self.tolerance, self.keep)
-        answer = system.ask(system.names, self.clock)
-        if answer.infeasible:
-            return self._feasibility((answer.names,), e)
-        finding = self._ray(answer.point)
-        self.checked.append("a ray of improvement from a feasible point")
-        if finding is None:
-            if e is not None:
-                self._unknown(e)
-            return False
-        self.findings.append(finding)
-        self.so_far = "unbounded" if finding.verify() else "unknown"
-        return True
-
-    def _ray(self, point: FeasiblePoint | None) -> Finding | None:
-        try:
-            return unbounded_finding(self.problem, point, self.clock)
-        except OptfairError:  # it cannot be compiled as a cone program
-            return None
-
-    def _failure(self, e: OptfairError) -> None:
-        """Look for a conflict and a ray: a solver gives up on both as on bad numbers."""
+    def _boundedness(self, e: OptfairError) -> None:
+        """Look for a conflict, and for a ray from a feasible point where there is none."""
         system = System(self.problem, self.tolerance, self.keep)
         answer = system.ask(system.names, self.clock)
         if answer.infeasible:
             self._feasibility((answer.names,), e)
-        elif not self._boundedness(None):
+            return
+        try:
+            finding = unbounded_finding(self.problem, answer.point, self.clock)
+        except OptfairError:  # it cannot be compiled as a cone program
+            finding = None
+        self.checked.append("a ray of improvement from a feasible point")
+        if finding is None:
             self._unknown(e)
+        else:
+            self.findings.append(finding)
+            self.so_far = "unbounded" if finding.verify() else "unknown"
 
     def _unknown(self, e: OptfairError) -> None:
         lines = tuple(line for line in (e.evidence,) if line)

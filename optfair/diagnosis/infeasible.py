@@ -94,13 +94,10 @@ class ElasticProblem(Problem):
 
 def _loosened(c: Any) -> tuple[Any, Any]:
     """Return a constraint that gives by a new variable, and the variable."""
+    if isinstance(c, (Equality, Zero, Inequality)):
+        s = cp.Variable(c.expr.shape)
+        return (c.expr if isinstance(c, Inequality) else cp.abs(c.expr)) <= s, s
     s = cp.Variable(np.shape(c.args[0]) if not isinstance(c, PSD) else ())
-    if isinstance(c, (Equality, Zero)):
-        s = cp.Variable(c.expr.shape)
-        return cp.abs(c.expr) <= s, s
-    if isinstance(c, Inequality):
-        s = cp.Variable(c.expr.shape)
-        return c.expr <= s, s
     if isinstance(c, NonNeg):
         return c.args[0] + s >= 0, s
     if isinstance(c, PSD):

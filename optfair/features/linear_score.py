@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,19 +28,8 @@ BLACK_BOX = "optfair.group_counterfactuals.counterfactual_front takes any model 
 PROBES, APART = 32, 1e-8
 
 
-@dataclass(frozen=True, eq=False)
-class AffineScore:
-    """Coefficients, intercept, link, and the names a classifier knows."""
-
-    coef: Floats
-    intercept: float
-    link: str | None
-    names: Sequence[str] | None
-    classes: Sequence[Any]
-
-
-def affine_score(model: Any) -> AffineScore:
-    """Return a fitted linear classifier, or a pipeline that ends in one, as an affine score.
+def affine_score(model: Any) -> LinearScore:
+    """Return a fitted linear classifier, or a pipeline that ends in one, as a linear score.
 
     Nothing is believed by its name: the folded function must agree with the classifier's
     ``decision_function`` on points, and the link is logistic when ``predict_proba`` is the
@@ -71,16 +59,13 @@ def affine_score(model: Any) -> AffineScore:
             f"classes {list(classes)[:5]}",
             f"fit the target class against the rest, or use the black-box route: {BLACK_BOX}",
         )
-    w = np.ravel(dense(coef))
-    w0 = float(np.ravel(last.intercept_)[0])
+    w, w0 = np.ravel(dense(coef)), float(np.ravel(last.intercept_)[0])
     for step in reversed(steps[:-1]):
-        if step is None or step == "passthrough":
-            continue
         w, w0 = _folded(step, w, w0, model)
     names = getattr(model, "feature_names_in_", None)
     names = None if names is None else [str(name) for name in names]
     link = _checked(model, w, w0, names, _typical(steps[0], w.size))
-    return AffineScore(w, w0, link, names, list(classes))
+    return LinearScore(w, w0, link=link, names=names, classes=list(classes))
 
 
 def _called(model: Any) -> str:
@@ -99,14 +84,13 @@ def _folded(step: Any, w: Floats, w0: float, model: Any) -> tuple[Floats, float]
     """Return the score before one affine step: w(Mx + c) + w0."""
     from sklearn import decomposition, preprocessing
 
-    if isinstance(step, preprocessing.StandardScaler):
-        scale = 1.0 if step.scale_ is None else step.scale_
-        mean = 0.0 if step.mean_ is None or not step.with_mean else step.mean_
-        inner = w / scale
-        return inner, w0 - float(np.sum(inner * mean))
-    if isinstance(step, preprocessing.RobustScaler):
+    if step is None or step == "passthrough":
+        return w, w0
+    if isinstance(step, preprocessing.StandardScaler | preprocessing.RobustScaler):
+        standard = isinstance(step, preprocessing.StandardScaler)
+        center = step.mean_ if standard and step.with_mean else getattr(step, "center_", None)
         inner = w / (1.0 if step.scale_ is None else step.scale_)
-        return inner, w0 - float(np.sum(inner * (0.0 if step.center_ is None else step.center_)))
+        return inner, w0 if center is None else w0 - float(np.sum(inner * center))
     if isinstance(step, preprocessing.MinMaxScaler) and not step.clip:
         return w * step.scale_, w0 + float(w @ step.min_)
     if isinstance(step, preprocessing.MaxAbsScaler) and not getattr(step, "clip", False):
@@ -121,9 +105,8 @@ def _folded(step: Any, w: Floats, w0: float, model: Any) -> tuple[Floats, float]
         inner[support] = w
         return inner, w0
     if hasattr(step, "steps"):  # a pipeline inside the pipeline
-        for inner_step in reversed([s for _, s in step.steps]):
-            if inner_step is not None and inner_step != "passthrough":
-                w, w0 = _folded(inner_step, w, w0, model)
+        for _, inner_step in reversed(step.steps):
+            w, w0 = _folded(inner_step, w, w0, model)
         return w, w0
     raise _not_linear(model, f"its step {type(step).__name__} is not known to be affine")
 
@@ -319,10 +302,7 @@ class LinearScore:
             return score
         if isinstance(score, (tuple, list)) and len(score) == 2:
             return cls(score[0], score[1])
-        line = affine_score(score)
-        return cls(
-            line.coef, line.intercept, link=line.link, names=line.names, classes=line.classes
-        )
+        return affine_score(score)
 
     def decision_function(self, X: Any) -> Floats:
         """Return the scores of rows X (n, d)."""

@@ -452,15 +452,16 @@ def gaps(sweep: Sweep, wanted: float = 0.0) -> list[tuple[float, float]]:
     pieces = []
     for a, b in pairwise(solved):
         t = 0.5 * (a.at[0] + b.at[0])
+        heights, slopes = [0.0, 0.0], [0.0, 0.0]  # of the lines of both ends, at the first
         if kind == "convex" and a.line is not None and b.line is not None:
-            t = _crossing((a.at[0], a.line(a.at[0]), a.line.slope), b, b.line, t)
+            heights = [line(a.at[0]) for line in (a.line, b.line)]
+            slopes = [line.slope for line in (a.line, b.line)]
         elif kind == "concave" and len(a.ends) == 2 and len(b.ends) == 2:
             ends, sign = sweep._ends, sweep._sign
+            heights = [_along(p, a.at[0], ends, sign) for p in (a, b)]
             slopes = [sign * (p.ends[1] - p.ends[0]) / (ends[1] - ends[0]) for p in (a, b)]
-            first = _along(a, a.at[0], ends, sign)
-            last = _along(b, a.at[0], ends, sign)
-            if slopes[0] != slopes[1]:
-                t = a.at[0] + (last - first) / (slopes[0] - slopes[1])
+        if slopes[0] != slopes[1]:
+            t = a.at[0] + (heights[1] - heights[0]) / (slopes[0] - slopes[1])
         inner = 0.02 * (b.at[0] - a.at[0])
         t = min(max(t, a.at[0] + inner), b.at[0] - inner)
         lower, upper = sweep.band(t)
@@ -473,11 +474,3 @@ def gaps(sweep: Sweep, wanted: float = 0.0) -> list[tuple[float, float]]:
             t = a.at[0] + (t - a.at[0]) * (1.0 - 1.0 / parts)
         pieces.append((width, t))
     return pieces
-
-
-def _crossing(a: tuple[float, float, float], b: Point, line: ValueLine, middle: float) -> float:
-    """Return where two lines cross: there the band is widest."""
-    start, value, slope = a
-    if slope == line.slope:
-        return middle
-    return start + (line(start) - value) / (slope - line.slope)

@@ -380,28 +380,17 @@ class Exactness(Certificate):
         return f"exact relaxation: value {self.value:.10g}, bound {self.bound:.10g}"
 
 
-FEASIBLE = 1e-8
-
-
-CLOSE = 1e-10
-
-
-ACTIVE = 1e-6
-
-
+# Up to which a point is feasible, its value is the bound, and a multiplier is none.
+FEASIBLE, CLOSE, ACTIVE = 1e-8, 1e-10, 1e-6
+# Points drawn from the moments.
 SAMPLES = 24
-
-
 # Local searches: from the best points only, or with few variables from every point.
 SEARCHES, SMALL = 5, 20
+# Steps of Newton's method, and how many of them may lead away.
+STEPS, PATIENCE = 30, 4
 
 
-STEPS = 30
-
-
-PATIENCE = 4
-
-
+@np.errstate(over="ignore", invalid="ignore")
 def best_point(
     lagrangian: QuadraticLagrangian, moments: Floats, multipliers: Floats
 ) -> tuple[Floats, Floats]:
@@ -411,13 +400,6 @@ def best_point(
     whose objective meets the bound is returned. Else points are drawn from the moments, and
     the best of all start a local search. Seeded, so the same moments give the same point.
     """
-    with np.errstate(over="ignore", invalid="ignore"):
-        return _best_point(lagrangian, moments, multipliers)
-
-
-def _best_point(
-    lagrangian: QuadraticLagrangian, moments: Floats, multipliers: Floats
-) -> tuple[Floats, Floats]:
     y0 = np.where(lagrangian.inequality, np.maximum(multipliers, 0.0), multipliers)
     points: list[Floats] = []
     for start in _held(lagrangian, moments, y0):

@@ -12,6 +12,7 @@ from optfair.core.adopt import declaration
 from optfair.core.problem import Declaration, Problem
 from optfair.errors import DataError
 from optfair.numbers import (
+    check_count,
     check_matrix,
     check_number,
     check_semidefinite,
@@ -384,15 +385,12 @@ class CardinalityPortfolio(Problem):
 
     def __init__(self, *, returns: Any, covariance: Any, wanted: float, most: int) -> None:
         S = check_semidefinite(covariance, "covariance")
-        count = check_number(most, "most")
-        if count < 1 or count % 1:
-            raise DataError(f"most is {most!r}", remedy="give a whole number of at least 1")
         super().__init__(
             {
                 "covariance": S,
                 "returns": check_vector(returns, "returns", S.shape[0]),
                 "wanted": check_number(wanted, "wanted"),
-                "most": count,
+                "most": check_count(most, "most"),
             }
         )
 
