@@ -12,17 +12,26 @@ import numpy as np
 from optfair.convexity.algebra import Algebra
 from optfair.convexity.domain import Domain
 from optfair.convexity.expression import Call, Leaf, Node, Opaque, Product, Sum, affine
-from optfair.convexity.polynomials import Quadratic, coefficients, expand, quadratic, quadratic_of
+from optfair.convexity.intervals import Interval
+from optfair.convexity.polynomials import (
+    Matrix,
+    Quadratic,
+    coefficients,
+    expand,
+    not_above,
+    quadratic,
+    quadratic_of,
+)
 from optfair.convexity.powers import line_of, multiple_of_inverse, quadratic_form, ratio
 from optfair.convexity.proof import CurvatureProof, Step
 from optfair.convexity.reading import leaf_of
 from optfair.convexity.rules import positive_multiple, signed_factors
 from optfair.convexity.theorems import perspective_of, shifted
-from optfair.core.quadratics import lower_root
+from optfair.core.quadratics import Shortfall, lower_root
 from optfair.numbers import Floats
 
-# Entries of a vector that are written one by one.
-ENTRIES = 64
+# Entries of a vector that are written one by one; what a multiple may be rounded by.
+ENTRIES, ROUNDED = 64, 1e-15
 
 
 class NoCones(Exception):
@@ -54,6 +63,10 @@ def disciplined(proof: CurvatureProof, kind: str) -> tuple[Any, list[Any]] | Non
         flat = writer.write(step)
     except NoCones:
         return None
+    if writer.rounded:
+        lacking = Shortfall()
+        writer.sides.append(lacking == 0.0)
+        flat = flat - lacking if kind == "convex" else flat + lacking
     for fact in proof.domain.facts:
         if fact.name == "where it is defined" and fact.node.leaves <= set(variables):
             writer.sides.append(writer.affine(fact.node) <= 0)
@@ -72,18 +85,38 @@ class Writer:
     ----------
     sides : list of cvxpy.Constraint
         What the variables that were brought in must obey.
+    rounded : bool
+        Whether a constant was rounded to a side that is not known.
     """
 
     def __init__(self, variables: Mapping[Leaf, Any], domain: Domain) -> None:
         self.variables = dict(variables)
         self.algebra = Algebra(domain)
         self.sides: list[Any] = []
+        self.rounded = False
 
     def write(self, step: Step) -> Any:
         """Return the expression of a step, a vector."""
         return _known(_WRITERS.get(step.rule), step.rule)(self, step)
 
     # --- what everything uses --------------------------------------------------------------------
+
+    def one(self, r: Interval, below: bool | None = None) -> Floats:
+        """Return the least float of ranges where what is below says less, the largest, or any."""
+        if below is None:
+            self.rounded |= bool((r.low != r.high).any())
+        return np.asarray(r.high if below is False else r.low)
+
+    def log(self, c: Any, below: bool, rounded: float = 0.0) -> Floats:
+        """Return the logarithms of positive numbers, which may be rounded unless they are 1."""
+        c = np.where(np.equal(c, 1.0), c, np.multiply(c, 1.0 - rounded if below else 1.0 + rounded))
+        return self.one(Interval.exactly(c).call("log"), below)
+
+    def root(self, M: Matrix) -> Floats:
+        """Return F with F'F not above a semidefinite matrix, and next to it."""
+        F, below = not_above(M, lower_root(np.array(M, dtype=float))[0])
+        self.rounded |= not below
+        return F
 
     def affine(self, node: Node) -> Any:
         """Return an affine node, or one without variables."""
@@ -92,8 +125,7 @@ class Writer:
                 raise NoCones("a part stands where a variable is needed")
             return self.variables[node]
         if not node.leaves:
-            r = self.algebra.domain.range(node)
-            return cp.Constant((r.low + r.high) / 2)
+            return cp.Constant(self.one(self.algebra.domain.range(node)))
         if not isinstance(node, Sum):
             raise NoCones("not affine")
         total: Any = cp.Constant(node.constant)
@@ -127,15 +159,12 @@ class Writer:
         self.sides.append(s <= self.write(step))
         return s
 
-    def number(self, node: Node) -> Any:
+    def number(self, node: Node, below: bool | None = None) -> Any:
         """Return the positive numbers among the factors of a product."""
-        out: Any = 1.0
-        if isinstance(node, Product):
-            for n, p in node.factors:
-                if not n.leaves:
-                    r = self.algebra.domain.range(n)
-                    out = out * ((r.low + r.high) / 2) ** float(p)
-        return out
+        out = Interval.exactly(1.0)
+        for n, p in node.factors if isinstance(node, Product) else ():
+            out = out if n.leaves else out * self.algebra.domain.range(n).power(p)
+        return self.one(out, below)
 
     def factors(self, step: Step) -> tuple[float, list[tuple[Node, Fraction]]]:
         """Return the sign of a product and its factors, as its rule saw them."""
@@ -172,7 +201,7 @@ class Writer:
         """Write a quadratic of few variables with its matrix."""
         q = _known(quadratic(step.node), "quadratic")
         sign = 1.0 if step.kind == "convex" else -1.0
-        x, M = self.entries(q), _floats(q.matrix)
+        x, M = self.entries(q), np.array(q.matrix, dtype=float)
         P, b, c = M[:-1, :-1], 2.0 * M[:-1, -1], M[-1, -1]
         form = cp.quad_form(x, cp.psd_wrap(sign * P))
         return _one(sign * form + b @ x + c)
@@ -197,7 +226,7 @@ class Writer:
         else:
             base = self.above(inner)
         power = cp.power(base, float(p), approx=False)
-        return sign * cp.multiply(self.number(step.node), power)
+        return sign * cp.multiply(self.number(step.node, _less(step, sign)), power)
 
     def square_over(self, step: Step) -> Any:
         """Write f^2/g with a rotated second-order cone for each entry."""
@@ -210,7 +239,7 @@ class Writer:
             f = self.above(by[Fraction(2)])
         g, t = self.below(by[Fraction(-1)]), cp.Variable(step.node.size)
         self.sides.append(cp.SOC(g + t, cp.vstack([2.0 * f, g - t]), axis=0))
-        return sign * cp.multiply(self.number(step.node), t)
+        return sign * cp.multiply(self.number(step.node, _less(step, sign)), t)
 
     def powers(self, step: Step) -> Any:
         """Write a monomial with geometric means."""
@@ -218,7 +247,7 @@ class Writer:
         m = step.node.size
         if m > ENTRIES:
             raise NoCones("a long vector of monomials")
-        number = self.number(step.node)
+        number = self.number(step.node, _less(step, sign))
         if all(p > 0 for _, p in factors):
             inner = [self.write(s) for s in step.premises]
             weights = [p for _, p in factors]
@@ -248,16 +277,16 @@ class Writer:
         total: Any = 0.0
         for (_, p), s in zip(factors, step.premises, strict=True):
             total = total + float(p) * self.write(s)
-        return sign * cp.multiply(self.number(step.node), cp.exp(total))
+        return sign * cp.multiply(self.number(step.node, _less(step, sign)), cp.exp(total))
 
     def log_product(self, step: Step) -> Any:
         """Write the logarithm of a product as a sum."""
         f = _argument(step)
         if isinstance(f, Sum):
             M, _ = f.parts[0]
-            return self.write(step.premises[0]) + np.log(M.data)
+            return self.write(step.premises[0]) + self.log(M.data, _less(step))
         _, factors = _known(signed_factors(f, "convex", self.algebra), "logarithm")
-        total: Any = np.log(np.asarray(self.number(f), dtype=float))
+        total: Any = self.log(self.number(f, _less(step)), _less(step))
         if step.rule == "logarithm as a sum":
             return total + self.write(step.premises[0])
         for (_, p), s in zip(factors, step.premises, strict=True):
@@ -279,9 +308,10 @@ class Writer:
             for i, row in enumerate(rows):
                 at = np.arange(M.indptr[i], M.indptr[i + 1])
                 if at.size:
-                    row.append(logs[np.searchsorted(used, M.indices[at])] + np.log(M.data[at]))
+                    scale = self.log(M.data[at], True)
+                    row.append(logs[np.searchsorted(used, M.indices[at])] + scale)
         for row, c in zip(rows, constant.tolist(), strict=True):
-            row += [cp.Constant([np.log(c)])] if c > 0.0 else []
+            row += [cp.Constant([self.log(c, True)])] if c > 0.0 else []
         if not all(rows):
             raise NoCones("the logarithm of 0")
         return cp.hstack([cp.log_sum_exp(cp.hstack(row)) for row in rows])
@@ -308,12 +338,8 @@ class Writer:
                 continue
             if (c := positive_multiple(m.args[0], n)) is not None:
                 x = self.affine(n)
-                return -cp.entr(x) + cp.multiply(np.log(c), x)
+                return -cp.entr(x) + cp.multiply(self.log(c, True, ROUNDED), x)
         raise NoCones("entropy")
-
-    def entropy_above(self, step: Step) -> Any:
-        """Write f log f for f >= 1/e."""
-        return -cp.entr(self.above(step.premises[0]))
 
     def norm(self, step: Step) -> Any:
         """Write a p-norm, or a concave mean, of what was proved."""
@@ -329,27 +355,25 @@ class Writer:
                 continue
             inner = premises.pop(0)
             part = self.above(inner) if step.kind == "convex" else self.below(inner)
-            terms.append(cp.multiply(M.data[np.argsort(M.indices)] ** float(q), part))
+            weights = Interval.exactly(M.data[np.argsort(M.indices)]).power(q)
+            terms.append(cp.multiply(self.one(weights, _less(step)), part))
         if constant > 0.0:
-            terms.append(cp.Constant([constant ** float(q)]))
+            terms.append(cp.Constant([self.one(Interval.exactly(constant).power(q), _less(step))]))
         every = cp.hstack(terms)
         out = cp.norm(every, 2) if p == 2.0 else cp.pnorm(every, p, approx=False)
-        return _one(cp.multiply(self.number(node), out))
+        return _one(cp.multiply(self.number(node, _less(step)), out))
 
     def norm_of_map(self, step: Step) -> Any:
         """Write (x'Px + 2b'x + c)^p as a power of a norm."""
         base, p = step.node.factors[0]  # type: ignore[attr-defined]
         q = _known(quadratic(base), "norm")
-        out = cp.norm(lower_root(_floats(q.matrix))[0] @ cp.hstack([self.entries(q), 1.0]), 2)
-        if p != Fraction(1, 2):
-            out = cp.power(out, float(2 * p), approx=False)
-        return _one(out)
+        out = cp.norm(self.root(q.matrix) @ cp.hstack([self.entries(q), 1.0]), 2)
+        return _one(out if p == Fraction(1, 2) else cp.power(out, float(2 * p), approx=False))
 
     def sheet(self, step: Step) -> Any:
         """Write sqrt(l m - |Bw|^2) as geo_mean(l, m - |Bw|^2/l), its logarithm as two."""
         is_log = isinstance(step.node, Call)
-        base = step.node.below[0]
-        q = _known(quadratic(base), "sheet")
+        q = _known(quadratic(step.node.below[0]), "sheet")
         m, w, B = self.divided(q, step.data, -1.0)
         den = self.affine(step.data)
         other = m - _one(cp.quad_over_lin(B @ w, den))
@@ -375,8 +399,12 @@ class Writer:
             for i in range(len(normal))
         ]
         z = cp.hstack([self.entries(q), 1.0])
-        B = lower_root(sign * _floats(R))[0]
-        return _one(np.array([float(c) for c in m]) @ z), z[rest], B
+        B = self.root([[Fraction(sign) * c for c in row] for row in R])
+        ranges = [self.algebra.domain.range(n) for n in q.entries]
+        up = [None if r.low[0] < 0.0 < r.high[0] else bool(r.low[0] >= 0.0) for r in ranges]
+        sides = [None if side is None else side == (sign > 0.0) for side in (*up, True)]
+        each = [self.one(Interval.near(c), side) for c, side in zip(m, sides, strict=True)]
+        return _one(np.hstack(each) @ z), z[rest], B
 
     def over_affine(self, step: Step) -> Any:
         """Write q/l as affine terms plus |Bw|^2/l."""
@@ -396,14 +424,12 @@ class Writer:
             raise NoCones("ratio")
         positive = self.algebra.domain.range(den).low >= 0.0
         sign = np.where(positive, 1.0, -1.0)
-        k = (b - p * d / c) * sign
-        return p / c + cp.multiply(
-            k, cp.power(cp.multiply(sign, self.affine(den)), -1.0, approx=False)
-        )
-
-    def child(self, step: Step) -> Any:
-        """Write what the premise is about: it equals this."""
-        return self.write(step.premises[0])
+        p, b, c, d = (np.array([Fraction(v) for v in part.tolist()]) for part in (p, b, c, d))
+        less = step.kind == "convex"
+        lead = np.hstack([self.one(Interval.near(v), less) for v in p / c])
+        k = sign * np.hstack([self.one(Interval.near(v), v > 0) for v in b - p * d / c])
+        inverse = cp.power(cp.multiply(sign, self.affine(den)), -1.0, approx=False)
+        return lead + cp.multiply(k, inverse)
 
     def perspective(self, step: Step) -> Any:
         """Write w h(u/w)."""
@@ -415,7 +441,7 @@ class Writer:
         if isinstance(h, Call) and h.function in ("log", "exp"):
             inner = h.args[0]
             if h.function == "log" and (c := multiple_of_inverse(inner, leaf)) is not None:
-                return cp.rel_entr(w, top) + np.log(c) * w
+                return cp.rel_entr(w, top) + self.log(c, _less(step), ROUNDED) * w
             line = line_of(inner)
             if line is not None and line[0] is leaf:
                 moved = cp.multiply(line[2], top) + cp.multiply(line[3], w)
@@ -432,8 +458,7 @@ class Writer:
         ):
             q = quadratic(h.factors[0][0])
             if q is not None and len(q.entries) == 1:
-                out = cp.norm(lower_root(_floats(q.matrix))[0] @ cp.hstack([top, w]), 2)
-                return _one(out)
+                return _one(cp.norm(self.root(q.matrix) @ cp.hstack([top, w]), 2))
         raise NoCones("a perspective of another function")
 
     def composition(self, step: Step) -> Any:
@@ -458,6 +483,7 @@ class Writer:
         inner = Writer({**self.variables, **variables}, domain)
         out = inner.write(step)
         self.sides += inner.sides
+        self.rounded |= inner.rounded
         return out
 
     def shifted(self, step: Step) -> Any:
@@ -473,22 +499,27 @@ class Writer:
         """Write v' inv(X) v."""
         p, q, x, z, y = (cp.sum(self.affine(n)) for n in step.data[:5])
         X = cp.bmat([[x, z], [z, y]])
-        return float(step.data[5]) * _one(cp.matrix_frac(cp.hstack([p, q]), X))
+        number = self.one(Interval.near(Fraction(step.data[5])))
+        return number * _one(cp.matrix_frac(cp.hstack([p, q]), X))
 
     def trace_inverse(self, step: Step) -> Any:
         """Write tr(W inv(X)) as a matrix fraction for each column of a root of W."""
         x, z, y = (cp.sum(self.affine(n)) for n in step.data[:3])
-        u, v, w = (float(c) for c in step.data[3:])
-        sign = 1.0 if step.kind == "convex" else -1.0
-        B = lower_root(sign * np.array([[u, v], [v, w]]))[0]
+        sign = 1 if step.kind == "convex" else -1
+        u, v, w = (sign * Fraction(c) for c in step.data[3:])
+        B = self.root([[u, v], [v, w]])
         X = cp.bmat([[x, z], [z, y]])
-        total = sum(cp.matrix_frac(row, X) for row in B)
-        return _one(sign * total)
+        return _one(sign * sum(cp.matrix_frac(row, X) for row in B))
 
 
 def _one(e: Any) -> Any:
     """Return a number as a vector of one entry."""
     return cp.reshape(e, (1,), order="F")
+
+
+def _less(step: Step, sign: float = 1.0) -> bool:
+    """Whether what is below a number, times a sign, says less than what was proved."""
+    return (sign > 0.0) == (step.kind == "convex")
 
 
 T = TypeVar("T")
@@ -504,10 +535,6 @@ def _known(proof: T | None, what: str) -> T:
 def _argument(step: Step) -> Node:
     """Return what a function is of."""
     return step.node.args[0] if isinstance(step.node, Call) else step.node
-
-
-def _floats(matrix: list[list[Fraction]]) -> Floats:
-    return np.array([[float(c) for c in row] for row in matrix])
 
 
 def _mean(terms: list[Any], weights: list[Fraction]) -> Any:
@@ -545,7 +572,7 @@ _WRITERS: Mapping[str, Callable[[Writer, Step], Any]] = {
     "log-sum-exp": Writer.log_sum,
     "logarithm of a difference of exponentials": Writer.log_difference,
     "entropy": Writer.entropy,
-    "entropy, nondecreasing": Writer.entropy_above,
+    "entropy, nondecreasing": lambda w, s: -cp.entr(w.above(s.premises[0])),
     "absolute value": lambda w, s: cp.abs(w.affine(s.node.args[0])),  # type: ignore[attr-defined]
     "maximum": lambda w, s: _one(
         (cp.max if s.kind == "convex" else cp.min)(cp.hstack([w.write(p) for p in s.premises]))
@@ -562,8 +589,8 @@ _WRITERS: Mapping[str, Callable[[Writer, Step], Any]] = {
     "blocks without common variables": Writer.parts,
     "terms of the same variables": Writer.parts,
     "without affine terms": Writer.parts,
-    "multiplied out": Writer.child,
-    "logarithms collected": Writer.child,
+    "multiplied out": lambda w, s: w.write(s.premises[0]),
+    "logarithms collected": lambda w, s: w.write(s.premises[0]),
     "perspective": Writer.perspective,
     "composition": Writer.composition,
     "shifted variables": Writer.shifted,

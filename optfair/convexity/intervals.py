@@ -88,6 +88,14 @@ class Interval:
     high: Floats
 
     @classmethod
+    def near(cls, value: Fraction) -> Interval:
+        """Return the fraction, or the floats about it."""
+        v = np.array(float(value))
+        if Fraction(float(v)) == value:
+            return cls.exactly(v)
+        return cls(np.nextafter(v, -np.inf), np.nextafter(v, np.inf))
+
+    @classmethod
     def exactly(cls, value: Any) -> Interval:
         """Return intervals of one point."""
         point = np.asarray(value, dtype=float)

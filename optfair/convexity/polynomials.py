@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from itertools import pairwise
+from operator import mul
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from optfair.convexity.expression import Leaf, Node, Product, Sum, affine, linear, select
+from optfair.numbers import Floats
 
 Monomial = tuple[tuple[Node, Fraction], ...]
 Polynomial = dict[Monomial, Fraction]
@@ -19,6 +21,8 @@ Matrix = list[list[Fraction]]
 # Terms and degree that are multiplied out.
 TERMS, DEGREE = 600, 12
 ONE = Fraction(1)
+# By how much a root may be less than what is next to it.
+LESS = 2.0**-44
 _NOTHING: Polynomial = {(): ONE}
 
 
@@ -265,6 +269,19 @@ def inertia(M: Matrix) -> tuple[int, int, int]:
 # --- one variable --------------------------------------------------------------------------------
 
 Line = list[Fraction]  # coefficients, constant first
+
+
+def not_above(M: Matrix, near: Floats) -> tuple[Floats, bool]:
+    """Return F next to a root of a semidefinite matrix, and whether F'F is proved to be below it."""
+    for F in (near, near * (1.0 - LESS)):
+        exact = [[Fraction(v) for v in column] for column in F.T.tolist()]
+        off = [
+            [c - sum(map(mul, a, b), Fraction(0)) for c, b in zip(row, exact, strict=True)]
+            for row, a in zip(M, exact, strict=True)
+        ]
+        if not inertia(off)[1]:
+            return F, True
+    return near, False
 
 
 def univariate(terms: Polynomial, entry: Node) -> Line | None:

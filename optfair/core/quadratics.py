@@ -487,17 +487,19 @@ def _holds(wrap: Any) -> bool:
 
 
 class Shortfall(cp.Variable):  # type: ignore[misc]
-    r"""What w'Pw may lack of the squares that rows have for it; one of the rows says 0, proofs do not.
+    r"""What a term may lack of what rows have for it; one of the rows says 0, proofs do not.
 
-    It is at most :math:`\sum_j d_j w_j^2`, and 0 where :math:`F^T F \preceq P` is proved of the root F.
+    That of w'Pw is at most :math:`\sum_j d_j w_j^2`, and 0 where :math:`F^T F \preceq P` is proved of
+    the root F. Of a formula with rounded constants nothing is known.
     """
 
     known: ClassVar[WeakValueDictionary[int, Shortfall]] = WeakValueDictionary()
 
-    def __init__(self, of: Any, matrix: Any, root: Any, below: bool) -> None:
+    def __init__(self, of: Any = None, matrix: Any = None, share: Any = np.inf) -> None:
         super().__init__()
-        self.of, self.matrix = of, matrix
-        self.share = np.zeros(matrix.shape[0]) if below else root_excess(matrix, root)
+        self.of = self if of is None else of
+        self.matrix = sp.csr_array((1, 1)) if matrix is None else matrix
+        self.share = np.full(self.matrix.shape[0], share) if np.isscalar(share) else share
         self.known[self.id] = self
 
 
@@ -514,7 +516,9 @@ def squares_of_form(
     least, rows, w = cp.Constant(0.0), [], args[0]
     if not below or 0 < root.shape[0] < root.shape[1]:
         w = cp.Variable(root.shape[1])
-        lacking = Shortfall(w, sp.csr_array(sign * P), root, below)
+        lacking = Shortfall(
+            w, sp.csr_array(sign * P), 0.0 if below else root_excess(sign * P, root)
+        )
         rows, least = [w == args[0], lacking == 0.0], -lacking
     if root.shape[0]:
         unit = power_of_two(abs(root).max()) if unit is None else unit

@@ -278,8 +278,8 @@ def _needs(form: ConicForm, by_roots: Sequence[Any] = ()) -> None:
     """Refuse what the checker has no exact arithmetic for."""
     if by_roots or form.rounded:
         raise UnsupportedProblem(
-            "proofs with this quadratic form in a constraint are not written",
-            "its rows have a rounded root of its matrix, which may not say the same",
+            "proofs with this quadratic form or formula are not written",
+            "its rows have a rounded root or rounded constants, which may not say the same",
             "certificate.verify() charges for that; or write the form as sum_squares(F @ x)",
         )
     if other := {c.kind for c in form.cones if c.kind in ("exp", "pow")}:

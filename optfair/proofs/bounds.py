@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from optfair.proofs.columns import (
     ROUNDS,
+    Rooted,
     Rows,
     declared_bounds,
     linear_rows,
@@ -180,7 +181,8 @@ def loosened(
     # of s is known that it is not negative
     rows.low[single] = np.where(entry > 0.0, 0.0, -np.inf)
     rows.high[single] = np.where(entry > 0.0, np.inf, 0.0)
-    wanted = np.concatenate([np.arange(r.own.start, r.own.stop)[r.share > 0.0] for r in rounded])
+    known = [np.arange(r.own.start, r.own.stop)[_charged(r)] for r in rounded]
+    wanted = np.concatenate(known)
 
     def suffice(lower: Floats, upper: Floats) -> bool:
         return bool(np.isfinite(lower[wanted]).all() and np.isfinite(upper[wanted]).all())
@@ -195,7 +197,7 @@ def loosened(
     if pair is not None and open_ones.size:
         size, natural = float(np.abs(pair[0]).max(initial=0.0)), _natural(form, open_ones)
         price = float(np.abs(pair[1][single]).max(initial=0.0))
-        rate = max(price * sum(float(r.share.sum()) for r in rounded), 1e-300)
+        rate = max(price * sum(float(r.share[_charged(r)].sum()) for r in rounded), 1e-300)
         spare = CHARGE * max(form.unit, abs(form.objective(pair[0])))
         reach = max(REACH * max(1.0, size, natural), float(np.sqrt(spare / rate)))
         far[open_ones] = reach
@@ -203,7 +205,7 @@ def loosened(
     b, kept = form.b.copy(), np.ones(form.b.size)
     for r in rounded:
         used = r.share > 0.0
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             most = float(r.share[used] @ far[r.own][used] ** 2) * (1.0 + 1e-9) + 1e-300
         at, factor = single[which == r.column], entry[which == r.column]
         if np.isfinite(most) and np.count_nonzero(form.equal[at]) < 2:
@@ -214,6 +216,11 @@ def loosened(
     if not kept.all():
         numbers["A"] = sp.csc_array(sp.diags_array(kept) @ form.A)
     return form.moved(numbers), unpaid
+
+
+def _charged(r: Rooted) -> NDArray[np.bool_]:
+    """Return the columns by which a shortfall is measured."""
+    return np.asarray((r.share > 0.0) & np.isfinite(r.share))
 
 
 # Radius within which rounded roots are charged at least, in sizes of the point: one of half as much

@@ -528,6 +528,8 @@ def recession_faults(form: ConicForm, d: Floats) -> list[str]:
     """
     if d.shape != form.q.shape or not np.isfinite(d).all():
         return ["it is not a finite vector with an entry per column"]
+    if any(np.isinf(r.share).any() for r in form.rooted):
+        return ["rows have formulas with rounded constants"]
     A, cones, flat = form.A, form.cones, []
     if form.P.nnz:
         flat.append(sp.coo_array(form.P))

@@ -356,3 +356,31 @@ def test_what_composition_rules_gave_is_not_asked_again(monkeypatch: pytest.Monk
     again = lambda *args: pytest.fail("asked again")
     monkeypatch.setattr("optfair.convexity.prove.by_composition", again)
     assert of.prove(p)["objective"].curvature == "convex"
+
+
+@pytest.mark.parametrize("low", [0.0, -0.1])
+def test_a_rounded_constant_of_a_formula_excludes_nothing(low: float) -> None:
+    term = (x * x + 1) / (5 * x + 1) - 0.2 * x + 0.05  # 1/5 < 0.2: at 1e15 it is below -0.001
+    problem = of.from_cvxpy(cp.Problem(cp.Minimize(y), [term <= 0, x >= low, y >= 0]))
+    with pytest.raises(of.OptfairError) as caught:
+        problem.solve(solver="clarabel")
+    assert not isinstance(caught.value, of.Infeasible)
+
+
+@pytest.mark.parametrize(
+    "objective",
+    [
+        (x * x + 1) / (3 * x + 1),
+        1 / (3 * x),
+        x * cp.log(2 * x),
+        cp.log(cp.exp(x) + 3 * cp.exp(y)),
+        cp.sqrt(0.3 * x * x + 0.1 * y * y + 0.7),
+        0.7 * x * x / (y + 2),
+    ],
+)
+def test_constants_are_rounded_to_the_side_that_says_less(objective: Any) -> None:
+    box = [x >= 0.1, x <= 3, y >= -1, y <= 2]
+    problem = of.from_cvxpy(cp.Problem(cp.Minimize(objective), [*box, x + y >= 1]))
+    assert str(problem.solve(solver="clarabel").grade) == "proved"
+    if "log" not in str(objective):
+        assert problem.solve(solver="clarabel").bound <= problem.solve().objective
