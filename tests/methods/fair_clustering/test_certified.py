@@ -110,6 +110,26 @@ def test_the_cheapest_set_is_that_of_all_sets(seed: int) -> None:
     assert search.cheapest(u, reduced[0], -np.inf)[1] == -np.inf
 
 
+def test_two_rows_are_together_in_one_case_and_apart_in_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    X, g = small(6, 0)
+    search = SetSearch(X, g, np.array([[1, 1], [2, 2]]), 3, False, 0)
+    search.value, met = 10.0, []
+
+    def bounded(low: float, gap: float, deadline: float) -> Any:
+        together, apart = bool(search.joined[0, 1]), bool(search.parted[0, 1])
+        met.append((together, apart))
+        search.value = 4.0 if together else search.value  # the best is where they are together
+        return (None, search.value) if together or apart else ((0, 1), 1.0)
+
+    monkeypatch.setattr(search, "_node", bounded)
+    monkeypatch.setattr(search, "_whole", lambda gap, time_limit: None)
+    search.run(1e-6, np.inf)
+    assert sorted(met) == [(False, False), (False, True), (True, False)]
+    assert search.bound == search.value == 4.0
+
+
 @pytest.mark.parametrize("unit", [1e-6, 1e6])
 def test_units_change_nothing_but_units(unit: float) -> None:
     X, g = small(12, 2)
