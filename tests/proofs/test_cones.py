@@ -13,7 +13,9 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optfair.proofs.cones import Cone, SecondOrder, feasible_near
+from optfair.proofs.columns import Rooted
+from optfair.proofs.cones import Cone, SecondOrder, feasible_near, recession_faults
+from optfair.solution.conic_form import ConicForm
 
 PSD = Cone("psd", 0, 6, order=3)
 LOWER = Cone("psd", 0, 6, order=3, upper=False)
@@ -339,6 +341,62 @@ def test_a_small_matrix_is_lifted_by_its_own_rounding() -> None:
     edge = np.outer(v, v)[i, j] * np.where(i == j, 1.0, np.sqrt(2.0))
     more = (PSD.dual_point(edge) - edge)[PSD.diagonal]
     assert (more >= 0.0).all() and (more <= 1e-13 * (v @ v)).all()
+
+
+def test_a_large_indefinite_matrix_is_lifted_until_it_is_proved() -> None:
+    """Of this order no product in long doubles says how far it is from the cone."""
+    n = 256
+    v = np.random.default_rng(0).normal(size=n)
+    Z = np.eye(n) - 1.001 * np.outer(v, v) / (v @ v)
+    cone = Cone("psd", 0, n * (n + 1) // 2, order=n)
+    i, j = cone.places
+    z = Z[i, j] * np.where(i == j, 1.0, np.sqrt(2.0))
+    more = (cone.dual_point(z) - z)[cone.diagonal]
+    assert (more >= 1e-3 * (1.0 - 1e-9)).all() and (more <= 1.1e-3).all()
+
+
+def test_places_are_shared_and_moves_of_plain_entries_are_longer() -> None:
+    assert not any(part.flags.writeable for part in PSD.places)
+    assert PSD.stretch == 1.0 and replace(PSD, root=1.0).stretch ** 2 >= 2.0
+
+
+def test_an_error_of_one_entry_counts_in_a_diagonal_matrix() -> None:
+    s = np.array([1.0, 0.0, 1.0, 0.0, 0.0, 1e-9])
+    for size, inside in ((1e-10, True), (1e-8, False)):
+        assert (PSD.outside(s, np.array([0, 0, 0, 0, 0, size])) == 0.0) == inside
+    assert PSD.outside(np.array([1.0, 0, 1.0, 0, 0, 0]), np.array([0, 0, 0, 1e-9, 0, 0])) > 0.0
+
+
+def test_multipliers_of_powers_are_within_the_last_digits_of_the_edge() -> None:
+    rng = np.random.default_rng(2)
+    with mpmath.workdps(60):
+        for _ in range(40):
+            a, (u, v) = rng.uniform(0.02, 0.98), 10.0 ** rng.uniform(-3, 3, 2)
+            w = Cone("pow", 0, 3, power=a).dual_point(np.array([u, v, 1e9]))[2]
+            p, u, v = map(mpmath.mpf, (a, u, v))
+            edge = (u / p) ** p * (v / (1 - p)) ** (1 - p)
+            assert w <= edge <= w * (1 + 1e-12)
+
+
+def test_a_move_of_less_than_one_leaves_a_cone_without_room() -> None:
+    # x = y, and |x| <= 1 + room in a second-order cone; x and y are 1e-9 apart
+    A = sp.csc_array([[1.0, -1.0], [0.0, 0.0], [-1.0, 0.0]])
+    cones, x = (Cone("zero", 0, 1), Cone("soc", 1, 3)), np.array([1.0, 1.0 + 1e-9])
+    for room, near in ((1e-7, True), (1e-10, False)):
+        step = feasible_near(A, np.array([0.0, 1.0 + room, 0.0]), cones, x)
+        assert (step is not None) == near
+
+
+def test_directions_stay_in_every_form_of_the_rows() -> None:
+    # the objective and a form have more rows than there are columns
+    P = sp.csc_array([[1.0, -1.0, 0.0], [-1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    A, q = sp.csc_array((1, 3)), np.array([-1.0, 0.0, 0.0])
+    form = ConicForm(P, q, 0.0, A, np.ones(1), (Cone("nonneg", 0, 1),))
+    d = np.array([1.0, 1.0, 0.0])
+    assert recession_faults(form, d) == []
+    bent = Rooted(2, slice(0, 2), np.zeros(2), sp.csr_array(np.diag([0.0, 1.0])))
+    assert recession_faults(replace(form, rooted=(bent,)), d)
+    assert recession_faults(form, d[:2]) == recession_faults(form, np.nan * d) != []
 
 
 def test_points_and_errors_at_the_ends_of_cones() -> None:
