@@ -34,7 +34,9 @@ from sklearn.cluster import KMeans, kmeans_plusplus
 
 import optfair as of
 from optfair.methods.fair_clustering.alternation import alternate
+from optfair.methods.fair_clustering.kmeans_fit import LARGE
 from optfair.methods.fair_clustering.labels import hard_labels
+from optfair.methods.fair_clustering.single_start import softly
 
 Result = dict[str, Any]
 Case = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -126,11 +128,16 @@ def fits(name: str, seeds: int) -> list[Result]:
         begin = time.process_time()
         model.fit(X, groups=groups)
         seconds = time.process_time() - begin
-        each = seconds / model.n_iter_ / (min(plain) / iterations)
+        # of a large fit, what leads to the iterations on all rows is counted as theirs
+        p = of.FairAssignment(X, groups=groups, centers=start)
+        soft = None if len(X) >= LARGE else softly(p, start, model, None, model.tol)
+        moves = model.n_iter_ + (0 if soft is None else soft.moves)
+        each = seconds / moves / (min(plain) / iterations)
         ratio = seconds / min(plain)
         found.append(
             {"name": name, "seed": seed, "seconds": seconds, "ratio": ratio, "each": each}
             | {"iterations": model.n_iter_, "objective": model.objective_, "gap": model.gap_}
+            | {"moves": moves}
         )
     return found
 
@@ -304,12 +311,15 @@ def report(found: Result) -> None:
             f"| {r['name']} | {r['seconds']:.2f} | {r['target']} | {r['gap']:.0e}"
             f" | {r['objective']:.10g} |"
         )
-    print("\n| fit | seed | CPU s | x k-means | x Lloyd's iteration | iterations | objective |")
-    print("|---|---:|---:|---:|---:|---:|---:|")
+    print("\nAn iteration is what moves the centers: by exact assignments, or by soft choices.\n")
+    print(
+        "| fit | seed | CPU s | x k-means | x Lloyd's iteration | iterations | exact | objective |"
+    )
+    print("|---|---:|---:|---:|---:|---:|---:|---:|")
     for r in found["fits"]:
         print(
             f"| {r['name']} | {r['seed']} | {r['seconds']:.2f} | {r['ratio']:.0f} | {r['each']:.0f}"
-            f" | {r['iterations']} | {r['objective']:.8g} |"
+            f" | {r['moves']} | {r['iterations']} | {r['objective']:.8g} |"
         )
     print("\n| fit | starts | % above plain alternation: mean | median | worst |")
     print("|---|---:|---:|---:|---:|")
@@ -403,6 +413,14 @@ def main() -> None:
             n + ": times k-means",
             8.0 if "1e6" in n else 20.0,
             float(np.median([r["ratio"] for r in found["fits"] if r["name"] == n])),
+        )
+        for n in dict.fromkeys(r["name"] for r in found["fits"])
+    ]
+    reached += [
+        (
+            n + ": an iteration over Lloyd's",
+            6.0,
+            float(np.median([r["each"] for r in found["fits"] if r["name"] == n])),
         )
         for n in dict.fromkeys(r["name"] for r in found["fits"])
     ]

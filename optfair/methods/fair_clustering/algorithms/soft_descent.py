@@ -353,7 +353,8 @@ class _Search:
         y = np.zeros(form.q.size)
         y[hot.masses] = mass.masses
         B = self.equations
-        half = np.einsum("rgk,gkl->rgl", B.reshape(-1, G, K), curved).reshape(len(B), -1)
+        own_rows = B.reshape(-1, G, K).transpose(1, 0, 2)  # a product for each group
+        half = (own_rows @ curved).transpose(1, 0, 2).reshape(len(B), -1)
         newton = half @ B.T
         newton[np.diag_indices(len(B))] += 1e-9 * np.trace(newton)
         left = form.A @ y - form.b
