@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClusterMixin, DensityMixin, clone
 
 from optfair.errors import DeclarationError, data_frame
-from optfair.methods.fair_mixtures.expectation import MemoryPasses, label_masses, label_sums
+from optfair.methods.fair_mixtures.expectation import MemoryPasses
 from optfair.methods.fair_mixtures.fitted_mixture import (
     Labels,
     MixturePrediction,
     check_whole_labels,
-    fair_label_prices,
-    keep_numbers,
+    keep_fair_labels,
     priced_labels,
     taken_in,
     warn_unfinished,
@@ -292,16 +291,7 @@ class FairMixture(
         numbers = fit_mixture(self, rows, init, prices, begin=begin)
         self.hard_labels_ = None
         if self.label_rule != "argmax" and data.grouped:
-            joint, whole = s.log_joint(self.components_), self.label_rule == "hard"
-            self.label_prices_, self.labels_, self.hard_labels_ = fair_label_prices(
-                joint, data, rules_of(self), whole=whole
-            )
-            G, K = numbers.fair.shape
-            masses = label_masses(self.labels_, s.index, s.weights, G, K)
-            apart = s.rows.numeric - self.means_[self.labels_]
-            cost = float(s.weights @ np.einsum("ij,ij->i", apart, apart))
-            sums = label_sums(apart, self.labels_, s.weights, K)
-            keep_numbers(self, numbers, s.shares, masses, cost, sums)
+            self.labels_ = keep_fair_labels(self, data, rules_of(self), numbers)
         else:
             self.labels_ = priced_labels(self.components_, s, self.prices_)
         self._online: Any = None

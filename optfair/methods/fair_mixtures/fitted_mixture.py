@@ -12,13 +12,15 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from optfair.errors import DataError
-from optfair.methods.fair_clustering.labels import HardLabels, check_whole, hard_labels
+from optfair.methods.fair_clustering.labels import check_whole, hard_labels
 from optfair.methods.fair_mixtures.components import Components
 from optfair.methods.fair_mixtures.expectation import (
     BLOCK,
     Gaps,
     Sample,
     Summary,
+    label_masses,
+    label_sums,
     log_sums,
     smallest_ratio,
 )
@@ -150,27 +152,36 @@ def check_whole_labels(data: Any, rules: dict[str, Any], components: int) -> Non
     check_whole(p, 'label_rule="fair"')
 
 
-def fair_label_prices(
-    joint: Floats, data: Any, rules: dict[str, Any], *, whole: bool
-) -> tuple[Floats, NDArray[np.intp], HardLabels | None]:
-    """Return (prices, labels, what is proved of them) of labels that obey the rules themselves.
+def keep_fair_labels(
+    model: Any, data: Any, rules: dict[str, Any], numbers: Summary
+) -> NDArray[np.intp]:
+    """Return labels that obey the rules themselves; set their prices, and what is said of them.
 
     Parameters
     ----------
-    joint : array (n, K)
-        Log joint densities.
+    model : FairMixture
+        Gets the attributes; with label_rule "hard" no row is split, see `hard_labels`.
     data : object with ``names`` and ``sample``
-        Groups and weights.
+        All rows of the fit, in groups.
     rules : dict
         Rules by name.
-    whole : bool
-        No row is split: the labels are those of `hard_labels`.
+    numbers : Summary
+        What describes the mixture on these rows.
     """
-    s = data.sample
+    s, K = data.sample, len(model.weights_)
+    joint = s.log_joint(model.components_)
     solution = fair_labels_problem(joint, np.asarray(data.names)[s.index], s.weights, rules).solve()
-    labelling = hard_labels(solution) if whole else None
-    labels = np.argmax(solution["assignment"], axis=1) if labelling is None else labelling.labels
-    return np.asarray(solution.multipliers["mass definition"]), np.asarray(labels), labelling
+    model.label_prices_ = np.asarray(solution.multipliers["mass definition"])
+    labels = np.argmax(solution["assignment"], axis=1)
+    if model.label_rule == "hard":
+        model.hard_labels_ = hard_labels(solution)
+        labels = model.hard_labels_.labels
+    masses = label_masses(labels, s.index, s.weights, s.shares.size, K)
+    apart = s.rows.numeric - model.means_[labels]
+    cost = float(s.weights @ np.einsum("ij,ij->i", apart, apart))
+    sums = label_sums(apart, labels, s.weights, K)
+    keep_numbers(model, numbers, s.shares, masses, cost, sums)
+    return np.asarray(labels)
 
 
 def warn_unfinished(model: Any, stacklevel: int) -> None:

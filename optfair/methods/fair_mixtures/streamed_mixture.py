@@ -27,7 +27,9 @@ from optfair.methods.fair_mixtures.expectation import (
 from optfair.methods.fair_mixtures.fitted_mixture import (
     Intake,
     check_rows,
+    check_whole_labels,
     keep_components,
+    keep_fair_labels,
     keep_numbers,
     priced_labels,
     taken_in,
@@ -41,6 +43,7 @@ from optfair.methods.fair_mixtures.parameters import (
     first_components,
     penalty_of,
     program_of,
+    rules_of,
     start_scale,
 )
 from optfair.numbers import Floats, Indices
@@ -189,18 +192,18 @@ def fit_stream(model: Any, data: Any, groups: Any, sample_weight: Any) -> None:
     """Fit a `FairMixture` to a source of rows; see `StreamedMixture.fit_stream`."""
     begin = time.perf_counter()
     check_settings(model)
-    if model.label_rule != "argmax":
-        raise DeclarationError(
-            f"fit_stream does not take label_rule={model.label_rule!r}",
-            "labels that obey the rules themselves need all rows at once",
-            'use label_rule="argmax", or fit in memory',
-        )
     jobs = (os.cpu_count() or 1) if model.n_jobs == -1 else (model.n_jobs or 1)
     grouped = model.fairness is not None
     source = row_source(data, groups, sample_weight, text=True, grouped=grouped)
     source, columns = with_codes(source, model.categorical, jobs)
     survey = surveyed(source, n_jobs=jobs, grouped=grouped)
     check_rows(model, survey.rows)
+    if model.label_rule != "argmax" and not survey.complete:
+        raise DeclarationError(
+            f"fit_stream does not take label_rule={model.label_rule!r} of {survey.rows:,} rows",
+            "labels that obey the rules themselves need all rows at once, and few are held",
+            'use label_rule="argmax", or fit in memory',
+        )
     before = 1 + (columns is not None)
     if columns is None:
         columns = Columns(survey.names, survey.columns, (), ())
@@ -210,11 +213,15 @@ def fit_stream(model: Any, data: Any, groups: Any, sample_weight: Any) -> None:
     sample = Sample(coded.encoded(few.X), few.groups, few.weights, survey.shares)
     passes = StreamPasses(source, survey, coded, jobs)
     first = Intake(sample, columns, names, names.size > 1)
+    if model.label_rule == "hard" and first.grouped:
+        check_whole_labels(first, rules_of(model), model.n_components)
     rows = FitRows(first, lambda: passes, survey.rows, threaded=True)
-    fit_mixture(model, rows, model.init, begin=begin)
+    numbers = fit_mixture(model, rows, model.init, begin=begin)
     for name in HELD:
         if hasattr(model, name):
             delattr(model, name)
+    if model.label_rule != "argmax" and first.grouped:
+        keep_fair_labels(model, first, rules_of(model), numbers)
     model.n_rows_, model.n_passes_ = survey.rows, before + passes.count
     warn_unfinished(model, stacklevel=4)
 
@@ -239,6 +246,8 @@ class StreamedMixture:
         rounding; of more than 200,000 rows where chunks are those of arrays, as the sample that
         starts run on is drawn by chunks. A penalty, batches and ``learn_rows`` learn from the
         sample alone; all rows are then described in a pass, and a constraint holds on all of them.
+        Labels that obey the rules themselves (``label_rule``) are those of up to 200,000 rows, which
+        are held.
 
         Sets the attributes of `fit` but ``labels_``; see `predict_stream` for labels.
         ``n_passes_`` is the number of passes over all rows, ``n_rows_`` their number.
@@ -267,7 +276,7 @@ class StreamedMixture:
             An iterator that can be read once only, chunks with different columns, rows that
             change between passes, and what `fit` refuses.
         DeclarationError
-            label_rule "fair", whose assignment couples all rows.
+            label_rule "fair" or "hard" of more rows than are held: their assignment couples all.
         SolverFailure
             A cluster that lost its workers for good.
 

@@ -21,7 +21,7 @@ from optfair.methods.fair_mixtures import streamed_mixture as mixture_stream
 from optfair.methods.fair_mixtures.expectation import MemoryPasses, Sample
 from optfair.methods.fair_mixtures.streamed_mixture import StreamPasses
 from optfair.rows.sources import code_columns, row_source, with_codes
-from optfair.rows.survey import kept_rows, surveyed
+from optfair.rows.survey import Survey, kept_rows, surveyed
 
 RNG = np.random.default_rng(0)
 N = 2000
@@ -282,9 +282,23 @@ def test_a_later_pass_with_other_rows_is_refused() -> None:
         of.FairMixture(2, random_state=0).fit_stream(fewer)
 
 
-def test_what_needs_all_rows_at_once_is_refused() -> None:
-    with pytest.raises(DeclarationError, match="label_rule='fair'"):
-        of.FairMixture(2, label_rule="fair").fit_stream(chunked(X))
+@pytest.mark.parametrize("rule", ["fair", "hard"])
+def test_few_rows_have_labels_that_obey(rule: str) -> None:
+    streamed = of.FairMixture(3, label_rule=rule, random_state=0).fit_stream(chunked(X))
+    whole = of.FairMixture(3, label_rule=rule, random_state=0).fit(X, groups=G)
+    assert streamed.delta_labels_ == pytest.approx(whole.delta_labels_, abs=1e-12)
+    assert streamed.cost_ == pytest.approx(whole.cost_, rel=1e-9)
+    np.testing.assert_allclose(streamed.label_prices_, whole.label_prices_, atol=1e-6)
+    assert not hasattr(streamed, "labels_")
+    if rule == "hard":
+        assert (streamed.hard_labels_.labels == whole.labels_).all()
+
+
+def test_what_needs_all_rows_at_once_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as m:
+        m.setattr(Survey, "complete", False)
+        with pytest.raises(DeclarationError, match="label_rule='fair' of 2,000 rows"):
+            of.FairMixture(2, label_rule="fair").fit_stream(chunked(X))
     with pytest.raises(DeclarationError, match="n_components=0"):
         of.FairMixture(0).fit_stream(chunked(X))
 
