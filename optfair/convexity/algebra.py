@@ -202,9 +202,7 @@ class Algebra:
         whole = a.denominator == 1
         if a < 0 and any(b < 0 and not self.cancels(n) for n, b in node.factors):
             return None
-        if whole:
-            return None, [(n, b * a) for n, b in node.factors]
-        if all(self.nonnegative(n) for n, _ in node.factors):
+        if whole or all(self.nonnegative(n) for n, _ in node.factors):
             return None, [(n, b * a) for n, b in node.factors]
         if len(node.factors) == 1:
             n, b = node.factors[0]

@@ -157,7 +157,7 @@ class Domain:
                 out = power if out is None else out * power
             if out is None:
                 return Interval.exactly(np.ones(node.size))
-            base = _times_its_logarithm(node)
+            base = times_its_logarithm(node)
             return out if base is None else out.meet(_entropy(self.range(base)))
         if isinstance(node, Call):
             return self._call_range(node)
@@ -348,9 +348,11 @@ class Domain:
         return Interval(low, np.where(target.high > 0.0, above.high, -below.low))
 
 
-def _times_its_logarithm(node: Product) -> Node | None:
-    """Return x of x log x, None of any other product."""
-    if len(node.factors) != 2 or any(a != 1 for _, a in node.factors):
+def times_its_logarithm(node: Node) -> Node | None:
+    """Return x of x log x, None of anything else."""
+    if isinstance(node, Call) and node.function == "xlogx":
+        return node.args[0]
+    if not isinstance(node, Product) or [a for _, a in node.factors] != [1, 1]:
         return None
     for (x, _), (log, _) in (node.factors, node.factors[::-1]):
         if isinstance(log, Call) and log.function == "log" and log.args[0] is x:

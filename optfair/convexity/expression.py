@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -114,29 +114,20 @@ class Leaf(Node):
     shape: tuple[int, ...]
     __slots__ = ("name", "shape", "uid")
 
-    def __new__(cls, uid: Any, name: str, size: int, shape: tuple[int, ...] = ()) -> Leaf:
+    def __new__(cls, uid: Any, name: str, size: int, shape: tuple[int, ...] = ()) -> Self:
         """Return the one leaf of this identity."""
         node = _interned(cls, (uid, size), size, (), uid=uid, name=name, shape=shape)
-        node.leaves = frozenset((node,))
+        node.leaves = frozenset() if issubclass(cls, Number) else frozenset((node,))
         return node
 
     def __reduce__(self) -> Any:
-        return Leaf, (self.uid, self.name, self.size, self.shape)
+        return type(self), (self.uid, self.name, self.size, self.shape)
 
 
 class Number(Leaf):
     """A vector of numbers that are not known yet: a parameter, constant in the variables."""
 
     __slots__ = ()
-
-    def __new__(cls, uid: Any, name: str, size: int, shape: tuple[int, ...] = ()) -> Number:
-        """Return the one vector of this identity."""
-        node = _interned(cls, (uid, size), size, (), uid=uid, name=name, shape=shape)
-        node.leaves = frozenset()
-        return node
-
-    def __reduce__(self) -> Any:
-        return Number, (self.uid, self.name, self.size, self.shape)
 
 
 class Sum(Node):
@@ -254,42 +245,29 @@ def exact_matrix_product(A: Any, B: Any) -> Any:
     out = sp.csr_array(A @ B)
     if not np.isfinite(out.data).all():
         return None
-    if (np.diff(A.indptr) <= 1).all():
-        counts = np.diff(B.indptr)
-        rows = np.repeat(np.arange(A.shape[0]), np.diff(A.indptr))
-        at = A.indices
-        left = np.repeat(A.data, counts[at])
-        place = (
-            np.concatenate([np.arange(B.indptr[j], B.indptr[j + 1]) for j in at])
-            if rows.size <= 64
-            else _places(B, at)
-        )
-        exact = not (exact_product(left, B.data[place.astype(int)])[1] != 0.0).any()
+    if (
+        np.diff(A.indptr) <= 1
+    ).all():  # every entry is one product, with a row of B after the other
+        counts = np.diff(B.indptr)[A.indices]
+        shift = np.repeat(B.indptr[A.indices] - np.cumsum(counts) + counts, counts)
+        right = B.data[shift + np.arange(shift.size)]
+        exact = not (exact_product(np.repeat(A.data, counts), right)[1] != 0.0).any()
     else:
         unit = _unit(A.data) * _unit(B.data)
         exact = unit > 0.0 and bool((abs(A) @ abs(B)).max() / unit < 2.0**53)
     return _canonical(out) if exact else None
 
 
-def _places(B: Any, at: NDArray[Any]) -> NDArray[Any]:
-    counts = np.diff(B.indptr)[at]
-    start = np.repeat(B.indptr[at], counts)
-    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    places: NDArray[Any] = start + within
-    return places
-
-
 def _exact_addition(A: Any, B: Any) -> Any:
     total = sp.csr_array(A + B)
     if A.nnz + B.nnz != total.nnz:
-        a, b = A.toarray() if A.size <= 4096 else None, B
-        if a is not None:
-            if (exact_sum(a, b.toarray())[1] != 0.0).any():
-                return None
+        if A.size <= 4096:
+            exact = not (exact_sum(A.toarray(), B.toarray())[1] != 0.0).any()
         else:
             unit = min(_unit(A.data), _unit(B.data))
-            if not (unit > 0.0 and (abs(A) + abs(B)).max() / unit < 2.0**53):
-                return None
+            exact = unit > 0.0 and bool((abs(A) + abs(B)).max() / unit < 2.0**53)
+        if not exact:
+            return None
     return _canonical(total)
 
 

@@ -368,9 +368,20 @@ class Gram:
         return {k: c for k, c in total.items() if c}
 
 
-def hessian_form(terms: Polynomial, entries: Sequence[Node]) -> Form:
-    """Return y' H(x) y of a polynomial as exponents in (x, y)."""
-    n = len(entries)
+def hessian_form(node: Node, kind: Kind) -> Form | None:
+    """Return y' H(x) y as exponents in (x, y), of -f for concave f.
+
+    Of a polynomial in few variables, and of even degree above 2; None of anything else.
+    """
+    own = scalars(node)
+    terms = expanded(node) if node.size == 1 and 1 < len(own) <= VARIABLES else None
+    if terms is None or not is_polynomial(terms):
+        return None
+    degree = max((sum(int(p) for _, p in m) for m in terms), default=0)
+    if not 2 < degree <= DEGREE or degree % 2:
+        return None
+    entries = sorted({e for m in terms for e, _ in m}, key=lambda e: e.serial)
+    sign, n = 1 if kind == "convex" else -1, len(entries)
     at = {e: k for k, e in enumerate(entries)}
     total: Form = {}
     for monomial, c in terms.items():
@@ -386,21 +397,8 @@ def hessian_form(terms: Polynomial, entries: Sequence[Node]) -> Form:
             key[j] -= 1
             key[n + i] += 1
             key[n + j] += 1
-            total[tuple(key)] = total.get(tuple(key), Fraction(0)) + factor * c
+            total[tuple(key)] = total.get(tuple(key), Fraction(0)) + sign * factor * c
     return {k: c for k, c in total.items() if c}
-
-
-def bent_polynomial(node: Node) -> tuple[Polynomial, list[Node]] | None:
-    """Return a polynomial of few variables and even degree > 2, and its entries."""
-    own = scalars(node)
-    if node.size != 1 or not 1 < len(own) <= VARIABLES:
-        return None
-    terms = expanded(node)
-    if terms is None or not is_polynomial(terms):
-        return None
-    degree = max((sum(int(p) for _, p in m) for m in terms), default=0)
-    entries = sorted({e for m in terms for e, _ in m}, key=lambda e: e.serial)
-    return (terms, entries) if 2 < degree <= DEGREE and degree % 2 == 0 else None
 
 
 @rule(
@@ -409,13 +407,7 @@ def bent_polynomial(node: Node) -> tuple[Polynomial, list[Node]] | None:
     "x**4 + 6*x**2*y**2 + y**4",
 )
 def _sum_of_squares(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
-    polynomial = bent_polynomial(node)
-    if polynomial is None or not isinstance(data, Gram):
-        return None
-    terms, entries = polynomial
-    if kind == "concave":
-        terms = {m: -c for m, c in terms.items()}
-    if data.form() != hessian_form(terms, entries):
+    if not isinstance(data, Gram) or data.form() != hessian_form(node, kind):
         return None
     if any(
         data.matrix[i][j] != data.matrix[j][i]

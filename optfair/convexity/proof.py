@@ -169,10 +169,8 @@ def obeyed(
 
 def within(point: dict[Leaf, Floats], domain: Domain) -> bool:
     """Return whether a point of some leaves obeys, exactly, all facts about these alone."""
-    for leaf, x in point.items():
-        box = domain.box(leaf)
-        if not ((box.low <= x) & (x <= box.high)).all():
-            return False
+    if not all(domain.box(leaf).contains(x) for leaf, x in point.items()):
+        return False
     shaped = {n: x[:, None] for n, x in point.items()}
     return bool(obeyed(shaped, domain, 1, beside=False).all())
 
@@ -189,9 +187,7 @@ def exact_chord(
     three = {}  # both ends and the middle, as columns
     for leaf, a in first.items():
         b, box = second[leaf], domain.box(leaf)
-        if not (
-            ((box.low <= a) & (a <= box.high)).all() and ((box.low <= b) & (b <= box.high)).all()
-        ):
+        if not (box.contains(a) and box.contains(b)):
             return None
         both = Interval.exactly(a / 2) + Interval.exactly(b / 2)
         # where the midpoint is no float, an enclosure of it

@@ -187,21 +187,29 @@ def prove(
     _refuse_infinite(item)
     if not item.parameters():  # what is asserted of matrices is tested first
         item = proved_assertions("the expression", item)
-    if not isinstance(where, Iterable) or isinstance(where, str):
-        raise DeclarationError(f"where is a {type(where).__name__}", remedy="give constraints")
     if curvature is not None:
         check_choice(curvature, "curvature", ("convex", "concave"))
-    named = where if isinstance(where, Mapping) else {f"where {i}": c for i, c in enumerate(where)}
-    for name, constraint in named.items():
-        if not isinstance(constraint, cp.Constraint):
-            raise DeclarationError(
-                f"{name!r} is a {type(constraint).__name__}", remedy="give CVXPY constraints"
-            )
+    named = _named(where)
     said = {**attribute_constraints(item), **named}
     if named and item.is_dcp() and sum(v.size for v in item.variables()) <= WRITTEN:
         with contextlib.suppress(Unread):
             read(item, domain_of(said))  # a part that is defined nowhere is an error
     return proved_where(item, said, curvature, seconds)
+
+
+def _named(where: Any) -> dict[str, Any]:
+    """Return constraints by name; "where 0", ... where they have none."""
+    if not isinstance(where, Iterable) or isinstance(where, str):
+        raise DeclarationError(f"where is a {type(where).__name__}", remedy="give constraints")
+    named = {f"where {i}": c for i, c in enumerate(where)}
+    if isinstance(where, Mapping):
+        named = dict(where)
+    for name, constraint in named.items():
+        if not isinstance(constraint, cp.Constraint):
+            raise DeclarationError(
+                f"{name!r} is a {type(constraint).__name__}", remedy="give CVXPY constraints"
+            )
+    return named
 
 
 def proved_where(
@@ -506,16 +514,11 @@ def prove_declared(item: Any, where: Any, curvature: Any, seconds: float) -> Any
             t.name: _known(t, curvature) or _answer(t, item, curvature, seconds) for t in item.terms
         }
     if isinstance(item, Term):
-        expression = _function(item)
-        constraints = where.constraints if isinstance(where, Problem) else {}
-        named = {n: built(t) for n, t in constraints.items() if n != item.name}
-        if not isinstance(where, Problem):
-            named = (
-                dict(where)
-                if hasattr(where, "keys")
-                else {f"where {i}": c for i, c in enumerate(where)}
-            )
-        return proved_where(expression, named, curvature, seconds)
+        if isinstance(where, Problem):
+            named = {n: built(t) for n, t in where.constraints.items() if n != item.name}
+        else:
+            named = _named(where)
+        return proved_where(_function(item), named, curvature, seconds)
     raise DeclarationError(
         f"prove got a {type(item).__name__}",
         remedy="give a CVXPY expression, a term or a problem",

@@ -365,16 +365,21 @@ def _convex_row(node: Node, a: Algebra) -> Node | None:
     return next((g for g in dict.fromkeys(rewritten(node, a)) if _proved(g, a)), None)
 
 
-def _log_of(goal: Node, a: Algebra, sense: str) -> Node | None:
-    """Return log f of what is minimised, or -log f of what is maximised, where f > 0."""
+def _log_of(
+    goal: Node, a: Algebra, sense: str, moved: Any = list, b: Algebra | None = None
+) -> Node | None:
+    """Return log f of what is minimised, or -log f of what is maximised, where f > 0.
+
+    Of the terms that ``moved`` makes of those of f, whose ranges b knows.
+    """
     f = goal if sense == "minimize" else a.scaled(-1.0, goal)
     sides = sides_of(f, a)
     if sides is None or sides[1] or not sides[0]:
         return None
-    if sense == "minimize" and not _positive_somewhere(sides[0], a):
+    sign, terms, b = 1.0 if sense == "minimize" else -1.0, moved(sides[0]), b or a
+    if sign > 0.0 and not _positive_somewhere(terms, b):
         return None  # 0 is the least value, and has no logarithm
-    sign = 1.0 if sense == "minimize" else -1.0
-    return a.scaled(sign, logarithm_of(sides[0], a, sense != "minimize"))
+    return b.scaled(sign, logarithm_of(terms, b, sign < 0.0))
 
 
 def _ratio(goal: Node, a: Algebra) -> tuple[Node, Node] | None:
@@ -447,17 +452,10 @@ def _in_logarithms(problem: Any, domain: Domain) -> Recast | None:
                 pieces.append(Piece(f"{name} {i}" + (" above" if k else ""), row, g))
         rows[name] = tuple(pieces)
     goal, _ = _objective(problem, domain)
-    f = goal if problem.sense == "minimize" else a.scaled(-1.0, goal)
-    sides = sides_of(f, a)
-    if sides is None or sides[1] or not sides[0]:
+    log = _log_of(goal, a, problem.sense, moved, b)
+    if log is None or not _proved(log, b):
         return None
-    sign, inside = 1.0 if problem.sense == "minimize" else -1.0, moved(sides[0])
-    if sign > 0.0 and not _positive_somewhere(inside, b):
-        return None
-    g = b.scaled(sign, logarithm_of(inside, b, sign < 0))
-    if not _proved(g, b):
-        return None
-    return _made(problem, "log-log convex", "logarithm", rows, (goal, g), 0.0)
+    return _made(problem, "log-log convex", "logarithm", rows, (goal, log), 0.0)
 
 
 # --- the problem that is solved ----------------------------------------------------------------------

@@ -16,6 +16,7 @@ import scipy.sparse as sp
 
 from optfair.convexity.algebra import Algebra
 from optfair.convexity.derivatives import derivatives
+from optfair.convexity.domain import times_its_logarithm
 from optfair.convexity.expression import (
     Call,
     Leaf,
@@ -394,17 +395,7 @@ def positive_multiple(node: Node, base: Node) -> Floats | None:
 def _entropy_above(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     if kind == "concave":
         return None
-    base = None
-    if isinstance(node, Call) and node.function == "xlogx":
-        base = node.args[0]
-    elif (
-        isinstance(node, Product)
-        and len(node.factors) == 2
-        and all(p == 1 for _, p in node.factors)
-    ):
-        for (n, _), (m, _) in (node.factors, node.factors[::-1]):
-            if _log_of(m) is n:
-                base = n
+    base = times_its_logarithm(node)
     if base is None or not (a.domain.range(base).low >= 0.36787944117144239).all():
         return None
     return [Goal(base, "convex")]

@@ -37,12 +37,12 @@ from optfair.convexity.hessians import (
     Form,
     Gram,
     bends,
-    bent_polynomial,
     halved,
     hessian_form,
 )
 from optfair.convexity.intervals import Interval
 from optfair.convexity.polynomials import expanded, inertia, quadratic
+from optfair.convexity.powers import few
 from optfair.convexity.proof import Step
 from optfair.convexity.rules import RULES, Goal, Kind, along
 from optfair.convexity.witness import Sample, sample
@@ -239,15 +239,12 @@ def _refuted(
 
 def _sheets(node: Node, kind: Kind, a: Algebra) -> Iterator[Node]:
     """Yield affine functions of one sign that may cut a Lorentz cone."""
-    if kind == "convex":
+    is_log = isinstance(node, Call) and node.function == "log"
+    is_root = isinstance(node, Product) and len(node.factors) == 1 and node.factors[0][1] < 1
+    if kind == "convex" or not (is_log or is_root):
         return
-    if isinstance(node, Call) and node.function == "log":
-        base = node.args[0]
-    elif isinstance(node, Product) and len(node.factors) == 1 and node.factors[0][1] < 1:
-        base = node.factors[0][0]
-    else:
-        return
-    q = quadratic(base) if base.size == 1 and len(scalars(base)) <= 40 else None
+    base = node.below[0]
+    q = quadratic(base) if few(base) else None
     if q is None:
         return
     candidates = [
@@ -396,14 +393,10 @@ DENOMINATORS = (1, 2, 3, 4, 6, 12, 60, 2**20)
 
 def gram(node: Node, kind: Kind, deadline: float) -> Gram | None:
     """Search for a Gram matrix of the Hessian of a polynomial."""
-    polynomial = bent_polynomial(node)
-    if polynomial is None:
+    target = hessian_form(node, kind)
+    if target is None:
         return None
-    terms, entries = polynomial
-    if kind == "concave":
-        terms = {m: -c for m, c in terms.items()}
-    target = hessian_form(terms, entries)
-    basis = _basis(target, len(entries))
+    basis = _basis(target)
     if not 0 < len(basis) <= BASIS:
         return None
     pairs: dict[Exponents, list[tuple[int, int]]] = {}
@@ -424,8 +417,9 @@ def gram(node: Node, kind: Kind, deadline: float) -> Gram | None:
     return None
 
 
-def _basis(target: Form, n: int) -> list[Exponents]:
+def _basis(target: Form) -> list[Exponents]:
     """Return y_i times monomials in x, within half the exponents of the form."""
+    n = len(next(iter(target))) // 2
     degrees = [sum(k[:n]) for k in target]
     low, high = -(-min(degrees) // 2), max(degrees) // 2
     most = [max(k[i] for k in target) // 2 + 1 for i in range(n)]
@@ -438,15 +432,12 @@ def _basis(target: Form, n: int) -> list[Exponents]:
                 out.append((*power, *unit))
     # a square that no term of the form can cancel has a coefficient of 0
     while True:
-        doubled = {tuple(2 * a for a in b) for b in out}
         sums = {
             tuple(x + y for x, y in zip(a, b, strict=True))
             for a, b in itertools.combinations(out, 2)
         }
-        kept = [
-            b for b in out if tuple(2 * a for a in b) in target or tuple(2 * a for a in b) in sums
-        ]
-        if len(kept) == len(out) or not doubled:
+        kept = [b for b in out if (double := tuple(2 * a for a in b)) in target or double in sums]
+        if len(kept) == len(out):
             return kept
         out = kept
 

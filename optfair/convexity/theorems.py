@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -134,20 +135,13 @@ def _collected(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] 
     kept: list[Any] = []
     by_front: dict[tuple[Node, float], list[tuple[Node, Any]]] = {}
     for M, n in node.parts:
-        hit = None
-        if isinstance(n, Product) and n.size == 1:
-            log_factors = [
-                (m, p)
-                for m, p in n.factors
-                if isinstance(m, Call) and m.function == "log" and p == 1
-            ]
-            if len(log_factors) == 1 and (
-                a.positive(log_factors[0][0].args[0]) or affine(log_factors[0][0].args[0])
-            ):
-                others = raw_product([f for f in n.factors if f[0] is not log_factors[0][0]])
-                hit = (others, abs(float(M.data[0])))
-                by_front.setdefault(hit, []).append((log_factors[0][0].args[0], np.sign(M.data[0])))
-        if hit is None:
+        pairs = n.factors if isinstance(n, Product) and n.size == 1 else ()
+        found = [m for m, p in pairs if isinstance(m, Call) and m.function == "log" and p == 1]
+        inner = found[0].args[0] if len(found) == 1 else None
+        if inner is not None and (a.positive(inner) or affine(inner)):
+            front, c = raw_product([f for f in pairs if f[0] is not found[0]]), float(M.data[0])
+            by_front.setdefault((front, abs(c)), []).append((inner, np.sign(c)))
+        else:
             kept.append((M, n))
     if not any(len(logs) > 1 for logs in by_front.values()):
         return None
@@ -170,35 +164,23 @@ def perspective_of(node: Node, w: Node, a: Algebra) -> tuple[Node, list[tuple[Le
     if own != [Fraction(1)]:
         return None
     leaves: dict[Node, Leaf] = {}
-    boxes: dict[Leaf, Interval] = {}
 
-    def stand_in(u: Node) -> Leaf:
-        if u not in leaves:
-            quotient = raw_product([(u, Fraction(1)), (w, Fraction(-1))])
-            leaf = Leaf(("ratio", u, w), f"t{len(leaves)}", u.size)
-            leaves[u], boxes[leaf] = leaf, a.domain.range(quotient)
-        return leaves[u]
-
-    def ratios(n: Node, known: dict[Node, Node | None]) -> Node | None:
-        if n not in known:
-            known[n] = convert(n, known)
-        return known[n]
-
-    def convert(n: Node, known: dict[Node, Node | None]) -> Node | None:
+    @functools.cache
+    def ratios(n: Node) -> Node | None:
         if not n.leaves:
             return n
         if isinstance(n, (Leaf, Opaque)):
             return None
         if isinstance(n, Sum):
-            parts = [(M, ratios(m, known)) for M, m in n.parts]
+            parts = [(M, ratios(m)) for M, m in n.parts]
             if any(m is None for _, m in parts):
                 return None
             return linear([(M, m) for M, m in parts if m is not None], n.constant)
         if isinstance(n, Call):
-            args = [ratios(m, known) for m in n.args]
+            args = [ratios(m) for m in n.args]
             if any(m is None for m in args):
                 return None
-            return inner.call(n.function, [m for m in args if m is not None], n.size)
+            return a.call(n.function, [m for m in args if m is not None], n.size)
         if not isinstance(n, Product):
             return None
         factors: list[tuple[Node, Fraction]] = []
@@ -213,36 +195,34 @@ def perspective_of(node: Node, w: Node, a: Algebra) -> tuple[Node, list[tuple[Le
             # rather one that varies than a number
             partner = next((k for k in partners if n.factors[k][0].leaves), partners[0])
             u = n.factors[partner][0]
+            if u not in leaves:
+                leaves[u] = Leaf(("ratio", u, w), f"t{len(leaves)}", u.size)
             # (u/w)^a = u^a w^-a where the powers are defined: w > 0, and u^a stands already
-            factors.append((stand_in(u), -e))
+            factors.append((leaves[u], -e))
             others = [f for k, f in enumerate(n.factors) if k not in (at, partner)]
         else:
             others = list(n.factors)
         for m, p in others:
-            new = ratios(m, known)
+            new = ratios(m)
             if new is None:
                 return None
             factors.append((new, p))
         return raw_product(factors) if len({f[0] for f in factors}) == len(factors) else None
 
-    class _Ratios(Algebra):
-        def __init__(self) -> None:
-            super().__init__(a.domain)
-
-    inner = _Ratios()
-    rest = (
-        raw_product([(n, p) for n, p in node.factors if n is not w])
-        if len(node.factors) > 1
-        else None
-    )
-    if rest is None:
-        return None
-    h = ratios(rest, {})
+    rest = [(n, p) for n, p in node.factors if n is not w]
+    h = ratios(raw_product(rest)) if rest else None
     if h is None or not leaves:
         return None
+    pairs = [(leaf, u) for u, leaf in leaves.items()]
     # simplified where the ratios lie
-    domain = a.domain.extended(boxes={leaf: boxes[leaf] for leaf in leaves.values()})
-    return rebuilt(h, Algebra(domain), {}), [(leaf, u) for u, leaf in leaves.items()]
+    domain = a.domain.extended(boxes=_quotients(pairs, w, a))
+    return rebuilt(h, Algebra(domain), {}), pairs
+
+
+def _quotients(pairs: Sequence[tuple[Leaf, Node]], w: Node, a: Algebra) -> dict[Leaf, Interval]:
+    """Return where the u/w lie that leaves stand for."""
+    one = Fraction(1)
+    return {leaf: a.domain.range(raw_product([(u, one), (w, -one)])) for leaf, u in pairs}
 
 
 @rule(
@@ -257,11 +237,7 @@ def _perspective(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal
     if parts is None:
         return None
     h, leaves = parts
-    boxes = tuple(
-        (leaf, a.domain.range(raw_product([(u, Fraction(1)), (data, Fraction(-1))])))
-        for leaf, u in leaves
-    )
-    return [Goal(h, kind, boxes)]
+    return [Goal(h, kind, tuple(_quotients(leaves, data, a).items()))]
 
 
 def abstracted(node: Node, u: Node, a: Algebra) -> tuple[Node, Leaf, Interval]:
@@ -273,14 +249,12 @@ def abstracted(node: Node, u: Node, a: Algebra) -> tuple[Node, Leaf, Interval]:
     if isinstance(u, Call) and u.function == "abs":
         # even powers of x are powers of |x|
         for n in list(subnodes(node)):
-            if isinstance(n, Product) and any(
-                m is u.args[0] and p.denominator == 1 and p % 2 == 0 for m, p in n.factors
-            ):
+            pairs = n.factors if isinstance(n, Product) else ()
+            even = [m is u.args[0] and p.denominator == 1 and p % 2 == 0 for m, p in pairs]
+            if any(even):
                 swapped = [
-                    (leaf, p)
-                    if m is u.args[0] and p.denominator == 1 and p % 2 == 0
-                    else (rebuilt(m, algebra, dict(known)), p)
-                    for m, p in n.factors
+                    (leaf if own else rebuilt(m, algebra, dict(known)), p)
+                    for (m, p), own in zip(pairs, even, strict=True)
                 ]
                 known[n] = algebra.product(swapped)
     return rebuilt(node, algebra, known), leaf, box
