@@ -136,21 +136,21 @@ def _collected(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] 
     by_front: dict[tuple[Node, float], list[tuple[Node, Any]]] = {}
     for M, n in node.parts:
         pairs = n.factors if isinstance(n, Product) and n.size == 1 else ()
-        found = [m for m, p in pairs if isinstance(m, Call) and m.function == "log" and p == 1]
-        inner = found[0].args[0] if len(found) == 1 else None
+        logarithms = [m for m, p in pairs if isinstance(m, Call) and m.function == "log" and p == 1]
+        inner = logarithms[0].args[0] if len(logarithms) == 1 else None
         if inner is not None and (a.positive(inner) or affine(inner)):
-            front, c = raw_product([f for f in pairs if f[0] is not found[0]]), float(M.data[0])
+            front = raw_product([f for f in pairs if f[0] is not logarithms[0]])
+            c = float(M.data[0])
             by_front.setdefault((front, abs(c)), []).append((inner, np.sign(c)))
         else:
             kept.append((M, n))
     if not any(len(logs) > 1 for logs in by_front.values()):
         return None
-    parts = list(kept)
     for (front, c), logs in by_front.items():
         inside = a.product([(m, Fraction(int(s))) for m, s in logs])
         term = a.product([(front, Fraction(1)), (a.call("log", [inside], 1), Fraction(1))])
-        parts.append((np.array([[c]]), term))
-    return [Goal(linear(parts, node.constant), kind)]
+        kept.append((np.array([[c]]), term))
+    return [Goal(linear(kept, node.constant), kind)]
 
 
 # --- perspectives and substitutions ----------------------------------------------------------------

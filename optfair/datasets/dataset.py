@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, data_frame, nearest
-from optfair.numbers import Floats, check_mapping, check_matrix
+from optfair.numbers import Floats, check_mapping, check_matrix, check_names
 from optfair.registry import load_facts
 from optfair.storage import read_toml
 
@@ -172,7 +172,7 @@ class Dataset:
             raise DataError(
                 f"columns={columns!r} is one string", remedy=f"give a list: columns=[{columns!r}]"
             )
-        chosen = self.numeric_columns if columns is None else tuple(columns)
+        chosen = self.numeric_columns if columns is None else check_names(columns, "columns")
         numeric = [c for c, values in self.columns.items() if values.dtype.kind in "iuf"]
         if not chosen:
             raise DataError(

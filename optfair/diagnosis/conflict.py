@@ -190,7 +190,8 @@ class System:
         ]
         if any(t.scope for t in terms):
             return None
-        point = FeasiblePoint(self, names, self.zeros(), self.tolerance)
+        zeros = {name: np.zeros(v.shape) for name, v in self.problem.variables.items()}
+        point = FeasiblePoint(self, names, zeros, self.tolerance)
         if point.verify():
             return Answer(names, point=point)
         return Answer(names, word="no variable occurs in it, and its numbers violate it")
@@ -271,10 +272,6 @@ class System:
             elif variable.attributes.get("symmetric") and np.abs(x - x.T).max() > self.tolerance:
                 faults.append(f"{name!r} is not symmetric")
         return faults
-
-    def zeros(self) -> dict[str, Any]:
-        """Return the origin."""
-        return {name: np.zeros(v.shape) for name, v in self.problem.variables.items()}
 
     def holds(self, names: Iterable[str], values: Mapping[str, Any]) -> bool:
         """Whether values satisfy all the named constraints."""
@@ -411,7 +408,7 @@ class Conflict(Certificate):
             reasons += own.verify().reasons
         elif self.proof is not None:
             reasons += proof_faults(self.system.part(self.names), self.proof)
-        elif self.system.origin(self.names) is None or self.system.holds(self.names, self.zeros):
+        elif (known := self.system.origin(self.names)) is None or known.point is not None:
             reasons.append(f"that no point exists cannot be recomputed here: {self.word}")
         sound = [p for p in self.points if self._binds(p) and p.verify()]
         if self.irreducible:
@@ -423,11 +420,6 @@ class Conflict(Certificate):
             if not all(_covered(set(names), sound) for names in fewer):
                 reasons.append("no point rules out every smaller conflict")
         return Verdict(not reasons, tuple(reasons))
-
-    @property
-    def zeros(self) -> dict[str, Any]:
-        """The origin, where constraints without variables are evaluated."""
-        return self.system.zeros()
 
     def _binds(self, point: FeasiblePoint) -> bool:
         """Whether a point is one of this system that satisfies what is given."""
@@ -504,8 +496,7 @@ def _by_branching(system: System, names: tuple[str, ...], clock: Clock) -> Branc
 
 
 def _filtered(system: System, start: Answer, clock: Clock) -> Conflict:
-    current, points, unsure = start, {}, []
-    current = _carried(system, current, clock)
+    current, points, unsure = _carried(system, start, clock), {}, []
     for name in _order(system, current.names):
         if name not in current.names:
             continue
@@ -564,9 +555,7 @@ def _smallest(system: System, conflict: Conflict, clock: Clock) -> Conflict:
         if answer.point is None:
             return conflict
         points.append(_wider(system, answer.point))
-    return Conflict(
-        system, conflict.names, conflict.proof, conflict.word, tuple(points), True, True
-    )
+    return replace(conflict, points=tuple(points), smallest=True)
 
 
 def _wider(system: System, point: FeasiblePoint) -> FeasiblePoint:

@@ -201,7 +201,7 @@ class LinearScore:
     counterfactual explanations, Definition 2.1 and Section 3.
     """
 
-    @checked(coef=floats, intercept=floats, names=check_names)
+    @checked(coef=floats, intercept=floats, names=check_names, classes=check_names)
     def __init__(
         self,
         coef: Any,

@@ -17,6 +17,7 @@ from optfair.formats.file_problem import FileProblem
 from optfair.formats.layout import Rows
 from optfair.formats.text import INFINITE
 from optfair.numbers import Floats, check_flag, check_names, check_number, checked, floats
+from optfair.storage import read_bytes
 
 
 @checked(maximize=check_flag, r=check_number)
@@ -245,13 +246,9 @@ def read_mat(path: Path) -> FileProblem:
     DataError
         The file cannot be read, or holds something else.
     """
+    raw = read_bytes(path)
     try:
-        raw = path.read_bytes()
         data = _version_4(path) if 0 in raw[:4] else dict(_arrays(raw))
-    except FileNotFoundError:
-        raise DataError(f"there is no file {path}", remedy="check the path") from None
-    except OSError as e:
-        raise DataError(f"{path} cannot be read", str(e), "check the path") from None
     except (ValueError, TypeError, MemoryError, zlib.error) as e:
         said = str(e) or type(e).__name__
         raise DataError(

@@ -19,7 +19,7 @@ from optfair.core.problem import Problem, check_problem
 from optfair.core.solution import Solution, Status
 from optfair.errors import DataError, OptfairError, UnsupportedProblem
 from optfair.formats.arrays import read_mat
-from optfair.formats.cbf import cbf_lines, read_cbf
+from optfair.formats.cbf import cbf_lines
 from optfair.formats.file_problem import FileProblem
 from optfair.formats.layout import entry_names, file_name
 from optfair.formats.lp import lp_lines, read_lp
@@ -92,11 +92,6 @@ def from_mps(file: Path, duplicates: Duplicates) -> FileProblem:
 def from_lp(file: Path, duplicates: Duplicates) -> FileProblem:
     """Return the problem of an LP file; a column that stands twice in a sum counts twice anyway."""
     return FileProblem(read_lp(file), file.name)
-
-
-def from_cbf(file: Path, duplicates: Duplicates) -> FileProblem:
-    """Return the problem of a CBF file."""
-    return read_cbf(file, duplicates)
 
 
 def from_mat(file: Path, duplicates: Duplicates) -> FileProblem:

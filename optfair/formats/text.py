@@ -68,7 +68,7 @@ FORMATS = (
         (".cbf",),
         "every convex problem: linear, second-order, semidefinite, exponential, power cones;"
         " integer variables",
-        "files.from_cbf",
+        "cbf.read_cbf",
         "files.to_cbf",
     ),
     Format((".dat-s",), "LP, SDP", "sdpa.read_sdpa", "files.to_sdpa"),

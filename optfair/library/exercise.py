@@ -299,12 +299,15 @@ class _Marking:
         shaped = {k: np.reshape(at_best[k], v.shape, order="F") for k, v in mine.variables.items()}
         outside = {k: t.relative_violation(shaped) for k, t in mine.constraints.items()}
         worst = max(outside, key=outside.__getitem__, default="")
-        sign = 1.0 if self.model.sense == "minimize" else -1.0
-        worse = sign * (objective - self.best.objective)
-        if worst and outside[worst] > TOLERANCE and worse > TOLERANCE * self.size:
+        if worst and outside[worst] > TOLERANCE and self.gap(objective) > TOLERANCE:
             detail = f"{worst!r} cuts off better points that the task allows"
             self.says(False, "no constraint is too strict", detail)
         self.says(True, "no constraint is too strict")
+
+    def gap(self, objective: float) -> float:
+        """Return by how much an objective is worse than the best, relative to it."""
+        sign = 1.0 if self.model.sense == "minimize" else -1.0
+        return sign * (objective - self.best.objective) / self.size
 
     @property
     def size(self) -> float:
@@ -320,8 +323,7 @@ class _Marking:
             if np.abs(values[name] - np.round(values[name])).max() > TOLERANCE:
                 bad, detail = [name], f"{name!r} has to be whole"
         self.says(not bad, "feasible for the task", detail)
-        sign = 1.0 if self.model.sense == "minimize" else -1.0
-        gap = sign * (objective - self.best.objective) / self.size
+        gap = self.gap(objective)
         self.says(gap <= TOLERANCE, "optimal", f"a better point exists: gap {gap:.2g}")
 
     def prices(self, answer: Mapping[str, Any]) -> None:

@@ -41,7 +41,7 @@ from optfair.numbers import (
     floats,
 )
 from optfair.storage import check_record, read_json, write_text
-from optfair.sweeps.sweep_result import Dependence, Point, Sweep, dependence, gaps
+from optfair.sweeps.sweep_result import Dependence, Point, Sweep, as_minimised, dependence, gaps
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -426,10 +426,10 @@ class Run:
         if self.known.word and status == "optimal" and self.ends[1] > self.ends[0]:
             sides = self._sides()
             own = getattr(solution.proof, "line", None)
-            minimised = self.problem.sense == "minimize"
-            if self.known.word == ("convex" if minimised else "concave"):
+            kind = as_minimised(self.known.word, self.problem.sense)
+            if kind == "convex":
                 prove = None if own is None else partial(own, sides, *self.ends)
-            elif self.known.word == ("concave" if minimised else "convex"):
+            elif kind == "concave":
                 ends = tuple(p.objective_at(solution.values) for p in sides)
         taken = solution.options.get("iterations")
         return Point(

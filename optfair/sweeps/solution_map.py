@@ -55,12 +55,13 @@ from optfair.backends.registry import conic_interface
 from optfair.compile.conic_proof import ConicProof
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core.expressions import dense
-from optfair.core.parameters import Family, Parameter, chosen, parameters
+from optfair.core.parameters import Parameter, chosen, parameters
 from optfair.core.solution import check_solution
 from optfair.errors import ClassError, DeclarationError, UnsupportedProblem
 from optfair.numbers import Flags, Floats, Indices, checked
 from optfair.sweeps.along import with_side
 from optfair.sweeps.ranges import Vertex, check_columns, linear_rows, optimal_vertex
+from optfair.sweeps.sweep_result import curved_terms
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -219,10 +220,7 @@ def _check_affine(problem: Problem, own: Parameter) -> None:
     elif own.leaf is None:
         curved = [] if problem.movable[own.name] else [type(problem).__name__]
     else:
-        terms = [
-            t for t in problem.terms if any(f.parameter.id == own.leaf.id for f in t.parameters)
-        ]
-        curved = [t.name for t in terms if t.written is None or Family.of(problem, t) is None]
+        curved = curved_terms(problem, own)
     if curved:
         raise UnsupportedProblem(
             f"{curved[0]!r} is no affine function of {own.name!r}",

@@ -80,11 +80,8 @@ def dependence(problem: Problem, name: str, low: float, high: float) -> Dependen
     if own.leaf is None and not problem.movable[name]:
         return Dependence("", f"{name!r} moves more than right-hand sides or costs")
     ends = tuple(problem.at({name: t}) for t in (low, high))
-    for term in ends[0].terms if own.leaf is not None else ():
-        if any(f.parameter.id == own.leaf.id for f in term.parameters) and not (
-            term.written is not None and Family.of(problem, term) is not None
-        ):
-            return Dependence("", f"{term.name!r} is no affine function of {name!r}")
+    if curved := curved_terms(problem, own):
+        return Dependence("", f"{curved[0]!r} is no affine function of {name!r}")
     try:
         relaxed = [p._child(integers=frozenset()) for p in ends] if problem.integers else ends
         first, last = (compile_problem(p, conic_interface()).form for p in relaxed)
@@ -104,6 +101,14 @@ def dependence(problem: Problem, name: str, low: float, high: float) -> Dependen
         set_word = "widens" if grows > 0 else "narrows"
         return Dependence(word, f"the feasible set {set_word} as {name!r} grows")
     return Dependence("", f"{name!r} moves both sides, or costs and sides together")
+
+
+def curved_terms(problem: Problem, own: Parameter) -> list[str]:
+    """Return the terms that contain a parameter and are no affine function of it."""
+    leaf = own.leaf
+    terms = problem.terms if leaf is not None else ()
+    moved = [t for t in terms if any(f.parameter.id == leaf.id for f in t.parameters)]
+    return [t.name for t in moved if t.written is None or Family.of(problem, t) is None]
 
 
 def _of_rule(problem: Problem, own: Parameter) -> Dependence:
@@ -239,6 +244,12 @@ class Sweep:
     def __len__(self) -> int:
         return len(self.points)
 
+    def __iter__(self) -> Iterator[Point]:
+        return iter(self.points)
+
+    def __getitem__(self, i: int) -> Point:
+        return self.points[i]
+
     def frame(self) -> Any:
         """Return a pandas DataFrame, one row a point.
 
@@ -282,6 +293,10 @@ class Sweep:
         return 1.0 if self.problem.sense == "minimize" else -1.0
 
     @property
+    def _kind(self) -> str:
+        return as_minimised(self.dependence.word, self.problem.sense)
+
+    @property
     def _span(self) -> float:
         return self.points[-1].at[0] - self.points[0].at[0] if self.points else 0.0
 
@@ -307,11 +322,9 @@ class Sweep:
                 str(self.dependence) if len(self.names) == 1 else "there are two parameters",
                 "read the points",
             )
-        sign, points = self._sign, [p for p in self.points if p.solved]
-        if sign > 0:
-            return _band(points, self.dependence.word, float(t), 1.0, self._ends)
-        upper, lower = _band(points, self.dependence.word, float(t), -1.0, self._ends)
-        return -lower, -upper
+        points = [p for p in self.points if p.solved]
+        lower, upper = _band(points, self._kind, float(t), self._sign, self._ends)
+        return (lower, upper) if self._sign > 0 else (-upper, -lower)
 
     @property
     def _ends(self) -> tuple[float, float]:
@@ -326,10 +339,9 @@ class Sweep:
     def grade(self) -> str:
         """What the bounds rest on: "proved" when every point and line is."""
         solved = [p for p in self.points if p.solved]
-        lines = self.dependence.word not in _lines(self._sign) or all(
-            p.line is not None and p.line.sound for p in solved
-        )
-        return "proved" if lines and all(p.grade == "proved" for p in solved) else "reported"
+        if self._kind == "convex" and not all(p.line is not None and p.line.sound for p in solved):
+            return "reported"
+        return "proved" if all(p.grade == "proved" for p in solved) else "reported"
 
     def plot(self, ax: Any = None) -> Any:
         """Draw the optimal value, and the band it lies in."""
@@ -380,13 +392,17 @@ class Sweep:
         return display.html_lines(self._said()) + table
 
 
-def _lines(sign: float) -> tuple[str, ...]:
-    """Return the words for which lines lie on the side of duality."""
-    return ("convex",) if sign > 0 else ("concave",)
+_TURNED = {"convex": "concave", "nonincreasing": "nondecreasing"}
+_TURNED |= {after: before for before, after in _TURNED.items()}
+
+
+def as_minimised(word: str, sense: str) -> str:
+    """Return what is known of the value that is minimised: where it is convex, lines lie below."""
+    return word if sense == "minimize" else _TURNED.get(word, word)
 
 
 def _band(
-    points: Sequence[Point], word: str, t: float, sign: float, ends: tuple[float, float]
+    points: Sequence[Point], kind: str, t: float, sign: float, ends: tuple[float, float]
 ) -> tuple[float, float]:
     """Return bounds on the value of the minimisation: lower from duality, upper from points."""
     lower, upper = -np.inf, np.inf
@@ -401,7 +417,6 @@ def _band(
     near = points[max(k - 1, 0)], points[min(k, len(ts) - 1)]
     bounds, values = zip(*(_sides(p, sign) for p in near), strict=True)
     share = 0.0 if near[0] is near[1] else (t - near[0].at[0]) / (near[1].at[0] - near[0].at[0])
-    kind = word if sign > 0 else {"convex": "concave", "concave": "convex"}.get(word, word)
     if kind == "convex":  # chords above, lines of multipliers below
         upper = min(upper, (1.0 - share) * values[0] + share * values[1])
         lower = max(lower, *(p.line(t) for p in points if p.line is not None), -np.inf)
@@ -418,7 +433,7 @@ def _band(
         along = [_along(p, t, ends, sign) for p in points if len(p.ends) == 2]
         upper = min(upper, *along, np.inf)
     else:
-        falls = (word == "nonincreasing") == (sign > 0)
+        falls = kind == "nonincreasing"
         lower = max(lower, bounds[1] if falls else bounds[0])
         upper = min(upper, values[0] if falls else values[1])
     return lower, upper
@@ -447,9 +462,7 @@ def gaps(sweep: Sweep, wanted: float = 0.0) -> list[tuple[float, float]]:
     spread, open_ = float(np.ptp(values)), max(abs(p.value - p.bound) for p in solved)
     if spread <= 10.0 * open_:  # one value, up to what the points leave open
         spread = max(1e-12, float(np.abs(values).max()))
-    word = sweep.dependence.word
-    kind = word if sweep._sign > 0 else {"convex": "concave", "concave": "convex"}.get(word, word)
-    pieces = []
+    kind, pieces = sweep._kind, []
     for a, b in pairwise(solved):
         t = 0.5 * (a.at[0] + b.at[0])
         heights, slopes = [0.0, 0.0], [0.0, 0.0]  # of the lines of both ends, at the first

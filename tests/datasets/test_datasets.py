@@ -309,6 +309,7 @@ def test_folder_without_manifest(tmp_path, monkeypatch):
         ("sex", ["purpose"], "'purpose' of german_credit is not numeric"),
         ("sex", "credit_amount", "one string"),
         ("sex", [], "columns is empty"),
+        ("sex", 3, "columns is 3, no list of names"),
         ("sex", ["credit_amounts"], "did you mean 'credit_amount'"),
         ("age_in_years", None, "53 different numbers(.|\n)*from 19 to 75(.|\n)*choose 'sex' or"),
         ("credit_amount", None, r"bin it: numpy\.digitize\(data\['credit_amount'\], \[2319"),

@@ -137,6 +137,7 @@ def test_three_classes_are_refused_with_the_way_out():
         (lambda: LinearScore([1.0], link="probit"), "link"),
         (lambda: LinearScore([1.0], names=["a", "b"]), "names"),
         (lambda: LinearScore([1.0], classes=(1, 1)), "different"),
+        (lambda: LinearScore([1.0], classes=2), "classes is 2, no list of names"),
         (lambda: LinearScore.of(LogisticRegression()), "not fitted"),
         (lambda: LinearScore.of(lambda x: x), "not a linear score"),
         (lambda: LinearScore([1.0]).halfspace(2), "no class 2"),

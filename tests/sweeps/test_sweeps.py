@@ -137,6 +137,7 @@ def test_infeasible_points_stay_with_their_conflict() -> None:
     p = of.from_cvxpy(cp.Problem(cp.Minimize(x[0] + 2 * x[1]), rows), ["need", "cap", "sign"])
     found = sweep(p, "t", [0.5, 1.5, 3.0])
     assert [point.status for point in found.points] == ["optimal", "optimal", "infeasible"]
+    assert list(found) == [found[i] for i in range(len(found))] == list(found.points)
     assert set(found.points[2].conflict) <= {"need", "cap", "sign"} and found.points[2].conflict
     finer = sweep(p, "t", (0.0, 4.0), width=0.01)
     edge = max(point.at[0] for point in finer.points if point.solved)
