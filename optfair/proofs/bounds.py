@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from optfair.proofs.columns import (
     ROUNDS,
-    Rooted,
     Rows,
     declared_bounds,
     linear_rows,
@@ -181,8 +180,7 @@ def loosened(
     # of s is known that it is not negative
     rows.low[single] = np.where(entry > 0.0, 0.0, -np.inf)
     rows.high[single] = np.where(entry > 0.0, np.inf, 0.0)
-    known = [np.arange(r.own.start, r.own.stop)[_charged(r)] for r in rounded]
-    wanted = np.concatenate(known)
+    wanted = np.concatenate([np.arange(r.own.start, r.own.stop)[r.charged] for r in rounded])
 
     def suffice(lower: Floats, upper: Floats) -> bool:
         return bool(np.isfinite(lower[wanted]).all() and np.isfinite(upper[wanted]).all())
@@ -197,7 +195,7 @@ def loosened(
     if pair is not None and open_ones.size:
         size, natural = float(np.abs(pair[0]).max(initial=0.0)), _natural(form, open_ones)
         price = float(np.abs(pair[1][single]).max(initial=0.0))
-        rate = max(price * sum(float(r.share[_charged(r)].sum()) for r in rounded), 1e-300)
+        rate = max(price * sum(float(r.share[r.charged].sum()) for r in rounded), 1e-300)
         spare = CHARGE * max(form.unit, abs(form.objective(pair[0])))
         reach = max(REACH * max(1.0, size, natural), float(np.sqrt(spare / rate)))
         far[open_ones] = reach
@@ -216,11 +214,6 @@ def loosened(
     if not kept.all():
         numbers["A"] = sp.csc_array(sp.diags_array(kept) @ form.A)
     return form.moved(numbers), unpaid
-
-
-def _charged(r: Rooted) -> NDArray[np.bool_]:
-    """Return the columns by which a shortfall is measured."""
-    return np.asarray((r.share > 0.0) & np.isfinite(r.share))
 
 
 # Radius within which rounded roots are charged at least, in sizes of the point: one of half as much

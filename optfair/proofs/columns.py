@@ -123,6 +123,11 @@ class Rooted:
     share: Floats
     matrix: Any
 
+    @property
+    def charged(self) -> NDArray[np.bool_]:
+        """The columns by which the shortfall is measured."""
+        return np.asarray((self.share > 0.0) & np.isfinite(self.share))
+
     def in_units(self, columns: Floats) -> Rooted:
         """Return the same for columns that are multiplied by powers of two."""
         units = columns[self.own]
