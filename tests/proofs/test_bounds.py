@@ -416,6 +416,11 @@ def test_the_radius_is_where_the_loss_is_spent(curve: float) -> None:
     assert u.times(2.0).radius(2 * loss) == pytest.approx(R)
 
 
+def test_what_is_lost_near_by_is_that_within_a_size_of_one_at_least() -> None:
+    assert Unpaid(np.array([0]), 2.0, 0.0, 0.1, natural=0.5).near == 2.0
+    assert Unpaid(np.array([0]), 2.0, 0.0, 3.0).near == 6.0
+
+
 def test_points_near_which_a_feasible_one_is() -> None:
     A = [[1.0, 1.0, 0.0], [0.0, 1.0, 1.0], [-1.0, 0.0, 0.0]]
     cones = (Cone("zero", 0, 2), Cone("nonneg", 2, 3))
