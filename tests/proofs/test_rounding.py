@@ -283,6 +283,13 @@ def test_nearly_singular_equations_are_not_promised_too_small_solutions(seed: in
         assert all(abs(v) <= Fraction(float(most)) for v, most in zip(x, found, strict=True))
 
 
+def test_a_poor_inverse_costs_what_it_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """x = -r, of an inverse of 1 that is 0.7."""
+    monkeypatch.setattr("optfair.proofs.rounding._right_inverse", lambda M: np.array([[0.7]]))
+    (most,) = correction(sp.csr_array([[1.0]]), np.array([1e-9]), np.ones(1))
+    assert 1e-9 <= most <= 1e-9 * (1.0 + 1e-12)
+
+
 def test_entries_with_little_room_are_moved_little() -> None:
     room = np.array([1.0, 1e-6])
     for rows in ([[1.0, 1.0]], [[2.0, 1.0]]):
