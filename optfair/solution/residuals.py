@@ -68,6 +68,8 @@ class Residuals:
         Largest violation of a compiled row, relative to its own terms.
     apart : bool
         Whether the bound stands without the named multipliers.
+    extent : float
+        Largest entry of the values.
     """
 
     primal: Mapping[str, float]
@@ -84,6 +86,7 @@ class Residuals:
     largest: float = 0.0
     rows: float = 0.0
     apart: bool = False
+    extent: float = 0.0
 
     @property
     def feasibility(self) -> float:
@@ -94,7 +97,8 @@ class Residuals:
         """Return what the bound rests on, when the gap may be as large as the tolerance.
 
         Within the radius no feasible point is better by more than the tolerance. A radius that
-        is not clear of the solution itself is no proof: the bound is then on its solver's word.
+        is not clear of the solution itself, in the units of the columns and in those of the
+        declaration, is no proof: the bound is then on its solver's word.
         """
         if self.reported or not self.source:
             return reported(self.reported)
@@ -105,8 +109,10 @@ class Residuals:
         radius = self.unpaid.radius((tolerance - self.gap) * self.size)
         names = ", ".join(map(repr, self.free))
         because = f"not rigorous: free column {names}"
-        if radius >= CLEAR * max(1.0, self.unpaid.size, self.unpaid.natural):
-            return within(radius * self.unpaid.unit, because)
+        within_that = radius * self.unpaid.unit
+        clear = radius >= CLEAR * max(1.0, self.unpaid.size, self.unpaid.natural)
+        if clear and within_that >= CLEAR * max(1.0, self.extent):
+            return within(within_that, because)
         return reported("", because)
 
     def above(self, tolerance: float) -> tuple[str, ...]:
@@ -172,6 +178,8 @@ class Measurement:
         Least size an objective with these data is measured by.
     constant : float
         Part of the objective that no variable changes.
+    extent : float
+        Largest entry of the values.
     """
 
     primal: Mapping[str, float]
@@ -182,6 +190,7 @@ class Measurement:
     source: str
     unit: float = 1.0
     constant: float = 0.0
+    extent: float = 0.0
 
     def against(self, objective: float, bound: float, *, loose: bool = False) -> Residuals:
         """Return the residuals of a solution that claims this objective and bound.
@@ -221,6 +230,7 @@ class Measurement:
             max(abs(self.objective), abs(check.bound)),
             0.0 if loose else check.rows,
             check.apart and not loose,
+            self.extent,
         )
 
 
@@ -267,8 +277,10 @@ def _measured(
     for name in [] if known is None else off:
         own = np.maximum(unit, known(name, values))
         primal[name] = problem.constraints[name].violations(values, own)[1]
+    extent = 0.0
     for name, variable in problem.variables.items():
         x = np.asarray(values[name], dtype=float)
+        extent = max(extent, float(np.abs(x).max(initial=0.0)))
         more = {}
         if name in problem.integers:
             more[f"{name} integer"] = float(np.abs(x - np.round(x)).max(initial=0.0))
@@ -292,6 +304,7 @@ def _measured(
         source,
         own,
         problem.objective_constant,
+        extent,
     )
 
 

@@ -13,6 +13,7 @@ import optfair as of
 from optfair.backends import conic_backend
 from optfair.backends.farkas import InfeasibilityProof, claimed_infeasible
 from optfair.compile.form import compile_problem
+from optfair.proofs.bounds import Unpaid
 from optfair.solution.residuals import Residuals
 
 
@@ -207,3 +208,19 @@ def test_a_wide_box_does_not_excuse_a_row_without_a_right_hand_side() -> None:
 def test_a_bound_that_is_not_known_is_no_proof() -> None:
     off = Residuals({}, 0.0, 0.0, np.inf, 0.0, 0.0, "boxes")
     assert not off.grade(1e-6).sound and "no bound" in off.grade(1e-6).because
+
+
+@pytest.mark.parametrize(
+    ("unit", "extent", "sound"), [(1.0, 1.0, True), (1e-3, 1.0, False), (1e3, 2e4, False)]
+)
+def test_a_radius_is_clear_in_units_of_columns_and_of_the_declaration(
+    unit: float, extent: float, sound: bool
+) -> None:
+    left = Unpaid(np.array([0]), slope=1e-11, curve=0.0, size=1.0, unit=unit)  # R = 1e4 in them
+    off = Residuals({}, 0.0, 0.0, 0.0, 0.0, 0.0, "duality", unpaid=left, extent=extent)
+    grade = off.grade(1e-7)
+    assert grade.sound is sound
+    if sound:
+        assert grade.radius == pytest.approx(1e4 * unit)
+    wide = replace(off, extent=5.0 * unit)
+    assert wide.grade(1e-7).sound is (unit >= 1.0)
