@@ -97,8 +97,8 @@ class Residuals:
         """Return what the bound rests on, when the gap may be as large as the tolerance.
 
         Within the radius no feasible point is better by more than the tolerance. A radius that
-        is not clear of the solution itself, in the units of the columns and in those of the
-        declaration, is no proof: the bound is then on its solver's word.
+        is not clear of the solution itself, in units of columns and then in those of the
+        declaration as well, is no proof: the bound is then on its solver's word.
         """
         if self.reported or not self.source:
             return reported(self.reported)
@@ -109,10 +109,10 @@ class Residuals:
         radius = self.unpaid.radius((tolerance - self.gap) * self.size)
         names = ", ".join(map(repr, self.free))
         because = f"not rigorous: free column {names}"
-        within_that = radius * self.unpaid.unit
+        declared, others = radius * self.unpaid.unit, self.unpaid.unit != 1.0
         clear = radius >= CLEAR * max(1.0, self.unpaid.size, self.unpaid.natural)
-        if clear and within_that >= CLEAR * max(1.0, self.extent):
-            return within(within_that, because)
+        if clear and (not others or declared >= CLEAR * max(1.0, self.extent)):
+            return within(declared, because)
         return reported("", because)
 
     def above(self, tolerance: float) -> tuple[str, ...]:
