@@ -109,10 +109,12 @@ class Residuals:
         radius = self.unpaid.radius((tolerance - self.gap) * self.size)
         names = ", ".join(map(repr, self.free))
         because = f"not rigorous: free column {names}"
-        declared, others = radius * self.unpaid.unit, self.unpaid.unit != 1.0
+        unit = self.unpaid.unit
         clear = radius >= CLEAR * max(1.0, self.unpaid.size, self.unpaid.natural)
-        if clear and (not others or declared >= CLEAR * max(1.0, self.extent)):
-            return within(declared, because)
+        if unit != 1.0:  # measured in other units: it is held to the declared ones as well
+            clear = clear and radius * unit >= CLEAR * max(1.0, self.extent)
+        if clear:
+            return within(radius * unit, because)
         return reported("", because)
 
     def above(self, tolerance: float) -> tuple[str, ...]:
