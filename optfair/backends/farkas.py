@@ -121,7 +121,7 @@ def proved_infeasible(
         if infeasibility(form, short, repair=False).proved:
             return InfeasibilityProof(form, short, _conflict(form, short, owned))
     cleaned = [np.where(np.abs(z) > share * largest, z, 0.0) for share in NOISE]
-    for exact in (*cleaned, _without_open(form, cleaned[-1])):
+    for exact in (*cleaned, *_without_open(form, cleaned[-1])):
         if infeasibility(form, exact).proved:
             return InfeasibilityProof(form, exact, _conflict(form, exact, owned))
     for exact in _simple(z, None if form.units is None else form.units[0]):
@@ -164,20 +164,20 @@ def _simple(v: Floats, units: Floats | None) -> list[Floats]:
     return [w for w in candidates if w is not None]
 
 
-def _without_open(form: ConicForm, z: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Leave out the cones that meet a column which nothing bounds and which does not cancel.
+def _without_open(form: ConicForm, z: NDArray[np.float64]) -> list[NDArray[np.float64]]:
+    """Leave out what meets a column that nothing bounds and that does not cancel: all, or its cones.
 
     Those of an objective are of this kind: they have no part in a contradiction.
     """
     proof = infeasibility(form, z)
     if proof.columns is None:
-        return z
-    met = np.zeros(form.b.size, dtype=bool)
+        return [z]
+    met, curved = (np.zeros(form.b.size, dtype=bool) for _ in range(2))
     met[form.columns_of_rows[:, proof.columns].indices] = True
     for c in form.cones:
         if c.kind not in ("zero", "nonneg") and met[c.start : c.stop].any():
-            met[c.start : c.stop] = True
-    return np.where(met, 0.0, z)
+            curved[c.start : c.stop] = True
+    return [np.where(left, 0.0, z) for left in (met | curved, curved)]
 
 
 def claimed_infeasible(problem: Problem, solver: str, why: str = "") -> SolverFailure:

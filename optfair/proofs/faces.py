@@ -91,15 +91,17 @@ def on_face(form: ConicForm, z: Floats) -> Face | None:
 
     so a bound on the program with the smaller block is one on the program itself, with
     multipliers :math:`Z = V W V^T`; for any v in a second-order cone
-    :math:`s \in K \Rightarrow v^T s \ge 0` likewise, with multipliers :math:`z = v w`. Here V spans, in small integers, what is orthogonal to the zero
-    eigenvectors of Z in floats; after a wrong guess less is proved, and nothing false. Blocks
-    count in the entries that were declared, before those off the diagonal were multiplied by the
-    root of 2, and every product is exact: blocks of other numbers than integers over a power of
-    two are left alone. Two neighbouring floats can have the same product with the root of 2. In a
-    constant that is charged for, on the diagonal of the smaller block; a block with such a
-    coefficient of a column is left alone. Columns that are combinations of others there, costs included, are taken
-    out, where integers show it. This is facial reduction (Borwein, Wolkowicz 1981) by looking at an
-    answer.
+    :math:`s \in K \Rightarrow v^T s \ge 0` likewise, with multipliers :math:`z = v w`. Here V spans,
+    in small integers, what is orthogonal to the zero eigenvectors of Z in floats, or is of unit
+    vectors where lines of Z are next to 0; after a wrong guess less is proved, and nothing false.
+
+    A principal submatrix is taken of any block. Others count in the entries that were declared,
+    before those off the diagonal were multiplied by the root of 2, and every product is exact:
+    blocks of other numbers than integers over a power of two are left alone. Two neighbouring
+    floats can have the same product with the root of 2. In a constant that is charged for, on the
+    diagonal of the smaller block; a block with such a coefficient of a column is left alone.
+    Columns that are combinations of others there, costs included, are taken out, where integers
+    show it. This is facial reduction (Borwein, Wolkowicz 1981) by looking at an answer.
 
     Parameters
     ----------
@@ -117,7 +119,8 @@ def on_face(form: ConicForm, z: Floats) -> Face | None:
     before, known = form.last.get("face", ({}, None))
     for k, c in enumerate(form.cones):
         if c.kind == "psd" and c.root != 1.0 and c.order <= LARGEST:
-            V = _basis(c.matrix(z[c.start : c.stop]), before.get(k))
+            Z = c.matrix(z[c.start : c.stop])
+            V = _lines(Z) if (V := _basis(Z, before.get(k))) is None else V
             if V is not None and np.count_nonzero(V) ** 2 <= PRODUCTS:
                 bases[k] = V
         elif c.kind == "soc" and (v := _boundary(z[c.start : c.stop])) is not None:
@@ -137,8 +140,9 @@ def on_face(form: ConicForm, z: Floats) -> Face | None:
         if k in inverses and c.kind == "soc":
             multipliers = np.maximum(inverses[k] @ multipliers, 0.0)
         elif k in inverses:
-            W = inverses[k] @ c.matrix(multipliers) @ inverses[k].T
-            multipliers = (0.5 * (W + W.T))[smaller.cones[k].places]
+            W, inner = inverses[k] @ c.matrix(multipliers) @ inverses[k].T, smaller.cones[k]
+            roots = np.where(inner.diagonal, 1.0, inner.root)
+            multipliers = (0.5 * (W + W.T))[inner.places] * roots
         own.append(multipliers)
     used = {k: bases[k] for k in inverses}
     return Face(smaller, np.concatenate(own), form.cones, used)
@@ -358,11 +362,14 @@ def _summed(c: Cone, rows: Any, v: Floats) -> tuple[Cone, Any] | None:
 
 def _restricted(c: Cone, rows: Any, V: Floats) -> tuple[Cone, Any] | None:
     """Return a block on its face, and its rows with the sides as last column."""
+    (i, j), place, (n, r) = c.places, np.arange(rows.shape[0]), V.shape
+    if np.count_nonzero(V) == r and (V.max(axis=0) == 1.0).all():  # a principal submatrix
+        kept = np.asarray(V.any(axis=1))
+        return replace(c, order=r), rows[np.flatnonzero(kept[i] & kept[j])]
     known = _declared(c, rows)
     if known is None:
         return None
     declared, off_by = known
-    (i, j), place, (n, r) = c.places, np.arange(rows.shape[0]), V.shape
     off = i != j
     at = (np.r_[i * n + j, (j * n + i)[off]], np.r_[place, place[off]])
     full = sp.csr_array((np.ones(at[0].size), at), shape=(n * n, place.size))
@@ -402,6 +409,13 @@ def _declared(c: Cone, rows: Any) -> tuple[Any, Floats] | None:
     return sp.csr_array((near, (entries.row, entries.col)), shape=rows.shape), off_by
 
 
+def _lines(Z: Floats) -> Floats | None:
+    """Return the unit vectors of the lines whose multipliers may not be 0, if they are fewer."""
+    sizes = np.diag(Z)
+    kept = sizes > SMALL * sizes.max(initial=0.0)
+    return np.eye(sizes.size)[:, kept] if kept.any() and not kept.all() else None
+
+
 def _basis(Z: Floats, before: Floats | None = None) -> Floats | None:
     """Return integers that span what is orthogonal to the zero eigenvectors, if there are any.
 
@@ -427,7 +441,8 @@ def _basis(Z: Floats, before: Floats | None = None) -> Floats | None:
             whole = np.round(X * d)
             if (np.abs(whole - X * d) <= NEAR).all():
                 V = np.zeros((len(Z), len(Z) - k))
-                V[order[k:], np.arange(len(Z) - k)] = d
-                V[order[:k]] = -whole
+                in_turn = np.argsort(order[k:])
+                V[order[k:][in_turn], np.arange(len(Z) - k)] = d
+                V[order[:k]] = -whole[:, in_turn]
                 return V
     return None

@@ -42,6 +42,43 @@ def test_auxiliary_rows_of_the_objective_do_not_spoil_a_certificate(goal: str) -
     assert set(caught.value.conflict) == {"ball", "far"}
 
 
+def contradiction(rng: np.random.Generator, order: int, count: int) -> list[Any]:
+    """Return symmetric matrices whose span, added to the first, has no semidefinite one."""
+    root = rng.normal(size=(order, order))
+    Z = root @ root.T
+    made = [(M := rng.normal(size=(order, order))) + M.T for _ in range(count + 1)]
+    made = [M - np.sum(M * Z) / np.sum(Z * Z) * Z for M in made]
+    return [made[0] - Z / np.sum(Z * Z), *made[1:]]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_block_that_also_holds_a_free_column_excludes_points_by_its_other_lines(
+    seed: int,
+) -> None:
+    # multipliers are 0 in the lines of t, exactly: no number of the block is a short one
+    rng = np.random.default_rng(seed)
+    x, t = cp.Variable(4), cp.Variable()
+    S, G = contradiction(rng, 6, 4), rng.normal(size=(5, 6, 2))
+    F, H = S[0], G[0]
+    for i in range(4):
+        F, H = F + x[i] * S[i + 1], H + x[i] * G[i + 1]
+    rows = [cp.bmat([[F, H], [H.T, t * np.eye(2)]]) >> 0]
+    with pytest.raises(of.Infeasible) as caught:
+        of.from_cvxpy(cp.Problem(cp.Minimize(t), rows)).solve("clarabel")
+    assert caught.value.certificate is not None and caught.value.certificate.verify()
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_linear_rows_exclude_each_other_beside_exponentials_of_the_objective(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x, A = cp.Variable(4), rng.normal(size=(6, 4))
+    y, G, h = rng.random(6), rng.normal(size=(6, 4)), rng.normal(size=6)
+    G, h = G - np.outer(y, y @ G) / (y @ y), h - y * (y @ h + 1.0) / (y @ y)
+    with pytest.raises(of.Infeasible) as caught:
+        of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(cp.exp(A @ x))), [G @ x <= h])).solve()
+    assert caught.value.certificate is not None and caught.value.certificate.verify()
+
+
 def form(low: float) -> ConicForm:
     """Return least t with t >= x, t >= -x, x >= low and x <= 1."""
     A = [[1.0, -1.0], [-1.0, -1.0], [-1.0, 0.0], [1.0, 0.0]]

@@ -244,6 +244,27 @@ def test_floats_that_share_their_product_with_the_root_of_2_are_charged_for_or_r
         assert (raised >= Fraction(float(size.sum(axis=1).max()))).all()
 
 
+def test_lines_without_multipliers_are_left_out_whatever_the_numbers() -> None:
+    problem, _ = bisection(6)
+    form = compile_problem(problem, cp.CLARABEL).form
+    (c,), rng = form.cones, np.random.default_rng(0)
+    form = form.moved({"A": sp.csc_array(form.A * rng.uniform(0.5, 2.0, form.b.size)[:, None])})
+    kept = np.array([0, 2, 3, 5])
+    Z = np.zeros((6, 6))
+    root = rng.normal(size=(4, 4))
+    Z[np.ix_(kept, kept)] = root @ root.T
+    i, j = c.places
+    z = Z[i, j] * np.where(c.diagonal, 1.0, c.root)
+    face = on_face(form, z + 1e-9 * c.diagonal)
+    assert face is not None
+    (inner,) = face.form.cones
+    x = rng.normal(size=form.q.size)
+    S, smaller = c.matrix(form.slack(x)), inner.matrix(face.form.slack(x))
+    assert np.array_equal(smaller, S[np.ix_(kept, kept)])
+    assert np.allclose(inner.matrix(face.z), Z[np.ix_(kept, kept)], atol=1e-8)
+    assert np.allclose(face.whole(face.z), z, atol=1e-8)
+
+
 def test_products_that_are_not_exact_in_floats_have_no_face() -> None:
     problem, _ = bisection(6)
     form = compile_problem(problem, cp.CLARABEL).form
