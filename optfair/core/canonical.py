@@ -14,7 +14,6 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import cvxpy as cp
 import numpy as np
 from cvxpy.atoms.affine.index import special_index
-from cvxpy.atoms.elementwise.power import PowerApprox
 from cvxpy.constraints import (
     PSD,
     SOC,
@@ -39,7 +38,7 @@ from cvxpy.utilities.solver_context import SolverInfo
 
 from optfair.core.expressions import refuse_nonfinite
 from optfair.core.quadratics import CONES, cones_of, quadratic_curvature
-from optfair.core.term import is_quadratic
+from optfair.core.term import exact_functions, is_quadratic
 from optfair.errors import UnsupportedProblem, shortened
 from optfair.numbers import Floats
 
@@ -380,7 +379,7 @@ def _reduced(
         psd_sqrt2_scaling=target.context.psd_sqrt2_scaling,
     )
     quadratic = target.quadratic and sign != 0.0
-    written = _exact(written)
+    written = exact_functions(written)
     rows = not sign and type(written) in _ROWS
     if rows and all(side.is_affine() for side in written.args) and _plain(written):
         return _Reduced(sign, quadratic, asked.answers, None, [written], written.id)
@@ -411,17 +410,6 @@ def _reduced(
 
 # Constraints that are rows as they stand when both sides are affine.
 _ROWS = (Equality, Inequality, NonNeg, Zero)
-
-
-def _exact(written: Any) -> Any:
-    """Return it with its own exponents and logarithms: near them, bounds are of other problems."""
-    args = [_exact(arg) for arg in written.args]
-    if isinstance(written, PowerApprox) and written.p_used is not None and written.approx_error:
-        return cp.power(args[0], written.p.value, approx=False)
-    if isinstance(written, cp.von_neumann_entr) and written.quad_approx:
-        return cp.von_neumann_entr(args[0])
-    same = all(new is old for new, old in zip(args, written.args, strict=True))
-    return written if same else written.copy(args)
 
 
 def _plain(written: Any) -> bool:

@@ -25,7 +25,14 @@ from optfair.core.expressions import (
 )
 from optfair.core.problem_class import Evidence, ProblemClass
 from optfair.core.quadratics import proved_assertions, quadratic_curvature
-from optfair.core.term import ConstraintTerm, ObjectiveTerm, Term, family, is_quadratic
+from optfair.core.term import (
+    ConstraintTerm,
+    ObjectiveTerm,
+    Term,
+    exact_functions,
+    family,
+    is_quadratic,
+)
 from optfair.errors import DeclarationError, nearest
 from optfair.numbers import Floats
 
@@ -68,6 +75,7 @@ def constraint_term(
         )
     stated = constraint
     constraint, parameters = freeze_parameters(constraint, name, given)
+    constraint = exact_functions(constraint)
     _, unknown = variable_names(constraint, names)
     if unknown:
         raise DeclarationError(
@@ -126,6 +134,7 @@ def objective_term(
             f"objective {name!r} has the shape {written.shape}, not one number",
             remedy="add its entries up, as in cvxpy.sum(...), or choose one",
         )
+    written = exact_functions(written)
     refuse_nonfinite(name, written)
     # c.T @ x of columns is a matrix of one entry
     scalar = proved_assertions(name, cp.sum(written) if written.shape else written)

@@ -24,7 +24,7 @@ from optfair.core.display import latex as as_latex
 from optfair.core.expressions import Evaluator, Written, substitute
 from optfair.core.labels import free_name
 from optfair.core.quadratics import proved_assertions
-from optfair.core.term import ConstraintTerm, Term, family, of_family
+from optfair.core.term import ConstraintTerm, Term, exact_functions, family, of_family
 from optfair.errors import DeclarationError, OptfairError, nearest, shortened
 from optfair.numbers import check_text
 
@@ -347,7 +347,7 @@ class Family:
             or not (e.is_dcp(dpp=True) if isinstance(e, cp.Constraint) else e.is_dpp())
         ):
             return None
-        e = proved_assertions(term.name, e)
+        e = proved_assertions(term.name, exact_functions(e))
         names = dict(problem.names)
         made: Term
         if isinstance(term, ConstraintTerm):

@@ -12,7 +12,9 @@ import cvxpy as cp
 import numpy as np
 from cvxpy.atoms.affine.affine_atom import AffAtom
 from cvxpy.atoms.affine.binary_operators import DivExpression, MulExpression
-from cvxpy.atoms.elementwise.power import Power
+from cvxpy.atoms.elementwise.power import Power, PowerApprox
+from cvxpy.atoms.geo_mean import GeoMeanApprox
+from cvxpy.atoms.pnorm import PnormApprox
 from cvxpy.atoms.quad_form import QuadForm
 from cvxpy.atoms.quad_over_lin import quad_over_lin
 from cvxpy.constraints import Equality, Inequality
@@ -384,7 +386,43 @@ class ScalarRows:
         return by_name
 
 
-# The degree of an expression as a polynomial in its variables.
+# The functions of an expression, and its degree as a polynomial in its variables.
+
+
+def exact_functions(written: Any) -> Any:
+    """Return an expression or constraint with the exponents, weights and logarithms it was given.
+
+    CVXPY takes fractions near exponents and weights, and quadratures: bounds would be of these.
+
+    Examples
+    --------
+    >>> import cvxpy as cp
+    >>> norm = cp.pnorm(cp.Variable(2), 3.0004883)
+    >>> print(norm.p, exact_functions(norm).p)
+    3 3.0004883
+    """
+    args = [exact_functions(arg) for arg in written.args]
+    if isinstance(written, PowerApprox) and written.p_used is not None and written.approx_error:
+        return cp.power(args[0], written.p.value, approx=False)
+    if isinstance(written, (PnormApprox, GeoMeanApprox)):
+        shape = {"axis": written.axis, "keepdims": written.keepdims, "approx": False}
+        if isinstance(written, PnormApprox) and _apart(written.p, written.original_p):
+            return cp.pnorm(args[0], written.original_p, **shape)
+        if isinstance(written, GeoMeanApprox):
+            weights = np.zeros(written._keep.size)
+            weights[written._keep] = written.p
+            if _apart(written.w, weights[written._keep] / weights.sum()):
+                return cp.geo_mean(args[0], weights, **shape)
+    if isinstance(written, cp.von_neumann_entr) and written.quad_approx:
+        return cp.von_neumann_entr(args[0])
+    same = all(new is old for new, old in zip(args, written.args, strict=True))
+    return written if same else written.copy(args)
+
+
+def _apart(used: Any, given: Any) -> bool:
+    """Whether numbers differ from given ones by more than these were rounded."""
+    used, given = np.asarray(used, dtype=float), np.asarray(given, dtype=float)
+    return bool((np.abs(used - given) > 4.0 * np.finfo(float).eps * np.abs(given)).any())
 
 
 def is_quadratic(expression: Any) -> bool:

@@ -322,6 +322,23 @@ def test_an_exponent_is_not_a_fraction_near_it(power: float) -> None:
     assert s.objective == pytest.approx(100.0**power, rel=1e-7)
 
 
+@pytest.mark.parametrize("power", [1.00048828125, 3.0004883])
+def test_a_norm_and_a_mean_have_the_exponents_they_were_given(power: float) -> None:
+    # with 3 in its place the least norm was called proved at 2.4e-5 above it
+    x = cp.Variable(2, name="x")
+    s = adopted(cp.Minimize(cp.pnorm(x, power)), [x[0] + 3 * x[1] == 1]).solve()
+    dual = power / (power - 1.0)
+    least = 1.0 / (3.0 * float(np.linalg.norm([1.0 / 3.0, 1.0], dual)))
+    assert s.grade.sound and s.is_optimal(1e-7) and s.bound <= least * (1.0 + 1e-14)
+    # 1e-4 of the weight is not none of it: the second entry has to be positive
+    mean = cp.Maximize(cp.geo_mean(x, [1.0, 1e-4]))
+    s = adopted(mean, [x[0] + 3 * x[1] <= 1, x[1] >= -1]).solve()
+    w = np.array([1.0, 1e-4]) / 1.0001
+    most = float(np.prod((w / [1.0, 3.0]) ** w))
+    assert s.is_optimal(1e-7) and s.bound >= most * (1.0 - 1e-14)
+    assert s.objective == pytest.approx(most, rel=1e-6) and s["x"][1] > 0
+
+
 def test_entropies_of_matrices_are_no_quadratures() -> None:
     X, A = cp.Variable((2, 2), symmetric=True, name="X"), np.array([[1.0, 0.3], [0.3, 2.0]])
     sizes = np.linalg.eigvalsh(A)
