@@ -15,6 +15,7 @@ import tempfile
 import tomllib
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -250,9 +251,20 @@ def read_json(path: Path) -> Any:
     Raises
     ------
     DataError
-        It is not there, or not JSON.
+        It is not there, or not JSON; or some object has two entries of one name, of which readers
+        take either.
     """
-    return _parsed(json.loads, read_text(path, largest=LARGEST_RECORD), path, "JSON")
+
+    def entries(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        made = dict(pairs)
+        if len(made) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = max(made, key=names.count)
+            raise ValueError(f"two entries of an object are called {twice!r}")
+        return made
+
+    parse = partial(json.loads, object_pairs_hook=entries)
+    return _parsed(parse, read_text(path, largest=LARGEST_RECORD), path, "JSON")
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -7,8 +7,7 @@ semidefinite. The infimum is over bounds on columns, each a step that follows fr
 earlier steps. Row m is the cut "the objective is at most this": what uses it bounds the lesser
 of that value and the optimum. *infeasible*: -b'z + inf (A'z)'y > 0. *unbounded*: x is feasible,
 -Ad in K, Pd = 0, q'd < 0. A tree of branches on integer columns has one at every leaf. Squares
-decide second-order cones, a factorisation with its exact residual semidefinite ones. Units
-follow from the data. Exit: 0 all is proved, 1 not, 2 without a file.
+decide second-order cones, a factorisation with its exact residual semidefinite ones.
 """
 
 from __future__ import annotations
@@ -70,7 +69,7 @@ class Form:
     """The program, its numbers as integers over one denominator ``unit``."""
 
     def __init__(self, record: Any) -> None:
-        (i, j, a), (k, j2, p), b, q = (record[key] for key in "APbq")
+        (i, j, a), (k, j2, p), b, q, cones = (record[k] for k in ("A", "P", "b", "q", "cones"))
         self.m, self.n = m, n = len(b), len(q)
         whole, self.unit = integers([number(v) for v in (*a, *p, *b, *q, record["offset"])])
         cut = len(a) + len(p)
@@ -88,7 +87,9 @@ class Form:
             self.rows[i][j] = v
         # rows at most b, and whether they equal it; slacks that two others bound, with a factor
         self.cones, self.heads, self.behind, at = [], {}, {}, 0  # type: Any, Any, Any, int
-        for kind, size, more in record["cones"]:
+        fit = all(s > 0 and (k != "psd" or c[0] * (c[0] + 1) == 2 * s) for k, s, c in cones)
+        require(fit and sum(c[1] for c in cones) == m, "the cones do not fit the rows")
+        for kind, size, more in cones:
             own, at = range(at, at + size), at + size
             self.cones.append((kind, own.start, at, more))
             if kind == "soc":
@@ -101,7 +102,6 @@ class Form:
                     self.heads[place[j, j]] = False
             elif kind in ("zero", "nonneg"):
                 self.heads |= dict.fromkeys(own, kind == "zero")
-        require(at == m and all(c[1] < c[2] for c in self.cones), "the cones do not fit the rows")
 
     def times(self, entries: list[Any], x: list[int], height: int) -> list[int]:
         """Return a matrix of the program times x."""
@@ -186,10 +186,8 @@ def semidefinite(M: list[Any], unit: int, shifts: Any, off: int = 0) -> dict[int
 
 def inside(kind: str, s: list[int], more: Any, dual: bool) -> bool:
     """Whether integers, in any common unit, are for sure in a cone, or in its dual."""
-    if kind == "zero":
-        return dual or not any(s)
-    if kind == "nonneg" or not any(s):
-        return min(s) >= 0
+    if kind in ("zero", "nonneg") or not any(s):
+        return (dual if kind == "zero" else min(s) >= 0) or not any(s)
     if kind == "soc":
         return s[0] >= 0 and s[0] ** 2 >= sum(v * v for v in s[1:])
     if kind == "psd":
@@ -384,12 +382,14 @@ def check(document: Any) -> str:
 
 
 def main(paths: list[str]) -> int:
-    """Check files, say what each proves, and return the exit code."""
+    """Check files, say what each proves, and return 0 for all, 1 if one is not, 2 without any."""
     failed = 0 if paths else 2
     for path in paths:
         try:
             with open(path, encoding="utf-8") as file:
-                verdict = check(json.load(file))
+                verdict = check(  # an object with two entries of a name is none
+                    json.load(file, object_pairs_hook=lambda p: len(dict(p)) == len(p) and dict(p))
+                )
         except (Rejected, OSError, ValueError, RecursionError) as e:
             failed, verdict = 1, f"NOT proved: {e}"
         sys.stdout.write(f"{path}: {verdict}\n")

@@ -531,3 +531,23 @@ def test_cones_have_rows_and_fill_the_form() -> None:
                   [["nonneg", 5, None], ["zero", -1, None]]):  # fmt: skip
         with pytest.raises(check_proof.Rejected, match="fit the rows"):
             form_by_hand(cones=cones)
+
+
+@pytest.mark.parametrize("cone", [["soc", 2**63, None], ["psd", 3, [2**63, True]]])
+def test_a_cone_beyond_the_rows_is_refused_before_it_is_made(cone: list[Any]) -> None:
+    document = copy.deepcopy(proof_of("socp")[1])
+    document["form"]["cones"][0] = cone
+    assert refused(sealed(document)) == "the cones do not fit the rows"
+
+
+def test_a_name_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    """Of two entries of one name readers take either: the file says two things."""
+    file = tmp_path / "proof.json"
+    text = json.dumps(proof_of("socp")[1])
+    bound = json.dumps(proof_of("socp")[1]["proof"]["claim"]["bound"])
+    for entry in ('"format": "optfair proof"', f'"bound": {bound}'):
+        assert entry in text
+        file.write_text(text.replace(entry, f"{entry.partition(':')[0]}: 7, {entry}", 1))
+        assert check_proof.main([str(file)]) == 1
+        with pytest.raises(of.DataError, match="two entries of an object are called"):
+            load_proof(file)
