@@ -17,7 +17,7 @@ from optfair.backends.linear_program import solve_form
 from optfair.backends.registry import conic_interface
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core.certificate import Certificate, DualCheck, Optimality, Verdict, drift
-from optfair.core.expressions import Values
+from optfair.core.expressions import Values, check_parameters
 from optfair.errors import OptfairError, SolverFailure, UnsupportedProblem
 from optfair.numbers import Floats
 from optfair.proofs.bounds import LowerBound, infeasibility, lower_bound
@@ -194,6 +194,7 @@ def proved(certificate: Optimality, time_limit: float) -> Optimality:
         raise UnsupportedProblem(f"a {type(certificate).__name__} is proved as it stands, or not")
     solution, tolerance = certificate.solution, certificate.tolerance
     problem: Problem = solution.problem
+    check_parameters(problem.terms)
     if solution.grade.sound:
         return certificate
     if not problem.integers or not problem.problem_class.convex:

@@ -30,6 +30,7 @@ from optfair.core.certificate import (
     drift,
     within,
 )
+from optfair.core.expressions import check_parameters
 from optfair.core.identity import fingerprint
 from optfair.diagnosis.conflict import Conflict
 from optfair.errors import DataError, OptfairError, UnsupportedProblem
@@ -326,7 +327,13 @@ def _optimality(certificate: Optimality) -> dict[str, Any]:
         leaf = leaf_of(form, exact, z, x, cut, unit=size, faint=faint)
         claim |= {"cut": None if leaf.cut is None else plain(leaf.cut), "radius": None}
         try:
-            bound = _bound(exact, leaf.record, claim, x, _number(claim) - tolerance * size)
+            bound = _bound(
+                exact,
+                leaf.record,
+                claim,
+                x,
+                float(check_proof.number(claim["objective"])) - tolerance * size,
+            )
             break
         except DataError:
             if faint == FAINT[-1]:
@@ -338,9 +345,12 @@ def _optimality(certificate: Optimality) -> dict[str, Any]:
 
 def _named(solution: Solution, compiled: Compiled, values: Values) -> dict[str, Any]:
     """Return what names a problem and how it was compiled, if the values are what was proved."""
-    if drift(solution.values, values) > 1e-12:
+    check_parameters(solution.problem.terms)
+    another = solution.proof is None or solution.proof.problem is not solution.problem
+    if another or drift(solution.values, values) > 1e-12:
+        what = "problem of this solution is not the one" if another else "values are not those"
         raise DataError(
-            "the values of this solution are not those its bound was proved with",
+            f"the {what} its bound was proved with",
             remedy="save the certificate that solve() or prove() returned",
         )
     interface, by = compiled.interface.name(), solution.solver
@@ -378,10 +388,6 @@ def _restated(solution: Solution) -> ConicProof | None:
     return ConicProof(problem, compiled, x, z) if apart <= 1e-12 else None
 
 
-def _number(claim: dict[str, Any]) -> float:
-    return float(check_proof.number(claim["objective"]))
-
-
 def _point(exact: check_proof.Form, x: Any, tolerance: float) -> dict[str, Any]:
     """Return the objective of a point and by how much it violates the rows."""
     whole, under = check_proof.vector(vector_record(x), exact.n, "point")
@@ -408,7 +414,7 @@ def _branched(certificate: Optimality, proof: BranchedBound) -> dict[str, Any]:
     except check_proof.Rejected as e:
         raise DataError("nothing is proved of this bound", str(e)) from None
     bound = cut if least is None else min(_below(least), cut)
-    claim["bound"] = plain(min(bound, _number(claim)))
+    claim["bound"] = plain(min(bound, float(check_proof.number(claim["objective"]))))
     body = {"tree": tree, "claim": claim, "point": vector_record(proof.x)}
     return _framed("bound", named, record, body)
 

@@ -148,6 +148,20 @@ def test_what_is_not_proved_is_not_saved(tmp_path: Path) -> None:
     assert not file.exists()
 
 
+def test_what_a_problem_became_since_is_not_what_its_bound_is_of(tmp_path: Path) -> None:
+    x, least = cp.Variable(2, name="x"), cp.Parameter(value=1.0, name="least")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [x >= least]))
+    s, file = p.solve(), tmp_path / "proof.json"
+    extended = replace(s, problem=p.with_constraints(more=p["x"] >= 3))
+    with pytest.raises(of.DataError, match="problem of this solution is not the one"):
+        extended.certificate.save(file)
+    least.value = 5.0
+    for verb in (s.certificate.verify, s.certificate.prove, lambda: s.certificate.save(file)):
+        with pytest.raises(of.DeclarationError, match="'least' in 'c0' was 1"):
+            verb()
+    assert not file.exists()
+
+
 def test_a_block_whose_multipliers_are_rounding_has_none(tmp_path: Path) -> None:
     Y = cp.Variable((2, 2), symmetric=True, name="Y")
     p = of.from_cvxpy(cp.Problem(cp.Minimize(Y[0, 1]), [Y >> 0, Y[1, 0] == 1]))
