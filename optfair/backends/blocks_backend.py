@@ -36,6 +36,7 @@ from optfair.backends.psd_block import (
     norm,
 )
 from optfair.backends.request import RawPoint
+from optfair.compile.conic_proof import is_enough
 from optfair.numbers import Floats
 from optfair.proofs.cones import Cone, ConeKind
 from optfair.proofs.digits import central_pair
@@ -529,7 +530,8 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
 
     def short(form: ConicForm, x: Floats, z: Floats, share: float = 0.5) -> float:
         """Return by what a pair falls short of half the tolerance; the rest is for named terms."""
-        r, half = form.residuals(x, z), share * request.tolerance
+        enough = is_enough(problem, form, x, request.tolerance)
+        r, half = form.residuals(x, z, enough), share * request.tolerance
         size = max(form.unit, abs(r.objective - form.offset))
         gap = abs(r.objective - r.bound) / size
         worst = max(gap, r.primal, r.rows)

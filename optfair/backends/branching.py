@@ -96,7 +96,7 @@ def integer_columns(problem: Problem, compiled: Compiled) -> NDArray[np.int64]:
 
 
 def bound_of(
-    form: ConicForm, whole: NDArray[np.int64], tree: Split | Case, upper: float | None = None
+    form: ConicForm, whole: NDArray[np.int64], tree: Split | Case, upper: float = np.inf
 ) -> LowerBound:
     """Return what a tree of cases proves: the least of their bounds, infinite without a point.
 
@@ -108,7 +108,7 @@ def bound_of(
         Its integer columns.
     tree : Split or Case
         The cases.
-    upper : float, optional
+    upper : float
         A value of the objective, as in `lower_bound`.
     """
     worst, unpaid, integer = np.inf, None, set(whole.tolist())

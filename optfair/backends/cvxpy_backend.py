@@ -181,7 +181,7 @@ def run_generic(
         if raw.bound is not None and np.isfinite(raw.bound):
             proof = ReportedBound(problem, compiled.form.sign * raw.bound, profile.name)
     elif z is not None:
-        proof = ConicProof(problem, compiled, x, z)
+        proof = ConicProof(problem, compiled, x, z, tolerance=request.tolerance)
     seconds = stages(begin, compiled_at, solved_at)
     return Outcome(raw.status, values, multipliers, proof, seconds, warm_start=warm, **work)
 

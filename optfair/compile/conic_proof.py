@@ -155,7 +155,8 @@ class ConicProof:
     """A primal-dual pair of the compiled cone program, checked by its residuals.
 
     The named values and multipliers must be the image of (x, z); stationarity,
-    feasibility and complementarity of (x, z) are recomputed from the compiled data.
+    feasibility and complementarity of (x, z) are recomputed from the compiled data. The bound is
+    the best there is for a tolerance of 0, else one that `is_enough`.
     """
 
     problem: Problem
@@ -163,12 +164,15 @@ class ConicProof:
     x: Floats
     z: Floats
     source: str = "duality"
+    tolerance: float = 0.0
 
     def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
         """Recompute the bound from the compiled data."""
         ours, duals = self.compiled.by_name(self.x, self.z)
         apart = max(drift(values, ours), drift(multipliers, duals))
-        return form_check(self.compiled.form, self.x, self.z, apart)
+        form = self.compiled.form
+        enough = is_enough(self.problem, form, self.x, self.tolerance)
+        return form_check(form, self.x, self.z, apart, enough)
 
     def entry_sizes(self, name: str, values: Values) -> Floats:
         """Return the size of each entry of a constraint, 0 where its right-hand side tells it."""
@@ -194,7 +198,7 @@ class ConicProof:
     def stored(self) -> tuple[dict[str, Any], dict[str, Floats]]:
         """Return what `conic_proof` makes this proof of again: facts for JSON, and arrays."""
         facts = {"interface": self.compiled.interface.name(), "quadratic": self.compiled.quadratic}
-        return facts, {"x": self.x, "z": self.z}
+        return facts | {"tolerance": self.tolerance}, {"x": self.x, "z": self.z}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -326,7 +330,7 @@ def conic_proof(problem: Problem, facts: Mapping[str, Any], x: Floats, z: Floats
         )
     fractions = facts.get("fractions")
     if fractions is None:
-        return ConicProof(problem, compiled, x, z)
+        return ConicProof(problem, compiled, x, z, tolerance=float(facts.get("tolerance", 0.0)))
     try:
         point, prices = (tuple(map(Fraction, fractions[part])) for part in ("point", "prices"))
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as e:
@@ -383,9 +387,24 @@ def times(multipliers: Mapping[str, Any], factor: float) -> dict[str, Any]:
     return scaled
 
 
-def form_check(form: ConicForm, x: Floats, z: Floats, consistency: float) -> DualCheck:
+# Share of a tolerance that a bound may take of it; the rest is for what else is measured.
+SHARE = 0.45
+
+
+def is_enough(problem: Problem, form: ConicForm, x: Floats, tolerance: float) -> float:
+    """Return the bound of which nobody asks for more who allows this gap at a point."""
+    if not tolerance:
+        return np.inf
+    objective, unit = form.objective(x), min(form.unit, problem.objective_unit)
+    varying = form.sign * objective - problem.objective_constant, objective - form.offset
+    return objective - SHARE * tolerance * max(unit, min(map(abs, varying)))
+
+
+def form_check(
+    form: ConicForm, x: Floats, z: Floats, consistency: float, enough: float = np.inf
+) -> DualCheck:
     """Return what a primal-dual pair of a cone program proves about the declared problem."""
-    r = form.residuals(x, z)
+    r = form.residuals(x, z, enough)
     return DualCheck(
         bound=form.sign * r.bound,
         dual=max(r.dual, r.primal),

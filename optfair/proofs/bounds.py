@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Limits = tuple[float, float]  # what the objective is at most, and a bound that is enough
 
 
 @dataclass(frozen=True, eq=False)
@@ -295,7 +296,9 @@ def _implied(
     return near
 
 
-def lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None = None) -> LowerBound:
+def lower_bound(
+    form: ConicForm, x: Floats, z: Floats, upper: float = np.inf, enough: float = np.inf
+) -> LowerBound:
     """Return what a primal-dual pair proves about the optimum.
 
     Parameters
@@ -306,24 +309,21 @@ def lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None = Non
         Any point; only the curvature is measured there.
     z : array (m,)
         Any vector; it is moved into the dual cone first.
-    upper : float, optional
+    upper : float
         A value of the objective. The bound is then the least of it and of what holds where the
         objective is at most that, so nothing about the point has to be feasible.
-
-    Returns
-    -------
-    LowerBound
+    enough : float
+        A bound as large as this, without anything unpaid, is not improved upon.
     """
     if not (np.isfinite(x).all() and np.isfinite(z).all()):
         return LowerBound(-np.inf, fault="the multipliers are not finite")
-    cut = np.inf if upper is None else upper
-    made_of = (x.tobytes(), z.tobytes(), cut)
+    made_of = (x.tobytes(), z.tobytes(), upper, enough)
     known = form.last.get("bound")
     if known is None or known[0] != made_of:  # a pair is looked at by its solver and by others
-        held, within = loosened(form, cut, (x, z))
-        proved = _bound_of_rows(held, x, z, cut)
+        held, within = loosened(form, upper, (x, z))
+        proved = _bound_of_rows(held, x, z, (upper, enough))
         if held is not form:  # loosened where the objective is at most that
-            proved = replace(proved, value=min(proved.value, cut))
+            proved = replace(proved, value=min(proved.value, upper))
         if within is not None:
             proved = replace(proved, unpaid=within.joined(proved.unpaid))
         known = form.last["bound"] = (made_of, proved)
@@ -331,22 +331,23 @@ def lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float | None = Non
     return bound
 
 
-def _bound_of_rows(form: ConicForm, x: Floats, z: Floats, upper: float) -> LowerBound:
+def _bound_of_rows(form: ConicForm, x: Floats, z: Floats, limits: Limits) -> LowerBound:
     """Return the bound of rows that hold as they stand."""
-    there = _in_units_of_same(form, x, z, upper)
+    there = _in_units_of_same(form, x, z, limits)
     if there and there[0].unpaid is None:
         return there[0]
-    return max([*there, _bound_as_it_stands(form, x, z, upper)], key=LowerBound.worth)
+    return max([*there, _bound_as_it_stands(form, x, z, limits)], key=LowerBound.worth)
 
 
-def _in_units_of_same(form: ConicForm, x: Floats, z: Floats, upper: float) -> list[LowerBound]:
+def _in_units_of_same(form: ConicForm, x: Floats, z: Floats, limits: Limits) -> list[LowerBound]:
     """Return the bounds of the same program with numbers near 1, where moves are small; best first."""
     if form.same is None:
         return []
     same, unit = form.same
     known = []
     for there in same.candidates(z):
-        bound = _bound_of_rows(same.form, x / same.columns, unit * there, unit * upper)
+        ends = unit * limits[0], unit * limits[1]
+        bound = _bound_of_rows(same.form, x / same.columns, unit * there, ends)
         if (left := bound.unpaid) is not None:
             least = float(same.columns[left.columns].min())
             left = replace(left.times(1.0 / unit), unit=least)
@@ -355,7 +356,7 @@ def _in_units_of_same(form: ConicForm, x: Floats, z: Floats, upper: float) -> li
     return sorted(known, key=LowerBound.worth, reverse=True)
 
 
-def _bound_as_it_stands(form: ConicForm, x: Floats, z: Floats, upper: float) -> LowerBound:
+def _bound_as_it_stands(form: ConicForm, x: Floats, z: Floats, limits: Limits) -> LowerBound:
     """Return the bound of the numbers as they are."""
     curvature = form.curvature
     if not np.isfinite(curvature.shift):
@@ -364,14 +365,15 @@ def _bound_as_it_stands(form: ConicForm, x: Floats, z: Floats, upper: float) -> 
     if not np.isfinite(near).all():
         return LowerBound(-np.inf, fault="the multipliers leave the range of floats")
     with np.errstate(over="ignore", invalid="ignore"):
-        return _in_digits(form, x, z, _lower_bound(form, x, near, upper))
+        return _in_digits(form, x, z, limits[1], _lower_bound(form, x, near, limits))
 
 
-def _in_digits(form: ConicForm, x: Floats, z: Floats, known: LowerBound) -> LowerBound:
+def _in_digits(form: ConicForm, x: Floats, z: Floats, goal: float, known: LowerBound) -> LowerBound:
     """Return the bound of multipliers with many digits, where floats have too few for a proof."""
     left = np.abs(form.q + form.across.times(z)).max(initial=0.0)
-    if not left <= NEAR * np.abs(z).max(initial=0.0):
-        return known  # they are not nearly right
+    done = known.unpaid is None and known.value >= goal
+    if done or not left <= NEAR * np.abs(z).max(initial=0.0):
+        return known  # or they are not nearly right
     value = form.dual_objective(x, z)
     slight = SLIGHT * max(abs(value), form.unit)
     loss = value - known.value + (0.0 if known.unpaid is None else known.unpaid.here)
@@ -384,9 +386,10 @@ def _in_digits(form: ConicForm, x: Floats, z: Floats, known: LowerBound) -> Lowe
     )
 
 
-def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float) -> LowerBound:
+def _lower_bound(form: ConicForm, x: Floats, z: Floats, limits: Limits) -> LowerBound:
     """Return the bound of multipliers that are in the dual cone."""
-    curvature = form.curvature
+    curvature, (upper, enough) = form.curvature, limits
+    enough = np.inf if curvature.shift > 0.0 else enough  # that is charged for at the end
     residual = residual_of(form, x, z, form.q)
     boxes = bare = Boxes(*form.column_bounds, x=x, floor=curvature.floor)
     best, spent = np.inf, 0.0
@@ -424,16 +427,16 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, upper: float) -> LowerBo
         if boxes.unpaid(residual).any():
             residual, spent = peeled_in_turn(form, residual, z, boxes)
     if some and boxes.unpaid(residual).any():
-        if (facing := _on_face(form, residual, x, z, upper, boxes)) is not None:
+        if (facing := _on_face(form, residual, x, z, limits, boxes)) is not None:
             return facing
-        z, residual, spent = closed(form, residual, x, z, boxes)
+        z, residual, spent = closed(form, residual, x, z, boxes, enough)
     total = total_of(form, x, z, residual, spent, boxes)
-    dear = boxes is not bare and not boxes.unpaid(residual).any()
+    dear = boxes is not bare and not boxes.unpaid(residual).any() and total < enough
     if dear and (less := cheaper(form, own, x, start, total, boxes, bare)) is not None:
         z, residual, spent = less
         total = total_of(form, x, z, residual, spent, boxes)
     open_ones = boxes.unpaid(residual)
-    if not (spent or some) and (at := _dear(form, x, residual, boxes)).size:
+    if not (spent or some or total >= enough) and (at := _dear(form, x, residual, boxes)).size:
         residual = sharper(form, residual, x, z, form.q, at)
         total = max(total, total_of(form, x, z, residual, spent, boxes))
     curved = np.zeros(form.q.size, dtype=bool)
@@ -475,16 +478,16 @@ def _dear(form: ConicForm, x: Floats, residual: Residual, boxes: Boxes) -> Ints:
 
 
 def _on_face(
-    form: ConicForm, residual: Residual, x: Floats, z: Floats, upper: float, boxes: Boxes
+    form: ConicForm, residual: Residual, x: Floats, z: Floats, limits: Limits, boxes: Boxes
 ) -> LowerBound | None:
     """Return the bound on the face of the multipliers, where that is proved and says as much."""
     face = on_face(form, z)
     if face is None:
         return None
-    near = _lower_bound(face.form, x, in_dual(face.form.cones, face.z), upper)
+    near = _lower_bound(face.form, x, in_dual(face.form.cones, face.z), limits)
     total = total_of(form, x, z, residual, 0.0, boxes)
     slight = SLIGHT * max(abs(total), form.unit)
-    good = not near.fault and near.unpaid is None and near.value >= total - slight
+    good = not near.fault and near.unpaid is None and near.value >= min(total - slight, limits[1])
     return near if good else None
 
 

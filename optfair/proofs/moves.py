@@ -185,7 +185,15 @@ class _Moves:
     A proof that costs much more than what it pays for says less than none.
     """
 
-    def __init__(self, form: ConicForm, residual: Residual, x: Floats, z: Floats, boxes: Boxes):
+    def __init__(
+        self,
+        form: ConicForm,
+        residual: Residual,
+        x: Floats,
+        z: Floats,
+        boxes: Boxes,
+        enough: float = np.inf,
+    ) -> None:
         self.form, self.x, self.boxes = form, x, boxes
         self.best = (z, residual, 0.0)
         # what a move leaves over is not the residual of the multipliers it starts from: searches
@@ -200,7 +208,7 @@ class _Moves:
         total = total_of(form, x, z, residual, 0.0, boxes)
         self.least = total - max(DEAR * here, self.slight, share)
         short = min(SHORT * (objective - total), share)
-        self.enough = total - max(1e-2 * max(self.slight, share), short)
+        self.enough = min(total - max(1e-2 * max(self.slight, share), short), enough)
 
     def offer(self, z: Floats, residual: Residual, spent: float) -> bool:
         """Take others that leave less; of those that leave nothing, what says most."""
@@ -257,14 +265,19 @@ class _Moves:
 
 
 def closed(
-    form: ConicForm, residual: Residual, x: Floats, z: Floats, boxes: Boxes
+    form: ConicForm,
+    residual: Residual,
+    x: Floats,
+    z: Floats,
+    boxes: Boxes,
+    enough: float = np.inf,
 ) -> tuple[Floats, Residual, float]:
     """Return multipliers nearby with fewer unpaid columns, their residual, and what that costs.
 
-    A few columns are closed by equations; else, and where that is not enough, all multipliers
-    are tilted, which takes a linear program, and equations are closed around others, too.
+    A few columns are closed by equations; else, and where what is proved is not enough, all
+    multipliers are tilted, which takes a linear program, and equations are closed around others, too.
     """
-    moves = _Moves(form, residual, x, z, boxes)
+    moves = _Moves(form, residual, x, z, boxes, enough)
     given, few = moves.own, np.count_nonzero(boxes.unpaid(residual)) <= FEW
     if few:
         moves.close(given, most=1)

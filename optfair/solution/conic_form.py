@@ -125,8 +125,8 @@ class ConicForm:
         bent = 0.5 * x @ self.bending.times(x) if self.P.nnz else 0.0
         return float(-bent - self.b @ z + self.offset)
 
-    def residuals(self, x: Floats, z: Floats) -> ConicResiduals:
-        """Return the relative residuals of the pair (x, z).
+    def residuals(self, x: Floats, z: Floats, enough: float = np.inf) -> ConicResiduals:
+        """Return the relative residuals of the pair (x, z), with a bound that is ``enough`` or the best.
 
         Feasibility is relative to 1 + the largest right-hand side or objective entry,
         the gap to max(1, abs(objective)).
@@ -142,7 +142,7 @@ class ConicForm:
         stationarity = float(own.max(initial=0.0))
         scale = 1.0 + max(_largest(self.q), _largest(Px))
         objective = self.objective(x)
-        proved = lower_bound(self, x, z, objective)
+        proved = lower_bound(self, x, z, objective, enough)
         unit = max(1.0, abs(objective))
         return ConicResiduals(
             primal=primal / (1.0 + _largest(self.b)),

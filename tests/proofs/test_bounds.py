@@ -82,11 +82,14 @@ def test_a_bound_is_below_every_feasible_value(seed: int, quadratic: bool, cut: 
     if rng.random() < 0.5:  # multipliers that nearly cancel, as a solver leaves them
         z = np.linalg.lstsq(form.A.toarray().T, -(form.q + form.P @ x), rcond=None)[0]
     value = objective(form, y)
-    upper = float(value) + abs(float(value)) * 1e-12 + 1e-12 if cut else None
+    upper = float(value) + abs(float(value)) * 1e-12 + 1e-12 if cut else np.inf
     found = lower_bound(form, x, z, upper)
     if found.unpaid is None:
         if np.isfinite(found.value):
             assert Fraction(found.value) <= value
+            enough = found.value - abs(found.value) * rng.choice([0.0, 1e-9, 1.0])
+            less = lower_bound(form, x, z, upper, enough)
+            assert less.unpaid is None and enough <= less.value and Fraction(less.value) <= value
         return
     u = found.unpaid
     reach = Fraction(float(np.abs(y[u.columns]).max()))
@@ -177,6 +180,22 @@ def test_a_move_replaces_bounds_that_are_dear(left: float) -> None:
     total = bounds.total_of(form, x, z, residual, 0.0, near)
     cheap = moves.cheaper(form, residual, x, z, total, near, bare)
     assert (cheap is None) == (left < 1e-12)
+
+
+def test_a_bound_that_is_enough_is_not_improved_upon(monkeypatch: pytest.MonkeyPatch) -> None:
+    # min v + 1e-9 w, 0 <= v <= 1, v + 1e-6 w >= -1: w is as low as -2e6 as far as rows say
+    form = form_of(
+        [[-1.0, 0.0], [1.0, 0.0], [-1.0, -1e-6]],
+        [0.0, 1.0, 1.0],
+        (Cone("nonneg", 0, 3),),
+        [1, 1e-9],
+    )
+    x, z = np.array([0.0, -1e6]), np.array([1.0, 0.0, 0.0])
+    asked: list[float] = []
+    monkeypatch.setattr(bounds, "cheaper", lambda *a: asked.append(a[4]))
+    assert -0.01 < lower_bound(form, x, z, enough=-0.01).value <= -1e-3 and not asked
+    lower_bound(form, x, z, enough=-1e-9)
+    assert len(asked) == 1
 
 
 def test_a_curved_objective_bounds_what_rows_link_to_it() -> None:
