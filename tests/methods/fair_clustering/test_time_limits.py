@@ -132,3 +132,16 @@ def test_branching_on_labels_takes_no_longer_than_starts(
     model = of.FairKMeans(3, fairness=rule, labels="hard", time_limit=limit, random_state=0)
     model.fit(X[:300], groups=groups[:300])
     assert given == [limit]
+
+
+@pytest.mark.filterwarnings("ignore:the best start ended by time_limit")
+def test_linked_rows_have_a_first_point_whatever_the_limit(data: Any) -> None:
+    X, groups = data[0][:200], data[1][:200]
+    fc, pairs = of.fair_clustering, np.random.default_rng(0).permutation(200).reshape(-1, 2)
+    rules = [of.max_gap(0.1), of.cluster_share(lower=0.2), fc.cannot_link(pairs[:60])]
+    for more in ([], [fc.must_link(pairs[60:])]):
+        model = of.FairKMeans(4, fairness=[*rules, *more], n_init=1, time_limit=1e-9)
+        found = model.set_params(random_state=0).fit(X, groups=groups).solution_
+        assert model.status_ == "time_limit" and found.residuals().feasibility <= 1e-9
+        best = found.problem.solve()
+        assert found.bound <= best.objective * (1 + 1e-9) <= found.objective * (1 + 2e-9)

@@ -158,7 +158,7 @@ class ApartSearch:
         wanted, quiet, least = float(FIRST), 0, np.inf
         for _ in range(ROUNDS):
             prices = self.program.prices(y, z)
-            reduced = self._price(prices, y, z)
+            reduced = self._price(prices, y, z, deadline)
             gap = self.gap()
             if gap <= tolerance:
                 return "optimal"
@@ -194,7 +194,7 @@ class ApartSearch:
             return np.inf
         return (self.objective - self.bound) / (abs(self.objective) or 1.0)
 
-    def _price(self, prices: Floats, y: Floats, z: Floats) -> Floats:
+    def _price(self, prices: Floats, y: Floats, z: Floats, deadline: float) -> Floats:
         """Settle the links at prices of masses, take the bound, and return reduced costs (n x K)."""
         plain = self.costs + self.weights[:, None] * prices[self.groups]
         before = -np.inf
@@ -202,7 +202,7 @@ class ApartSearch:
             self.links = settled(plain, self.pairs, self.sets, self.links)
             reduced = plain + self.to_rows @ self.links
             value = float(reduced.min(axis=1).sum() - self.links.sum())
-            if value <= before + 1e-9 * abs(value):
+            if value <= before + 1e-9 * abs(value) or time.perf_counter() > deadline:
                 break
             before = value
         bound = value + self.program.rule_bound(y, z)
@@ -278,7 +278,33 @@ class ApartSearch:
         flow = np.zeros(reduced.shape)
         flow[free & several[:, None]] = master.flow
         A[several] = flow[several] / flow[several].sum(axis=1, keepdims=True)
-        y = master.y.copy()
+        self._take(A, master.y.copy())
+
+    def share(self) -> None:
+        """Take the cheapest fractions that all rows of a group share."""
+        program, form, K = self.program, self.program.form, self.costs.shape[1]
+        kinds = np.unique(np.sort(self.groups[self.pairs], axis=1), axis=0)
+        m, columns = form.b.size, program.masses[kinds.T].reshape(2, -1)
+        rows = np.tile(np.arange(columns.shape[1]), 2)
+        part = np.repeat(1.0 / program.shares[kinds.T], K)
+        both = sp.csr_array((part, (rows, columns.ravel())), shape=(columns.shape[1], form.q.size))
+        closed = replace(
+            form,
+            A=sp.csc_array(sp.vstack([form.A, both])),
+            b=np.concatenate([form.b, np.ones(columns.shape[1])]),
+            cones=(*form.cones, Cone("nonneg", m, m + columns.shape[1])),
+        )
+        own = sp.csr_array(
+            (np.ones(self.groups.size), self.groups, np.arange(self.groups.size + 1))
+        )
+        mean = np.asarray(own.T @ self.costs) / program.shares[:, None]
+        y = replace(program, form=closed).feasible(mean)
+        if y is not None:
+            A = np.maximum(y[program.masses], 0.0)[self.groups]
+            self._take(A / A.sum(axis=1, keepdims=True), y)
+
+    def _take(self, A: Floats, y: Floats) -> None:
+        """Take an assignment, with auxiliaries in y, if it costs less."""
         for g, at in enumerate(self.program.masses):
             own = self.groups == g
             y[at] = self.weights[own] @ A[own]
@@ -305,7 +331,7 @@ def solve_apart(
     Raises
     ------
     SolverFailure
-        Curved rules; no assignment before the deadline, or found at all.
+        Curved rules; no assignment found, nor one in which all rows of a group are alike.
     """
     if not program.polyhedral:
         raise SolverFailure("masters with links are linear programs, and a rule is curved")
@@ -317,6 +343,8 @@ def solve_apart(
     _, first = np.unique(ends[:, 0] * groups.size + ends[:, 1], return_index=True)
     search = ApartSearch(program, cost, groups, weights, ends[first])
     status = search.run(start.y, start.z, *rest.values())
+    if search.fractions is None:
+        search.share()
     if search.fractions is None or search.best is None:
         raise SolverFailure("no assignment that keeps linked rows apart was found", status)
     y, z, kept_apart = search.best

@@ -213,8 +213,11 @@ class MassProgram:
         plain = Block.of(self.form.A)
         return plain, plain._replace(value=plain.value * scale[plain.row]), scale
 
-    def feasible(self, time_limit: float = np.inf) -> Floats | None:
-        """Return a feasible y, or None when the rules exclude each other."""
+    def feasible(self, cost: Floats | float = 0.0) -> Floats | None:
+        """Return a feasible y, or None when the rules exclude each other.
+
+        It has the least ``cost`` of masses (G, K) where the rules are linear.
+        """
         form, size = self.form, self.form.q.size
         simplex, shares = self.simplex_rows()
         if all(c.kind in ("zero", "nonneg") for c in form.cones):
@@ -226,26 +229,21 @@ class MassProgram:
             for c in form.cones:
                 if c.kind == "zero":
                     free[c.start : c.stop] = right[c.start : c.stop]
+            paid = np.zeros(size)
+            paid[self.masses] = cost
             result = solve_linear_program(
-                np.zeros(size),
+                paid,
                 sp.vstack([form.A * scale[:, None], simplex]),
                 np.concatenate([free, shares]),
                 np.concatenate([right, shares]),
                 lower,
                 np.full(size, np.inf),
                 tolerance=1e-10,
-                time_limit=time_limit,
             )
             return result.x if result.status == "optimal" else None
         closed = self.closed()
         conic = solve_cone_program(
-            closed.P,
-            closed.q,
-            closed.A,
-            closed.b,
-            closed.cones,
-            tolerance=1e-9,
-            time_limit=time_limit,
+            closed.P, closed.q, closed.A, closed.b, closed.cones, tolerance=1e-9
         )
         return conic.x if conic.status == "optimal" else None
 
