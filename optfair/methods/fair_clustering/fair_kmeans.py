@@ -25,7 +25,7 @@ from optfair.methods.fair_clustering.kmeans_fit import (
     fit_held,
     number_of_starts,
 )
-from optfair.methods.fair_clustering.labels import check_whole, hard_labels
+from optfair.methods.fair_clustering.labels import HARD_SECONDS, check_whole, hard_labels
 from optfair.methods.fair_clustering.mass_rules import check_room
 from optfair.methods.fair_clustering.metrics import balance
 from optfair.methods.fair_clustering.rules import PerfectFairness
@@ -41,9 +41,6 @@ from optfair.rows.frames import (
 from optfair.rows.restarts import unfinished
 
 Floats = NDArray[np.float64]
-
-# Wall seconds of branching on labels, as many as the starts at most.
-HARD_SECONDS = 10.0
 
 
 class FairKMeans(

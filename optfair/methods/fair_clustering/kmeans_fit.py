@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import time
 import warnings
@@ -16,8 +17,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from optfair.errors import DataError, DeclarationError
 from optfair.methods.fair_clustering.algorithms.descent import Descent
+from optfair.methods.fair_clustering.algorithms.integer_masses import SettledRows, SettlingPass
 from optfair.methods.fair_clustering.algorithms.passed_rows import PassedRows
+from optfair.methods.fair_clustering.algorithms.pricing import Box, smallest_ratio
 from optfair.methods.fair_clustering.assignment import FairAssignment
+from optfair.methods.fair_clustering.labels import (
+    GAP,
+    HARD_SECONDS,
+    check_labelled,
+    check_whole,
+    passed_labels,
+)
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.methods.fair_clustering.single_start import (
     RISE,
@@ -214,7 +224,7 @@ def _left(deadline: float) -> float:
 # What `FairKMeans` can do with rows that are never held: the methods, and the fit behind them.
 
 # What a fit in memory leaves behind and a streamed one cannot have.
-HELD = ("labels_", "hard_labels_", "soft_assignment_", "solution_", "_plan", "_index", "_weights")
+HELD = ("labels_", "soft_assignment_", "solution_", "_plan", "_index", "_weights")
 
 
 class StreamedKMeans:
@@ -229,8 +239,9 @@ class StreamedKMeans:
         65,536 rows, as those of arrays.
 
         Sets the attributes of `fit` but those of the size of the rows (``labels_``,
-        ``soft_assignment_``, ``solution_``); see `predict_stream` for labels. ``n_passes_`` is
-        the number of passes over all rows, ``n_rows_`` their number.
+        ``soft_assignment_``, ``solution_``); see `predict_stream` for labels, and with labels="hard"
+        ``hard_labels_.labels``, a byte for each row. ``n_passes_`` is the number of passes over all
+        rows, ``n_rows_`` their number.
 
         Parameters
         ----------
@@ -302,12 +313,6 @@ def _check_additive(model: Any) -> None:
             "prices of groups need all rows at once",
             'use goal="mean", or fit in memory',
         )
-    if model.labels != "soft":
-        raise DeclarationError(
-            f"fit_stream does not take labels={model.labels!r}",
-            "labels that obey need all rows at once",
-            'use labels="soft", or fit in memory',
-        )
     if model.algorithm != "exact":
         raise DeclarationError(
             f"fit_stream does not take algorithm={model.algorithm!r}",
@@ -346,6 +351,8 @@ def fit_stream(model: Any, data: Any, groups: Any, sample_weight: Any) -> None:
         sample_weight=few.weights,
     )
     _check_rules(problem)
+    if model.labels == "hard":
+        (check_whole if survey.complete else check_labelled)(problem)
     starts = number_of_starts(model, survey.rows, init)
     if survey.complete and survey.rows < LARGE:
         model.restarts_, best, passes = fit_held(model, problem, init, starts)
@@ -357,7 +364,27 @@ def fit_stream(model: Any, data: Any, groups: Any, sample_weight: Any) -> None:
         onward = fit_passed(model, source, survey, init, starts, begin)
         _keep_passed(model, onward)
         passes = onward.passes
+        if model.labels == "hard":
+            passes += _keep_labels(model, source, survey, problem)
     model.n_rows_, model.n_passes_ = survey.rows, passes
+
+
+def _keep_labels(model: Any, source: RowSource, survey: Survey, problem: FairAssignment) -> int:
+    """Set labels that obey the rules, and what is said of them; return the passes they took."""
+    few, passes, jobs = problem.with_centers(model.cluster_centers_), 0, _threads(model)
+
+    def sweep(prices: Floats, box: Box) -> SettledRows:
+        nonlocal passes
+        passes += 1
+        made = SettlingPass(survey.header, model.cluster_centers_, prices, box)
+        rows: SettledRows = source.map_reduce(made, operator.add, jobs)
+        return rows
+
+    limit = HARD_SECONDS if model.time_limit is None else min(HARD_SECONDS, model.time_limit)
+    hard = passed_labels(few, sweep, model.prices_, survey.rows).whole(few, GAP, limit)
+    model.hard_labels_ = hard
+    model.cost_, model.balance_ = hard.objective, smallest_ratio(hard.masses)
+    return passes
 
 
 def number_of_starts(model: Any, rows: int, init: Any) -> Any:
@@ -382,9 +409,8 @@ def _keep_passed(model: Any, onward: OnwardRun) -> None:
     model.cluster_centers_ = best.best.centers
     model.masses_, model.prices_ = assigned.masses, assigned.prices
     model.objective_ = assigned.objective
-    filled = assigned.hard_masses[:, assigned.hard_masses.sum(axis=0) > 0]
-    model.cost_ = assigned.hard_cost
-    model.balance_ = float((filled.min(axis=0) / filled.max(axis=0)).min())
+    model.cost_, model.balance_ = assigned.hard_cost, smallest_ratio(assigned.hard_masses)
+    model.hard_labels_ = None
     model.gap_ = best.gaps[-1]
     model.history_, model.gaps_ = np.array(best.history), np.array(best.gaps)
     model.n_iter_, model.status_ = len(best.history), best.status

@@ -2,31 +2,42 @@
 
 from __future__ import annotations
 
+import operator
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.core.certificate import PROVED, Grade
+from optfair.core.certificate import PROVED, Grade, reported
 from optfair.core.solution import Solution, check_solution
 from optfair.errors import DataError, DeclarationError
 from optfair.methods.fair_clustering.algorithms.costs import CostRows
-from optfair.methods.fair_clustering.algorithms.count_tree import Labelling
+from optfair.methods.fair_clustering.algorithms.count_tree import IntegerSearch, Labelling
 from optfair.methods.fair_clustering.algorithms.integer_masses import (
-    IntegerSearch,
+    CountedRows,
+    SettledRows,
     WholeCounts,
+    settled,
     whole_rows,
+    wide_box,
 )
-from optfair.methods.fair_clustering.assignment import FairAssignment, gathered_masses
+from optfair.methods.fair_clustering.algorithms.price_search import solve_mass_dual
+from optfair.methods.fair_clustering.algorithms.pricing import Box, label_masses
+from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.numbers import check_number
+from optfair.proofs.rounding import loss
 
 Floats = NDArray[np.float64]
 
 # Relative violation of a rule that is rounding.
 ROUNDING = 1e-9
+# Relative gap that labels are sought with, and wall seconds of branching on them, at most.
+GAP, HARD_SECONDS = 1e-5, 10.0
 # Wall seconds in which branching on counts alone may settle that there are none.
 SETTLED = 1.0
 # How fractions are asked for in place of whole rows.
@@ -58,6 +69,8 @@ class HardLabels:
         weigh the same, else at most about the largest weight in a group over the group's.
     exact : bool
         Whether the rules hold.
+    masses : array (G, K)
+        Weight share of each group under each label.
     """
 
     labels: NDArray[np.intp] = field(repr=False)
@@ -69,9 +82,12 @@ class HardLabels:
     cases: int
     violation: float
     exact: bool
+    masses: Floats = field(repr=False)
 
 
-def hard_labels(solution: Solution, *, gap: float = 1e-5, time_limit: float = 10.0) -> HardLabels:
+def hard_labels(
+    solution: Solution, *, gap: float = GAP, time_limit: float = HARD_SECONDS
+) -> HardLabels:
     r"""Return labels that obey the rules which a soft assignment obeys, and their gap.
 
     .. math::
@@ -132,24 +148,127 @@ def hard_labels(solution: Solution, *, gap: float = 1e-5, time_limit: float = 10
         )
     limit = check_number(time_limit, "time_limit")
     check_labelled(p)
-    program = compile_rules(p).program
-    costs = CostRows(p.cost, p.data["groups"], p.data["weights"])
-    whole = whole_rows(p.data["groups"], p.data["weights"], p.shares.size)
-    masses = np.asarray(solution["masses"], dtype=float)
-    if whole is None:
+    w, groups, G = p.data["weights"], p.data["groups"], p.shares.size
+    if whole_rows(groups, w, G) is None:
         labels = np.asarray(np.argmax(solution["assignment"], axis=1), dtype=np.intp)
-        objective = _cost(p, labels)
-        labelling = Labelling(labels, objective, solution.bound, masses)
-        return _described(labelling, solution)
+        masses = label_masses(labels, groups, w, (G, p.cost.clusters))
+        soft = solution.bound, solution.grade
+        objective = p.cost.mean(w, np.eye(p.cost.clusters)[labels])
+        largest = Labelling(labels, objective, solution.bound, masses)
+        return _described(p, largest, masses, soft)
     prices = np.asarray(solution.multipliers["mass definition"], dtype=float)
-    search = IntegerSearch(program, costs, *whole, prices, solution.bound)
-    best = search.best(masses, gap, max(limit - (time.perf_counter() - begin), 0.0))
-    if best is None:
-        raise _unreachable(p, search)
-    own = np.empty(costs.size, dtype=np.intp)
-    own[costs.rows] = best.labels
-    labelling = replace(best, labels=own)
-    return _described(labelling, solution)
+    costs = CostRows(p.cost, groups, w)
+    box = wide_box(costs, prices, costs.size)
+    nothing = np.zeros((costs.size, 0)), np.zeros((costs.clusters, 0))
+    every = [
+        settled(
+            block,
+            costs.groups[start:stop],
+            costs.weights[start:stop],
+            prices,
+            box,
+            p.cost.rounding,
+            (nothing[0][start:stop], nothing[1]),
+        )
+        for _, start, stop, block in costs.blocks()
+    ]
+    rows = CountedRows(reduce(operator.add, every), prices, box, p.shares, p.cost.rounding)
+    soft_labels = SoftLabels(rows, prices, solution["masses"], solution.bound, solution.grade)
+    found = soft_labels.whole(p, gap, max(limit - (time.perf_counter() - begin), 0.0))
+    labels = np.empty(costs.size, dtype=np.intp)
+    labels[costs.rows] = found.labels
+    return replace(found, labels=labels)
+
+
+@dataclass(frozen=True, eq=False)
+class SoftLabels:
+    """A soft assignment of counted rows: what labels are made of.
+
+    Attributes
+    ----------
+    rows : CountedRows
+    prices, masses : arrays (G, K)
+        Its prices and masses.
+    bound, grade : float, Grade
+        What is proved of it.
+    labels : array of int
+        Largest fractions of the counted rows; none where they were not looked for.
+    """
+
+    rows: CountedRows
+    prices: Floats
+    masses: Floats
+    bound: float
+    grade: Grade
+    labels: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+
+    def whole(self, p: FairAssignment, gap: float, time_limit: float) -> HardLabels:
+        """Return labels of all rows that obey the rules of a problem; see `hard_labels`."""
+        if not self.rows.equal:
+            return self.largest(p)
+        search = IntegerSearch(compile_rules(p).program, self.rows, self.prices, self.bound)
+        best = search.best(np.asarray(self.masses, dtype=float), gap, time_limit)
+        if best is None:
+            raise _unreachable(p, search)
+        return self._all(p, best)
+
+    def largest(self, p: FairAssignment) -> HardLabels:
+        """Return the labels of the largest fractions."""
+        cost = self.rows.cost(self.labels)
+        return self._all(p, Labelling(self.labels, cost, self.bound, self.prices))
+
+    def _all(self, p: FairAssignment, found: Labelling) -> HardLabels:
+        costs = self.rows.costs
+        masses = label_masses(found.labels, costs.groups, costs.weights, self.masses.shape)
+        soft = self.bound, self.grade
+        every = replace(found, labels=self.rows.whole(found.labels))
+        return _described(p, every, masses, soft)
+
+
+# Passes over all rows in which prices of labels are sought.
+PASSES = 8
+
+
+def passed_labels(
+    p: FairAssignment,
+    sweep: Callable[[Floats, Box], SettledRows],
+    prices: Floats,
+    rows: int,
+) -> SoftLabels:
+    """Return the soft assignment of rows that are read in passes, with its largest fractions.
+
+    Parameters
+    ----------
+    p : FairAssignment
+        Rules, and costs of a sample.
+    sweep : callable
+        (prices, box) -> all rows, settled by them.
+    prices : array (G, K)
+        Prices near the optimum.
+    rows : int
+        Number of all rows.
+    """
+    rules = compile_rules(p)
+    program, rounding = rules.program, p.cost.rounding
+    few = CostRows(p.cost, p.data["groups"], p.data["weights"])
+    for _ in range(PASSES):
+        box = wide_box(few, prices, rows)
+        counted = CountedRows(sweep(prices, box), prices, box, p.shares, rounding)
+        found = solve_mass_dual(program, *counted.stated, feasible=rules.feasible, prices=prices)
+        prices = program.prices(found.y, found.z)
+        D = counted.stated[0].points
+        stayed = D[found.rows, found.clusters] == 0.0
+        if stayed[found.rows >= counted.rows.at.size].all():
+            break
+    rest = program.proved_bound(found.y, found.z, prices)
+    paid, size = counted.proved(prices)
+    bound = paid + rest.value - loss(rows, size + abs(paid) + abs(rest.value))
+    A = np.zeros(D.shape)
+    A[found.rows, found.clusters] = found.fractions
+    grade = PROVED if rest.unpaid is None else reported("mass-dual")
+    labels = A.argmax(axis=1)[counted.costs.rows]
+    masses = found.y[program.masses]
+    return SoftLabels(counted, prices, masses, bound, grade, np.asarray(labels))
 
 
 def check_labelled(p: FairAssignment) -> None:
@@ -203,31 +322,26 @@ def check_whole(p: FairAssignment, soft: str = SOFT) -> None:
         raise _unreachable(p, counts, soft)
 
 
-def _described(labelling: Labelling, solution: Solution) -> HardLabels:
-    p: Any = solution.problem
-    K = p.cost.clusters
-    A = np.eye(K)[labelling.labels]
-    masses = gathered_masses(A, p.data["groups"], p.data["weights"], p.shares.size)
-    values: dict[str, Any] = {"assignment": A, "masses": masses}
+def _described(
+    p: FairAssignment, found: Labelling, masses: Floats, soft: tuple[float, Grade]
+) -> HardLabels:
+    values: dict[str, Any] = {"masses": masses}
     rules = [t for t in p.constraints.values() if t.scope <= {"masses"}]
     violation = max((t.relative_violation(values) for t in rules), default=0.0)
     violation = 0.0 if violation <= ROUNDING else float(violation)
-    unit = abs(labelling.objective) or 1.0
+    unit = abs(found.objective) or 1.0
     return HardLabels(
-        labelling.labels,
-        labelling.objective,
-        labelling.bound,
-        max(0.0, labelling.objective - labelling.bound) / unit,
-        max(0.0, labelling.objective - solution.bound) / unit,
-        PROVED if labelling.cases else solution.grade,
-        labelling.cases,
+        found.labels,
+        found.objective,
+        found.bound,
+        max(0.0, found.objective - found.bound) / unit,
+        max(0.0, found.objective - soft[0]) / unit,
+        PROVED if found.cases else soft[1],
+        found.cases,
         violation,
         violation == 0.0,
+        masses,
     )
-
-
-def _cost(p: FairAssignment, labels: NDArray[np.intp]) -> float:
-    return p.cost.mean(p.data["weights"], np.eye(p.cost.clusters)[labels])
 
 
 def _unreachable(p: FairAssignment, counts: WholeCounts, soft: str = SOFT) -> DataError:

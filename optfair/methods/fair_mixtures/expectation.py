@@ -13,7 +13,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from optfair.backends.cone_program import solve_cone_program
-from optfair.methods.fair_clustering.algorithms.pricing import LogRows, MassOracle, group_softmax
+from optfair.methods.fair_clustering.algorithms.pricing import (
+    LogRows,
+    MassOracle,
+    group_softmax,
+    label_masses,
+    label_sums,
+)
 from optfair.methods.fair_mixtures.components import Components, Statistics
 from optfair.numbers import Floats, Indices
 from optfair.proofs.cones import Cone
@@ -311,8 +317,8 @@ def summary(
             float(w @ log_densities),
             _gathered(R * w[:, None], g, G),
             _gathered(psi * w[:, None], g, G),
-            label_masses(hard, g, w, G, K),
-            label_masses(plain, g, w, G, K),
+            label_masses(hard, g, w, (G, K)),
+            label_masses(plain, g, w, (G, K)),
             float(w @ np.einsum("ij,ij->i", apart, apart)),
             label_sums(apart, hard, w, K),
             own.count,
@@ -373,28 +379,6 @@ def _projected(logs: Floats, index: Indices, prices: Floats) -> tuple[Floats, Fl
 def _gathered(weighted: Floats, index: Indices, groups: int) -> Floats:
     own = (index == np.arange(groups)[:, None]).astype(float)
     return np.asarray(own @ weighted)
-
-
-def label_masses(
-    labels: Indices, index: Indices, weights: Floats, groups: int, clusters: int
-) -> Floats:
-    """Return the weight of each group in each cluster (G, K) under labels."""
-    masses: Floats = np.bincount(index * clusters + labels, weights, groups * clusters).astype(
-        float
-    )
-    return masses.reshape(groups, clusters)
-
-
-def label_sums(rows: Floats, labels: Indices, weights: Floats, clusters: int) -> Floats:
-    """Return the weighted sum of the rows (n, d) with each label (K, d)."""
-    columns = [np.bincount(labels, weights * c, clusters) for c in rows.T]
-    return np.stack(columns, axis=1) if columns else np.zeros((clusters, 0))
-
-
-def smallest_ratio(masses: Floats) -> float:
-    """Return the balance of masses (G, K): the smallest ratio of two groups in a cluster."""
-    filled = masses[:, masses.sum(axis=0) > 0.0]
-    return float((filled.min(axis=0) / filled.max(axis=0)).min())
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from optfair.errors import DeclarationError
 from optfair.methods.fair_clustering.algorithms.entropic_projection import project_masses
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
+from optfair.methods.fair_clustering.algorithms.pricing import label_masses, smallest_ratio
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.methods.fair_clustering.rules import MaxGap, PerfectFairness
@@ -23,11 +24,9 @@ from optfair.methods.fair_mixtures.expectation import (
     Passes,
     Penalty,
     Sample,
-    label_masses,
     log_sums,
     penalty_step,
     slopes,
-    smallest_ratio,
 )
 from optfair.numbers import Floats, Indices
 
@@ -370,7 +369,7 @@ class _Ascent:
     def balance(self, state: State) -> tuple[int, float]:
         """Return (clusters that have rows, balance) of the labels argmax ψ: larger is better."""
         s, (G, K) = self.sample, state.fractions.shape
-        masses = label_masses(state.psi.argmax(axis=1), s.index, s.weights, G, K)
+        masses = label_masses(state.psi.argmax(axis=1), s.index, s.weights, (G, K))
         return int((masses.sum(axis=0) > 0.0).sum()), smallest_ratio(masses)
 
     def restarted(self, state: State, dead: Indices) -> State:

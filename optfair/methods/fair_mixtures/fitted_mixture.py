@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,17 +13,27 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from optfair.errors import DataError
-from optfair.methods.fair_clustering.labels import check_whole, hard_labels
+from optfair.methods.fair_clustering.algorithms.integer_masses import SettledRows
+from optfair.methods.fair_clustering.algorithms.pricing import (
+    Box,
+    label_masses,
+    label_sums,
+    smallest_ratio,
+)
+from optfair.methods.fair_clustering.labels import (
+    GAP,
+    HARD_SECONDS,
+    check_whole,
+    hard_labels,
+    passed_labels,
+)
 from optfair.methods.fair_mixtures.components import Components
 from optfair.methods.fair_mixtures.expectation import (
     BLOCK,
     Gaps,
     Sample,
     Summary,
-    label_masses,
-    label_sums,
     log_sums,
-    smallest_ratio,
 )
 from optfair.methods.fair_mixtures.fair_em import fair_labels_problem
 from optfair.numbers import Floats, check_count, check_labels, check_weights, checked, encode_groups
@@ -176,12 +187,47 @@ def keep_fair_labels(
     if model.label_rule == "hard":
         model.hard_labels_ = hard_labels(solution)
         labels = model.hard_labels_.labels
-    masses = label_masses(labels, s.index, s.weights, s.shares.size, K)
+    masses = label_masses(labels, s.index, s.weights, (s.shares.size, K))
     apart = s.rows.numeric - model.means_[labels]
     cost = float(s.weights @ np.einsum("ij,ij->i", apart, apart))
     sums = label_sums(apart, labels, s.weights, K)
     keep_numbers(model, numbers, s.shares, masses, cost, sums)
     return np.asarray(labels)
+
+
+def keep_passed_labels(
+    model: Any,
+    data: Any,
+    rules: dict[str, Any],
+    numbers: Summary,
+    rows: int,
+    sweep: Callable[[Floats, Box], SettledRows],
+) -> None:
+    """Set prices of labels that obey the rules themselves, and what is said of them, in passes.
+
+    Parameters
+    ----------
+    model, rules, numbers
+        As of `keep_fair_labels`.
+    data : object with ``names`` and ``sample``
+        Some rows of the fit.
+    rows, sweep
+        As of `passed_labels`.
+    """
+    s = data.sample
+    joint = s.log_joint(model.components_)
+    few = fair_labels_problem(joint, np.asarray(data.names)[s.index], s.weights, rules)
+    begun = np.asarray(few.solve().multipliers["mass definition"])
+    soft = passed_labels(few, sweep, begun, rows)
+    model.label_prices_, hard = soft.prices, model.label_rule == "hard"
+    found = soft.whole(few, GAP, HARD_SECONDS) if hard else soft.largest(few)
+    model.hard_labels_ = found if hard else None
+    part = soft.rows.rows
+    own, K = found.labels[part.at].astype(np.intp), len(model.weights_)
+    apart = part.points - model.means_[own]
+    cost = part.spread + float(part.weights @ np.square(apart).sum(axis=1))
+    sums = part.apart + label_sums(apart, own, part.weights, K)
+    keep_numbers(model, numbers, s.shares, found.masses, cost, sums)
 
 
 def warn_unfinished(model: Any, stacklevel: int) -> None:

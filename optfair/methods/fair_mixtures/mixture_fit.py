@@ -11,6 +11,7 @@ import numpy as np
 
 from optfair.methods.fair_clustering.algorithms.entropic_projection import project
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
+from optfair.methods.fair_clustering.algorithms.pricing import smallest_ratio
 from optfair.methods.fair_mixtures.components import Components, Statistics
 from optfair.methods.fair_mixtures.expectation import (
     MemoryPasses,
@@ -21,7 +22,6 @@ from optfair.methods.fair_mixtures.expectation import (
     expectation,
     penalty_step,
     slopes,
-    smallest_ratio,
 )
 from optfair.methods.fair_mixtures.fair_em import (
     EXACT,

@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from optfair.errors import DataError, DeclarationError
-from optfair.methods.fair_clustering.algorithms.pricing import MassOracle, MassPass, mass_pass
+from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
+from optfair.methods.fair_clustering.algorithms.integer_masses import SettledRows, settled
+from optfair.methods.fair_clustering.algorithms.pricing import (
+    Box,
+    MassOracle,
+    MassPass,
+    mass_pass,
+)
 from optfair.methods.fair_mixtures.components import Components
 from optfair.methods.fair_mixtures.expectation import (
     Expectation,
@@ -31,6 +38,7 @@ from optfair.methods.fair_mixtures.fitted_mixture import (
     keep_components,
     keep_fair_labels,
     keep_numbers,
+    keep_passed_labels,
     priced_labels,
     taken_in,
     warn_unfinished,
@@ -164,6 +172,11 @@ class StreamPasses:
         total: Summary = self._pass(partial(summary, components, prices=prices))
         return total
 
+    def settled(self, components: Components, prices: Floats, box: Box) -> SettledRows:
+        """Return rows settled at prices in a box; see `settled`."""
+        rows: SettledRows = self._pass(partial(_settled, components, prices, box))
+        return rows
+
     def _pass(self, sums: Callable[[MixedRows, Indices, Floats], Any]) -> Any:
         """Make a pass over all rows."""
         self.count += 1
@@ -176,6 +189,25 @@ class StreamPasses:
                 "give a function that returns a new iterator over all rows each time",
             )
         return total
+
+
+def _settled(
+    components: Components,
+    prices: Floats,
+    box: Box,
+    rows: MixedRows,
+    index: Indices,
+    weights: Floats,
+) -> SettledRows:
+    """Return rows settled at prices of their labels, whose costs are what they are less likely."""
+
+    def settle(part: slice) -> SettledRows:
+        few = rows[part]
+        costs = SeparableCost("precomputed", -components.log_prob(few))
+        stated = costs.columns(slice(None)), index[part], weights[part], prices, box
+        return settled(*stated, costs.rounding, (few.numeric, components.means))
+
+    return over_blocks(rows.count, settle)
 
 
 def _pairs(a: tuple[int, Any], b: tuple[int, Any]) -> tuple[int, Any]:
@@ -198,12 +230,6 @@ def fit_stream(model: Any, data: Any, groups: Any, sample_weight: Any) -> None:
     source, columns = with_codes(source, model.categorical, jobs)
     survey = surveyed(source, n_jobs=jobs, grouped=grouped)
     check_rows(model, survey.rows)
-    if model.label_rule != "argmax" and not survey.complete:
-        raise DeclarationError(
-            f"fit_stream does not take label_rule={model.label_rule!r} of {survey.rows:,} rows",
-            "labels that obey the rules themselves need all rows at once, and few are held",
-            'use label_rule="argmax", or fit in memory',
-        )
     before = 1 + (columns is not None)
     if columns is None:
         columns = Columns(survey.names, survey.columns, (), ())
@@ -213,7 +239,7 @@ def fit_stream(model: Any, data: Any, groups: Any, sample_weight: Any) -> None:
     sample = Sample(coded.encoded(few.X), few.groups, few.weights, survey.shares)
     passes = StreamPasses(source, survey, coded, jobs)
     first = Intake(sample, columns, names, names.size > 1)
-    if model.label_rule == "hard" and first.grouped:
+    if model.label_rule == "hard" and first.grouped and survey.complete:
         check_whole_labels(first, rules_of(model), model.n_components)
     rows = FitRows(first, lambda: passes, survey.rows, threaded=True)
     numbers = fit_mixture(model, rows, model.init, begin=begin)
@@ -221,7 +247,11 @@ def fit_stream(model: Any, data: Any, groups: Any, sample_weight: Any) -> None:
         if hasattr(model, name):
             delattr(model, name)
     if model.label_rule != "argmax" and first.grouped:
-        keep_fair_labels(model, first, rules_of(model), numbers)
+        if survey.complete:
+            keep_fair_labels(model, first, rules_of(model), numbers)
+        else:
+            sweep = partial(passes.settled, model.components_)
+            keep_passed_labels(model, first, rules_of(model), numbers, survey.rows, sweep)
     model.n_rows_, model.n_passes_ = survey.rows, before + passes.count
     warn_unfinished(model, stacklevel=4)
 
@@ -246,10 +276,10 @@ class StreamedMixture:
         rounding; of more than 200,000 rows where chunks are those of arrays, as the sample that
         starts run on is drawn by chunks. A penalty, batches and ``learn_rows`` learn from the
         sample alone; all rows are then described in a pass, and a constraint holds on all of them.
-        Labels that obey the rules themselves (``label_rule``) are those of up to 200,000 rows, which
-        are held.
+        For labels that obey the rules themselves (``label_rule``) rows near a boundary are held.
 
-        Sets the attributes of `fit` but ``labels_``; see `predict_stream` for labels.
+        Sets the attributes of `fit` but ``labels_``; see `predict_stream` for labels, and
+        ``hard_labels_.labels``, a byte for each row.
         ``n_passes_`` is the number of passes over all rows, ``n_rows_`` their number.
 
         Parameters
@@ -275,8 +305,6 @@ class StreamedMixture:
         DataError
             An iterator that can be read once only, chunks with different columns, rows that
             change between passes, and what `fit` refuses.
-        DeclarationError
-            label_rule "fair" or "hard" of more rows than are held: their assignment couples all.
         SolverFailure
             A cluster that lost its workers for good.
 

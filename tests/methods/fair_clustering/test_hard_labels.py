@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.methods.fair_clustering.algorithms.count_tree import CountRules
+from optfair.methods.fair_clustering.algorithms.integer_masses import CountRules
 from optfair.methods.fair_clustering.labels import hard_labels
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 
@@ -146,8 +146,6 @@ def test_what_it_does_not_take() -> None:
         of.FairKMeans(2, labels="firm").fit(X, groups=g)
     with pytest.raises(of.DeclarationError, match="paper"):
         of.FairKMeans(2, labels="hard", algorithm="paper").fit(X, groups=g)
-    with pytest.raises(of.DeclarationError, match="fit_stream"):
-        of.FairKMeans(2, labels="hard").fit_stream(X, groups=g)
 
 
 def test_limits_exclude_no_counts_that_obey_and_bounds_within_them_agree() -> None:

@@ -13,11 +13,12 @@ from sklearn.exceptions import ConvergenceWarning
 
 import optfair as of
 from optfair.errors import DataError, DeclarationError, Infeasible
-from optfair.methods.fair_clustering import kmeans_fit, single_start
+from optfair.methods.fair_clustering import fair_kmeans, kmeans_fit, single_start
 from optfair.methods.fair_clustering.algorithms import passed_rows, soft_descent
 from optfair.methods.fair_clustering.algorithms.descent import descend
 from optfair.methods.fair_clustering.algorithms.pricing import Box
 from optfair.methods.fair_clustering.assignment import FairAssignment
+from optfair.methods.fair_clustering.labels import hard_labels
 from optfair.rows.survey import surveyed
 
 
@@ -96,6 +97,38 @@ def test_memory_is_one_more_source(
         X, groups=g, centers=b.cluster_centers_, fairness=RULES[rule], sample_weight=w
     ).solve("highs")
     assert b.objective_ == pytest.approx(exact.objective, rel=1e-9)
+
+
+@pytest.mark.parametrize("weights", ["equal", "by group", "any"])
+def test_labels_that_obey_are_those_of_the_rows_in_memory(
+    weights: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, g = rows(6000, groups=3)
+    rng = np.random.default_rng(1)
+    w = {"equal": None, "by group": 1.0 + g, "any": rng.random(6000)}[weights]
+    rule, data = [of.max_gap(0.02), of.cluster_share(lower=0.1)], chunked(X, g, w=w)
+    model = of.FairKMeans(4, fairness=rule, n_init=1, random_state=0, labels="hard")
+    for module in (fair_kmeans, kmeans_fit):  # counts next to the soft masses, without branching
+        monkeypatch.setattr(module, "HARD_SECONDS", 0.0)
+    few = of.FairKMeans(**model.get_params()).fit(X, groups=g, sample_weight=w)
+    held = of.FairKMeans(**model.get_params()).fit_stream(data)
+    assert np.array_equal(held.hard_labels_.labels, few.labels_)
+    monkeypatch.setattr(kmeans_fit, "LARGE", 2000)
+    monkeypatch.setattr(kmeans_fit, "surveyed", partial(surveyed, held=2000, size=1200))
+    passed = model.fit_stream(data).hard_labels_
+    p = FairAssignment(X, groups=g, centers=model.cluster_centers_, fairness=rule, sample_weight=w)
+    whole = hard_labels(p.solve(), time_limit=0.0)
+    assert passed.labels.dtype == np.uint8 and passed.labels.shape == (6000,)
+    assert passed.exact == whole.exact == (weights != "any")
+    assert passed.violation <= 2e-3 and passed.grade.sound
+    assert passed.objective == model.cost_ == pytest.approx(whole.objective, rel=3e-3)
+    own = p.data["weights"] @ p.cost.matrix()[np.arange(6000), passed.labels]
+    assert passed.objective == pytest.approx(float(own), rel=1e-12)
+    masses = np.stack([np.bincount(g, p.data["weights"] * (passed.labels == k)) for k in range(4)])
+    assert np.abs(passed.masses - masses.T).max() <= 1e-12
+    assert passed.bound == pytest.approx(p.solve().bound, rel=1e-9) and passed.gap <= 5e-3
+    assert passed.bound <= passed.objective or not passed.exact
+    assert (passed.labels == whole.labels).mean() > 0.995
 
 
 @pytest.mark.parametrize("far", [0.0, 1e6, 1e9])

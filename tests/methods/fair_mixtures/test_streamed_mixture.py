@@ -15,13 +15,16 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import optfair as of
 from optfair.errors import DataError, DeclarationError
+from optfair.methods.fair_clustering.labels import hard_labels
 from optfair.methods.fair_mixtures import fair_mixture as in_memory
+from optfair.methods.fair_mixtures import fitted_mixture
 from optfair.methods.fair_mixtures import mixture_fit as one_fit
 from optfair.methods.fair_mixtures import streamed_mixture as mixture_stream
 from optfair.methods.fair_mixtures.expectation import MemoryPasses, Sample
+from optfair.methods.fair_mixtures.fair_em import fair_labels_problem
 from optfair.methods.fair_mixtures.streamed_mixture import StreamPasses
 from optfair.rows.sources import code_columns, row_source, with_codes
-from optfair.rows.survey import Survey, kept_rows, surveyed
+from optfair.rows.survey import kept_rows, surveyed
 
 RNG = np.random.default_rng(0)
 N = 2000
@@ -294,11 +297,35 @@ def test_few_rows_have_labels_that_obey(rule: str) -> None:
         assert (streamed.hard_labels_.labels == whole.labels_).all()
 
 
-def test_what_needs_all_rows_at_once_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as m:
-        m.setattr(Survey, "complete", False)
-        with pytest.raises(DeclarationError, match="label_rule='fair' of 2,000 rows"):
-            of.FairMixture(2, label_rule="fair").fit_stream(chunked(X))
+@pytest.mark.parametrize("rule", ["fair", "hard"])
+def test_many_rows_have_labels_that_obey(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def small(source: Any, **options: Any) -> Any:
+        return surveyed(source, **options, held=1500, size=1000)
+
+    monkeypatch.setattr(mixture_stream, "surveyed", small)
+    monkeypatch.setattr(fitted_mixture, "HARD_SECONDS", 0.0)
+    model = of.FairMixture(3, eps=0.03, label_rule=rule, random_state=0).fit_stream(chunked(X))
+    joint = model.components_.log_prob(model.columns_.encoded(X))
+    rules = {"fairness": of.max_gap(0.03)}
+    p = fair_labels_problem(joint, G, np.full(len(X), 1.0 / len(X)), rules)
+    exact = p.solve()
+    labels = np.argmax(exact["assignment"], axis=1)
+    if rule == "hard":
+        found = model.hard_labels_
+        assert found.exact and found.grade.sound and found.gap <= 1e-3
+        assert model.delta_labels_ <= 0.03 + 1e-9
+        assert found.objective == pytest.approx(
+            hard_labels(exact, time_limit=0.0).objective, rel=1e-3
+        )
+        labels = found.labels
+    apart = model.components_.means[labels] - X
+    assert model.cost_ == pytest.approx(float(np.square(apart).sum(axis=1).mean()), rel=1e-9)
+    own = [[(labels[g == G] == k).mean() for k in range(3)] for g in np.unique(G)]
+    assert model.delta_labels_ == pytest.approx(float(np.abs(np.subtract(*own)).max()), abs=1e-12)
+    assert model.label_prices_ == pytest.approx(exact.multipliers["mass definition"], abs=0.05)
+
+
+def test_components_are_a_positive_number() -> None:
     with pytest.raises(DeclarationError, match="n_components=0"):
         of.FairMixture(0).fit_stream(chunked(X))
 

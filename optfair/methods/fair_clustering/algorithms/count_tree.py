@@ -1,4 +1,4 @@
-"""Branching on the whole numbers of rows per group and cluster, every case bounded by prices."""
+"""Labels that obey the rules: whole rows are assigned, by branching on whole numbers of rows."""
 
 from __future__ import annotations
 
@@ -11,16 +11,25 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.backends.linear_program import HeldProgram
-from optfair.methods.fair_clustering.algorithms.costs import CostRows
+from optfair.backends.linear_program import HeldProgram, solve_linear_program
+from optfair.methods.fair_clustering.algorithms.integer_masses import (
+    FRACTION,
+    CountedRows,
+    CountRules,
+    WholeCounts,
+)
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram, row_scale
+from optfair.methods.fair_clustering.algorithms.price_search import PriceSearch
 from optfair.methods.fair_clustering.algorithms.pricing import (
     box_for,
+    label_masses,
     price,
-    proved_value,
     select_arcs,
+    spread,
 )
+from optfair.proofs.cones import Cone
 from optfair.proofs.rounding import loss
+from optfair.solution.conic_form import ConicForm
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
@@ -31,12 +40,10 @@ RANKS, SHARED, LEAST = 8.0, 2_000.0, 1.0
 MOST_ARCS, FAR = 80_000, 1e6
 # Nodes after which labels are sought otherwise.
 UNLABELLED = 400
-# Nodes from one dive to the next, and how far from an integer a count is fractional.
-EVERY, FRACTION = 40, 1e-6
-# Relative violation of a rule that is rounding, with what sums of weights round away.
-ROUNDING = 4e-9
-# Share of the gap that is left to rounding, least gap that is asked for, and rounds of tightening at a node.
-SPARE, LEAST_GAP, ROUNDS = 0.05, 1e-9, 8
+# Nodes from one dive to the next.
+EVERY = 40
+# Share of the gap that is left to rounding, least gap that is asked for.
+SPARE, LEAST_GAP = 0.05, 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,82 +71,10 @@ class Labelling:
     cases: int = 0
 
 
+# The tree.
+
 #: (counts (G, K), deadline) -> the cheapest labels with these counts
 Labeller = Callable[[Floats, float], Labelling | None]
-
-
-class CountRules:
-    r"""The rules in whole numbers of rows, and what they leave of limits on them.
-
-    .. math:: \sum_j a_{ij} y_j \le b_i, \qquad \sum_k N_{gk} = n_g
-
-    with counts N in y, and auxiliaries. Sides are raised by what rounding may violate.
-
-    Parameters
-    ----------
-    program : MassProgram
-        Polyhedral rules.
-    unit, counts : arrays (G,)
-        Weight of a row, and number of rows, of each group.
-    """
-
-    def __init__(self, program: MassProgram, unit: Floats, counts: Floats) -> None:
-        form = program.form
-        self.size = form.q.size
-        factor = np.ones(self.size)
-        factor[program.masses] = unit[:, None]
-        share = np.zeros(self.size)
-        share[program.masses] = program.shares[:, None]
-        #: by how much a row may be violated
-        self.slack = ROUNDING * (1.0 + np.abs(form.b) + abs(form.A) @ share)
-        A = sp.csr_array(form.A @ sp.diags_array(factor))
-        #: rules that are equations
-        self.equal = equal = form.equal
-        simplex, _ = program.simplex_rows()
-        rows = sp.coo_array(sp.vstack([A, -A[equal], simplex, -simplex]))
-        high = np.concatenate([form.b + self.slack, (self.slack - form.b)[equal], counts, -counts])
-        order = np.argsort(rows.col, kind="stable")
-        self._row, self._column = rows.row[order], rows.col[order]
-        self._value, self._high, self._height = rows.data[order], high, rows.shape[0]
-        self._first = np.flatnonzero(np.diff(self._column, prepend=-1))
-        self._owner = self._column[self._first]
-        self._whole = np.zeros(self.size, dtype=bool)
-        self._whole[program.masses] = True
-        low, most = np.full(self.size, -np.inf), np.full(self.size, np.inf)
-        low[program.masses], most[program.masses] = 0.0, counts[:, None]
-        #: limits that the rules put on counts and auxiliaries, None where they leave nothing
-        self.root = self.tightened(low, most)
-
-    def tightened(self, low: Floats, high: Floats) -> tuple[Floats, Floats] | None:
-        """Return limits that the rules leave within others; None where they leave nothing."""
-        a, i, j = self._value, self._row, self._column
-        up = a > 0.0
-        for _ in range(ROUNDS):
-            end = np.where(up, low[j], high[j])
-            infinite = ~np.isfinite(end)
-            least = a * np.where(infinite, 0.0, end)
-            total = np.bincount(i, least, self._height)
-            open_ends = np.bincount(i, infinite, self._height)
-            room = self._high[i] - (total[i] - least)
-            # what the others in the row leave, widened by the rounding of their sum
-            size = np.bincount(i, np.abs(least), self._height) + np.abs(self._high)
-            limit = (room + 1e-12 * size[i]) / a
-            alone = open_ends[i] - infinite == 0
-            most = np.minimum.reduceat(np.where(up & alone, limit, np.inf), self._first)
-            least_of = np.maximum.reduceat(np.where(~up & alone, limit, -np.inf), self._first)
-            above, below = high.copy(), low.copy()
-            above[self._owner] = np.minimum(above[self._owner], most)
-            below[self._owner] = np.maximum(below[self._owner], least_of)
-            whole = self._whole
-            above[whole] = np.floor(above[whole] + FRACTION)
-            below[whole] = np.ceil(below[whole] - FRACTION)
-            if (below > above + FRACTION).any():
-                return None
-            moved = bool(((above < high) | (below > low))[whole].any())
-            low, high = below, above
-            if not moved:
-                break
-        return low, high
 
 
 @dataclass(order=True)
@@ -172,10 +107,8 @@ class CountTree:
     ----------
     program : MassProgram
         Polyhedral rules.
-    costs : CostRows
+    rows : CountedRows
         The rows.
-    unit, counts : arrays (G,)
-        Weight of a row, and number of rows, of each group.
     prices : array (G, K)
         Prices of the soft optimum.
     labelled : callable
@@ -183,28 +116,14 @@ class CountTree:
     """
 
     def __init__(
-        self,
-        program: MassProgram,
-        costs: CostRows,
-        unit: Floats,
-        counts: Floats,
-        prices: Floats,
-        labelled: Labeller,
+        self, program: MassProgram, rows: CountedRows, prices: Floats, labelled: Labeller
     ) -> None:
-        self.program, self.costs, self.unit, self.counts = program, costs, unit, counts
-        self.labelled, self.mean = labelled, float(unit.mean())
-        held = costs.weights > 0.0
-        self._least, self._most = (
-            np.array(
-                [
-                    f(costs.weights[costs.members(g)][held[costs.members(g)]])
-                    for g in range(unit.size)
-                ]
-            )
-            for f in (np.min, np.max)
-        )
-        self.rules = CountRules(program, unit, counts)
-        self.base = price(costs, prices)
+        self.program, self.rows, self.costs = program, rows, rows.costs
+        self.unit, self.counts = rows.unit, rows.total
+        self.labelled, self.mean = labelled, float(rows.unit.mean())
+        self.rules = CountRules(program, rows.unit, rows.total)
+        base = price(rows.costs, prices)
+        self.base = replace(base, value=base.value + rows.value)
         self.cuts: list[Floats] = []
         self.passes, self.nodes, self._spent = 0, 0, 0.0
         self._model = self._written()
@@ -310,19 +229,20 @@ class CountTree:
     def proved(self, node: Node) -> float:
         """Return what the prices of a case prove, rounded down."""
         begin = time.perf_counter()
-        rows, size = proved_value(self.costs, node.prices)
+        paid, size = self.rows.proved(node.prices)
         at = self.program.masses
         low, high = node.low.copy(), node.high.copy()
-        low[at] *= self._least[:, None] * (1.0 - 1e-12)
-        high[at] *= self._most[:, None] * (1.0 + 1e-12)
+        low[at] *= self.rows.rows.least[:, None] * (1.0 - 1e-12)
+        high[at] *= self.rows.rows.most[:, None] * (1.0 + 1e-12)
         rules = self.program.proved_bound(node.y, node.z, node.prices, (low, high))
         self.passes += 1
         self._spent += time.perf_counter() - begin
         if rules.unpaid is not None:
             return -np.inf
         off = float(np.abs(node.z) @ self.rules.slack)
-        total = abs(rows) + abs(rules.value) + off
-        return rows + rules.value - off - loss(self.costs.size, size + total)
+        total = abs(paid) + abs(rules.value) + off
+        terms = self.costs.size + self.rows.rows.rows
+        return paid + rules.value - off - loss(terms, size + total)
 
     def run(self, best: Labelling | None, gap: float, deadline: float) -> Labelling | None:
         """Return the best labels found, with a proved bound of all labels that obey the rules.
@@ -447,7 +367,7 @@ class CountTree:
         cost, prices = fresh.objective, fresh.prices
         if node.value >= cost - 1e-9 * abs(cost) or self._model is None:
             return None
-        value, _ = proved_value(self.costs, prices)
+        value, _ = self.rows.proved(prices)
         row = self._rows_cost.copy()
         at = self.program.masses.ravel()
         row[at] += (prices * self.unit[:, None]).ravel() / self.mean
@@ -455,3 +375,129 @@ class CountTree:
         self.cuts.append(prices)
         again = self._solved(node.low, node.high, deadline)
         return again if again is not None and again.value > node.value + 1e-12 * abs(cost) else None
+
+
+# The search that it is part of.
+
+
+class IntegerSearch(WholeCounts):
+    r"""Minimise over whole numbers of rows :math:`N_{gk}`, which fix masses :math:`w_g N_{gk}`.
+
+    For fixed masses the rows' problem is a transportation problem, whose vertices assign whole
+    rows. So a labelling that obeys the rules is a choice of G·K integers.
+
+    Parameters
+    ----------
+    program : MassProgram
+        Polyhedral rules.
+    rows : CountedRows
+        The rows.
+    prices, bound : array (G, K), float
+        Prices of the soft optimum, and the bound that they prove.
+    """
+
+    def __init__(
+        self, program: MassProgram, rows: CountedRows, prices: Floats, bound: float
+    ) -> None:
+        super().__init__(program, rows.unit, rows.total)
+        self.rows, self.costs, self.prices, self.bound = rows, rows.costs, prices, bound
+        self.pricing = price(rows.costs, prices)
+
+    def first(
+        self, masses: Floats, whole: NDArray[np.bool_] | None = None, time_limit: float = np.inf
+    ) -> Floats | None:
+        """Return counts that obey the rules near given masses, None where there are none.
+
+        Parameters
+        ----------
+        masses : array (G, K)
+            Of the soft optimum.
+        whole : array (G,) of bool, optional
+            Groups whose counts are to be whole; all by default.
+        """
+        G, K = self.program.masses.shape
+        box = box_for(self.costs, self.pricing, np.full((G, K), 2.0))
+        slope = np.stack([box.down, box.up])
+        finite = slope[np.isfinite(slope)]
+        typical = float(finite.mean()) if finite.size and finite.mean() > 0.0 else 1.0
+        slope = np.where(np.isfinite(slope), slope / typical, 1e3) + 1e-3
+        weight = self.unit[:, None] / self.unit.mean()
+        cost, matrix, low, high = self._rules(2 * G * K)
+        # N - up + down = masses in rows
+        deviation = sp.hstack(
+            [self._counts(), -sp.eye_array(G * K), sp.eye_array(G * K)], format="csc"
+        )
+        target = (masses / self.unit[:, None]).ravel()
+        cost[-2 * G * K :] = np.concatenate(
+            [(slope[0] * weight).ravel(), (slope[1] * weight).ravel()]
+        )
+        answer = solve_linear_program(
+            cost,
+            sp.vstack([matrix, deviation]),
+            np.concatenate([low, target]),
+            np.concatenate([high, target]),
+            self._lower(2 * G * K),
+            np.full(cost.size, np.inf),
+            tolerance=1e-9,
+            time_limit=time_limit,
+            integer=self._integer(cost.size, whole),
+            gap=0.02 * float(np.abs(cost).max(initial=0.0)),
+        )
+        if not answer.x.size:
+            return None
+        return np.asarray(answer.x[self.program.masses])
+
+    def labelled(self, counts: Floats, deadline: float = np.inf) -> Labelling | None:
+        """Return the cheapest labels with given counts."""
+        masses = np.round(counts) * self.unit[:, None]
+        masses *= self.program.shares[:, None] / masses.sum(axis=1, keepdims=True)
+        fixed = _fixed(self.program, masses, self.rows.value)
+        search = PriceSearch(fixed, self.costs, 1e-9, deadline)
+        search.run(self.prices)
+        best, costs = search.candidate, self.costs
+        if best is None:
+            return None
+        rows, clusters, fractions = spread(costs, best.pricing, best.free, best.flow)
+        order = np.lexsort((fractions, rows))
+        last = order[np.diff(rows[order], append=-1) != 0]
+        labels = np.empty(costs.size, dtype=np.intp)
+        labels[rows[last]] = clusters[last]
+        if not np.array_equal(self._counted(labels), np.round(counts)):
+            return None
+        prices = search.program.prices(search.y, search.z)
+        return Labelling(labels, self.rows.cost(labels), self.bound, prices)
+
+    def _counted(self, labels: Integers) -> Floats:
+        shape = self.program.masses.shape
+        return label_masses(labels, self.costs.groups, self.rows.counts, shape)
+
+    def best(self, masses: Floats, gap: float, time_limit: float) -> Labelling | None:
+        """Return labels and a bound that differ by the relative gap, or by more when time is up.
+
+        None where no labels obey the rules. A dive into the counts finds the first labels; where
+        it does not, those are taken whose counts are near the masses of the soft optimum.
+        """
+        end = time.perf_counter() + time_limit
+        tree = CountTree(self.program, self.rows, self.prices, self.labelled)
+        labelling = tree.run(None, gap, end) if tree.fits and time_limit > 0.0 else None
+        if labelling is not None:
+            return labelling
+        counts = self.first(masses, time_limit=max(time_limit, 1.0))
+        labelling = None if counts is None else self.labelled(counts)
+        return tree.run(labelling, gap, end) if tree.fits and time_limit > 0.0 else labelling
+
+    def _counts(self) -> sp.csc_array:
+        at = self.program.masses.ravel()
+        entries = (np.ones(at.size), (np.arange(at.size), at))
+        return sp.csc_array(entries, shape=(at.size, self.program.form.q.size))
+
+
+def _fixed(program: MassProgram, masses: Floats, paid: float) -> MassProgram:
+    """Return the program whose only rule is that the masses are these; something is paid before."""
+    G, K = masses.shape
+    empty = sp.csc_array((G * K, G * K))
+    A = sp.csc_array(sp.eye_array(G * K))
+    columns = {"masses": slice(0, G * K)}
+    cones = (Cone("zero", 0, G * K),)
+    form = ConicForm(empty, np.zeros(G * K), paid, A, masses.ravel(), cones, columns)
+    return MassProgram(form, np.arange(G * K).reshape(G, K), program.shares)

@@ -1,28 +1,39 @@
-"""Labels that obey the rules: whole rows are assigned, through whole numbers of rows per group and cluster."""
+"""Whole numbers of rows per group and cluster: rules on them, and rows of which only few are told apart."""
 
 from __future__ import annotations
 
-import time
+import operator
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.backends.linear_program import solve_linear_program
-from optfair.methods.fair_clustering.algorithms.costs import CostRows
-from optfair.methods.fair_clustering.algorithms.count_tree import CountTree, Labelling
+from optfair.methods.fair_clustering.algorithms.costs import CostRows, SeparableCost
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram, row_scale
-from optfair.methods.fair_clustering.algorithms.price_search import PriceSearch
 from optfair.methods.fair_clustering.algorithms.pricing import (
+    Box,
     box_for,
+    label_masses,
+    label_sums,
+    lowered,
     price,
-    spread,
 )
-from optfair.proofs.cones import Cone
-from optfair.solution.conic_form import ConicForm
+from optfair.rows.sources import Chunk
+from optfair.rows.survey import Survey
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
+
+# Relative violation of a rule that is rounding, with what sums of weights round away.
+ROUNDING = 4e-9
+# How far from an integer a count is fractional, and rounds of tightening.
+FRACTION, ROUNDS = 1e-6, 8
+# Relative difference of weights that are equal.
+EQUAL = 1e-9
 
 
 def whole_rows(groups: Integers, weights: Floats, count: int) -> tuple[Floats, Floats] | None:
@@ -36,7 +47,7 @@ def whole_rows(groups: Integers, weights: Floats, count: int) -> tuple[Floats, F
     least, most = np.full(count, np.inf), np.zeros(count)
     np.minimum.at(least, groups, weights)
     np.maximum.at(most, groups, weights)
-    if not rows.all() or (most - least > 1e-9 * most).any():
+    if not rows.all() or (most - least > EQUAL * most).any():
         return None
     return np.bincount(groups, weights, count) / rows, rows
 
@@ -109,145 +120,307 @@ class WholeCounts:
         return integer
 
 
-class IntegerSearch(WholeCounts):
-    r"""Minimise over whole numbers of rows :math:`N_{gk}`, which fix masses :math:`w_g N_{gk}`.
+class CountRules:
+    r"""The rules in whole numbers of rows, and what they leave of limits on them.
 
-    For fixed masses the rows' problem is a transportation problem, whose vertices assign whole
-    rows. So a labelling that obeys the rules is a choice of G·K integers.
+    .. math:: \sum_j a_{ij} y_j \le b_i, \qquad \sum_k N_{gk} = n_g
+
+    with counts N in y, and auxiliaries. Sides are raised by what rounding may violate.
 
     Parameters
     ----------
     program : MassProgram
         Polyhedral rules.
-    costs : CostRows
-        The rows.
     unit, counts : arrays (G,)
-        Weight of a row in each group, and how many there are; see `whole_rows`.
-    prices, bound : array (G, K), float
-        Prices of the soft optimum, and the bound that they prove.
+        Weight of a row, and number of rows, of each group.
+    """
+
+    def __init__(self, program: MassProgram, unit: Floats, counts: Floats) -> None:
+        form = program.form
+        self.size = form.q.size
+        factor = np.ones(self.size)
+        factor[program.masses] = unit[:, None]
+        share = np.zeros(self.size)
+        share[program.masses] = program.shares[:, None]
+        #: by how much a row may be violated
+        self.slack = ROUNDING * (1.0 + np.abs(form.b) + abs(form.A) @ share)
+        A = sp.csr_array(form.A @ sp.diags_array(factor))
+        #: rules that are equations
+        self.equal = equal = form.equal
+        simplex, _ = program.simplex_rows()
+        rows = sp.coo_array(sp.vstack([A, -A[equal], simplex, -simplex]))
+        high = np.concatenate([form.b + self.slack, (self.slack - form.b)[equal], counts, -counts])
+        order = np.argsort(rows.col, kind="stable")
+        self._row, self._column = rows.row[order], rows.col[order]
+        self._value, self._high, self._height = rows.data[order], high, rows.shape[0]
+        self._first = np.flatnonzero(np.diff(self._column, prepend=-1))
+        self._owner = self._column[self._first]
+        self._whole = np.zeros(self.size, dtype=bool)
+        self._whole[program.masses] = True
+        low, most = np.full(self.size, -np.inf), np.full(self.size, np.inf)
+        low[program.masses], most[program.masses] = 0.0, counts[:, None]
+        #: limits that the rules put on counts and auxiliaries, None where they leave nothing
+        self.root = self.tightened(low, most)
+
+    def tightened(self, low: Floats, high: Floats) -> tuple[Floats, Floats] | None:
+        """Return limits that the rules leave within others; None where they leave nothing."""
+        a, i, j = self._value, self._row, self._column
+        up = a > 0.0
+        for _ in range(ROUNDS):
+            end = np.where(up, low[j], high[j])
+            infinite = ~np.isfinite(end)
+            least = a * np.where(infinite, 0.0, end)
+            total = np.bincount(i, least, self._height)
+            open_ends = np.bincount(i, infinite, self._height)
+            room = self._high[i] - (total[i] - least)
+            # what the others in the row leave, widened by the rounding of their sum
+            size = np.bincount(i, np.abs(least), self._height) + np.abs(self._high)
+            limit = (room + 1e-12 * size[i]) / a
+            alone = open_ends[i] - infinite == 0
+            most = np.minimum.reduceat(np.where(up & alone, limit, np.inf), self._first)
+            least_of = np.maximum.reduceat(np.where(~up & alone, limit, -np.inf), self._first)
+            above, below = high.copy(), low.copy()
+            above[self._owner] = np.minimum(above[self._owner], most)
+            below[self._owner] = np.maximum(below[self._owner], least_of)
+            whole = self._whole
+            above[whole] = np.floor(above[whole] + FRACTION)
+            below[whole] = np.ceil(below[whole] - FRACTION)
+            if (below > above + FRACTION).any():
+                return None
+            moved = bool(((above < high) | (below > low))[whole].any())
+            low, high = below, above
+            if not moved:
+                break
+        return low, high
+
+
+# Rows that may change clusters are told apart; the others are counted.
+
+# Rows next to each boundary that stay open, and how many they are together.
+WIDE, TOGETHER = 128.0, 4_000.0
+# Rows per block of a pass.
+BLOCK = 8_192
+
+
+def wide_box(costs: CostRows, prices: Floats, rows: int) -> Box:
+    """Return the box in which so many of all ``rows`` can change clusters; see `settled`."""
+    ranks = max(min(WIDE, TOGETHER / prices.size), 8.0) * costs.size / rows
+    return box_for(costs, price(costs, prices), np.full(prices.shape, ranks))
+
+
+@dataclass(frozen=True, eq=False)
+class SettledRows:
+    """Rows whose cheapest cluster is the same for all prices in a box, counted, and the others.
+
+    Attributes
+    ----------
+    labels : tuple of arrays of int
+        Cheapest clusters of consecutive rows.
+    rows : int
+        How many.
+    at, groups : arrays (o,)
+        Open rows by number, and their groups.
+    costs, weights : arrays (o, K), (o,)
+        Of the open rows.
+    counts, masses : arrays (G, K)
+        Settled rows of positive weight, and that.
+    cost, size : float
+        What they pay, and how large that is without signs.
+    least, most : arrays (G,)
+        Extremes of the positive weights of all rows.
+    points : array (o, d)
+        Open rows.
+    apart, spread : array (K, d), float
+        Of the settled rows, less the mean of their cluster: weighted sums, and that of their squares.
+    """
+
+    labels: tuple[NDArray[Any], ...]
+    rows: int
+    at: Integers
+    groups: Integers
+    costs: Floats
+    weights: Floats
+    counts: Floats
+    masses: Floats
+    cost: float
+    size: float
+    least: Floats
+    most: Floats
+    points: Floats
+    apart: Floats
+    spread: float
+
+    def __add__(self, other: SettledRows) -> SettledRows:
+        def both(name: str) -> NDArray[Any]:
+            return np.concatenate([getattr(self, name), getattr(other, name)])
+
+        return SettledRows(
+            self.labels + other.labels,
+            self.rows + other.rows,
+            np.concatenate([self.at, self.rows + other.at]),
+            both("groups"),
+            both("costs"),
+            both("weights"),
+            self.counts + other.counts,
+            self.masses + other.masses,
+            self.cost + other.cost,
+            self.size + other.size,
+            np.minimum(self.least, other.least),
+            np.maximum(self.most, other.most),
+            both("points"),
+            self.apart + other.apart,
+            self.spread + other.spread,
+        )
+
+
+def settled(
+    costs: Floats,
+    groups: Integers,
+    weights: Floats,
+    prices: Floats,
+    box: Box,
+    rounding: float,
+    rows: tuple[Floats, Floats],
+) -> SettledRows:
+    """Return some rows settled at prices and in a box around them.
+
+    Parameters
+    ----------
+    costs : array (K, m)
+    groups, weights : arrays (m,)
+    prices : array (G, K)
+    box : Box
+    rounding : float
+        Relative error of a cost.
+    rows : arrays (m, d), (K, d)
+        The rows, of any columns, and a mean for each cluster.
+    """
+    (G, K), here, held = prices.shape, np.arange(groups.size), weights > 0.0
+    reduced = costs + np.take(prices.T, groups, axis=1)
+    best = reduced.argmin(axis=0)
+    own = costs[best, here]
+    near = reduced[best, here] + box.up[groups, best]
+    near += 4.0 * rounding * (np.abs(own) + np.abs(prices).max())
+    reduced -= 4.0 * rounding * np.abs(costs)
+    reduced -= np.take(box.down.T, groups, axis=1)
+    reduced[best, here] = np.inf
+    open_ = held & (reduced.min(axis=0) <= near)
+    at, rest = np.flatnonzero(open_), np.flatnonzero(held & ~open_)
+    cells = best[rest], groups[rest]
+    apart = rows[0][rest] - rows[1][best[rest]]
+    least, most = np.full(G, np.inf), np.zeros(G)
+    np.minimum.at(least, groups[held], weights[held])
+    np.maximum.at(most, groups[held], weights[held])
+    return SettledRows(
+        (best.astype(np.min_scalar_type(K)),),
+        groups.size,
+        at,
+        groups[at],
+        costs[:, at].T,
+        weights[at],
+        label_masses(*cells, np.ones(rest.size), (G, K)),
+        label_masses(*cells, weights[rest], (G, K)),
+        float(weights[rest] @ own[rest]),
+        float(weights[rest] @ np.abs(own[rest])),
+        least,
+        most,
+        rows[0][at],
+        label_sums(apart, cells[0], weights[rest], K),
+        float(weights[rest] @ np.square(apart).sum(axis=1)),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class SettlingPass:
+    """The map of a pass that settles rows at centers; an object, so that it travels to workers."""
+
+    survey: Survey
+    centers: Floats
+    prices: Floats
+    box: Box
+
+    def __call__(self, chunk: Chunk) -> SettledRows:
+        """Return the rows of one chunk."""
+        rows = self.survey.read(chunk)
+        parts = []
+        for start in range(0, len(rows.X), BLOCK):
+            own = slice(start, start + BLOCK)
+            cost = SeparableCost("sqeuclidean", rows.X[own], self.centers)
+            stated = cost.columns(slice(None)), rows.groups[own], rows.weights[own]
+            both = rows.X[own], self.centers
+            parts.append(settled(*stated, self.prices, self.box, cost.rounding, both))
+        return reduce(operator.add, parts)
+
+
+class CountedRows:
+    r"""Open rows, and one row for the settled ones of each group and cluster.
+
+    Such a row pays nothing where it is, and elsewhere
+
+    .. math:: \Lambda_{gk} - \Lambda_{gj} + u_{gk} + d_{gj}
+
+    with the sides u, d of the box: what every row that is settled pays more there, or less than
+    that. So all that is proved of these rows, with what the settled ones pay, holds for all rows,
+    at any prices; and in the box it is the same.
+
+    Parameters
+    ----------
+    rows : SettledRows
+    prices, box
+        What they were settled by.
+    shares : array (G,)
+        Weight shares of the groups.
+    rounding : float
+        Relative error of a cost.
     """
 
     def __init__(
-        self,
-        program: MassProgram,
-        costs: CostRows,
-        unit: Floats,
-        counts: Floats,
-        prices: Floats,
-        bound: float,
+        self, rows: SettledRows, prices: Floats, box: Box, shares: Floats, rounding: float
     ) -> None:
-        super().__init__(program, unit, counts)
-        self.costs, self.prices, self.bound = costs, prices, bound
-        self.pricing = price(costs, prices)
+        self.rows, G = rows, len(prices)
+        g, k = np.nonzero(rows.counts)
+        apart = (prices + box.up)[g, k, None] - (prices - box.down)[g]
+        apart[np.arange(g.size), k] = 0.0
+        paid = SeparableCost("precomputed", np.concatenate([rows.costs, apart]))
+        weights = np.concatenate([rows.weights, rows.masses[g, k]])
+        #: costs, groups and weights of these rows
+        self.stated = paid, np.concatenate([rows.groups, g]), weights
+        self.costs = CostRows(*self.stated)
+        every = np.concatenate([np.ones(rows.at.size), rows.counts[g, k]])
+        #: rows that each stands for, in the order of the costs
+        self.counts = every[self.costs.rows]
+        #: weight of a row and number of rows of each group
+        self.total = rows.counts.sum(axis=1) + np.bincount(rows.groups, minlength=G)
+        self.unit = shares / self.total
+        #: what settled rows pay
+        self.value, self.rounding = rows.cost, rounding
+        #: whether rows of a group weigh the same
+        self.equal = bool((rows.most - rows.least <= EQUAL * rows.most).all())
 
-    def first(
-        self, masses: Floats, whole: NDArray[np.bool_] | None = None, time_limit: float = np.inf
-    ) -> Floats | None:
-        """Return counts that obey the rules near given masses, None where there are none.
+    def proved(self, prices: Floats) -> tuple[float, float]:
+        """Return what rows cost at least at prices, and the size of it.
 
-        Parameters
-        ----------
-        masses : array (G, K)
-            Of the soft optimum.
-        whole : array (G,) of bool, optional
-            Groups whose counts are to be whole; all by default.
+        Costs are lowered by their rounding; what sums round away is the caller's to charge, by the size.
         """
-        G, K = self.program.masses.shape
-        box = box_for(self.costs, self.pricing, np.full((G, K), 2.0))
-        slope = np.stack([box.down, box.up])
-        finite = slope[np.isfinite(slope)]
-        typical = float(finite.mean()) if finite.size and finite.mean() > 0.0 else 1.0
-        slope = np.where(np.isfinite(slope), slope / typical, 1e3) + 1e-3
-        weight = self.unit[:, None] / self.unit.mean()
-        cost, matrix, low, high = self._rules(2 * G * K)
-        # N - up + down = masses in rows
-        deviation = sp.hstack(
-            [self._counts(), -sp.eye_array(G * K), sp.eye_array(G * K)], format="csc"
-        )
-        target = (masses / self.unit[:, None]).ravel()
-        cost[-2 * G * K :] = np.concatenate(
-            [(slope[0] * weight).ravel(), (slope[1] * weight).ravel()]
-        )
-        answer = solve_linear_program(
-            cost,
-            sp.vstack([matrix, deviation]),
-            np.concatenate([low, target]),
-            np.concatenate([high, target]),
-            self._lower(2 * G * K),
-            np.full(cost.size, np.inf),
-            tolerance=1e-9,
-            time_limit=time_limit,
-            integer=self._integer(cost.size, whole),
-            gap=0.02 * float(np.abs(cost).max(initial=0.0)),
-        )
-        if not answer.x.size:
-            return None
-        return np.asarray(answer.x[self.program.masses])
-
-    def labelled(self, counts: Floats, deadline: float = np.inf) -> Labelling | None:
-        """Return the cheapest labels with given counts."""
-        masses = np.round(counts) * self.unit[:, None]
-        masses *= self.program.shares[:, None] / masses.sum(axis=1, keepdims=True)
-        search = PriceSearch(_fixed(self.program, masses), self.costs, 1e-9, deadline)
-        search.run(self.prices)
-        best, costs = search.candidate, self.costs
-        if best is None:
-            return None
-        rows, clusters, fractions = spread(costs, best.pricing, best.free, best.flow)
-        order = np.lexsort((fractions, rows))
-        last = order[np.diff(rows[order], append=-1) != 0]
-        labels = np.empty(costs.size, dtype=np.intp)
-        labels[rows[last]] = clusters[last]
-        weightless = np.flatnonzero(costs.weights == 0.0)
-        labels[weightless] = self.pricing.best[weightless]
-        if not np.array_equal(self._counted(labels), np.round(counts)):
-            return None
-        prices = search.program.prices(search.y, search.z)
-        return Labelling(labels, self.cost(labels), self.bound, prices)
+        value = self.rows.cost - self.rounding * self.rows.size
+        size = self.rows.size
+        for g, start, stop, block in self.costs.blocks():
+            low = (block + prices[g][:, None]).min(axis=0)
+            worth = lowered(low, self.costs.weights[start:stop], self.rounding, prices[g])
+            value, size = value + worth[0], size + worth[1]
+        return value, size
 
     def cost(self, labels: Integers) -> float:
-        """Return the mean cost of labels."""
-        total = 0.0
+        """Return the mean cost of labels of these rows."""
+        total = self.value
         for _, start, stop, block in self.costs.blocks():
             own = block[labels[start:stop], np.arange(stop - start)]
             total += float(self.costs.weights[start:stop] @ own)
         return total
 
-    def _counted(self, labels: Integers) -> Floats:
-        G, K = self.program.masses.shape
-        held = self.costs.weights > 0.0
-        index = self.costs.groups[held] * K + labels[held]
-        return np.bincount(index, minlength=G * K).reshape(G, K).astype(float)
-
-    def best(self, masses: Floats, gap: float, time_limit: float) -> Labelling | None:
-        """Return labels and a bound that differ by the relative gap, or by more when time is up.
-
-        None where no labels obey the rules. A dive into the counts finds the first labels; where
-        it does not, those are taken whose counts are near the masses of the soft optimum.
-        """
-        end = time.perf_counter() + time_limit
-        tree = CountTree(
-            self.program, self.costs, self.unit, self.counts, self.prices, self.labelled
-        )
-        labelling = tree.run(None, gap, end) if tree.fits and time_limit > 0.0 else None
-        if labelling is not None:
-            return labelling
-        counts = self.first(masses, time_limit=max(time_limit, 1.0))
-        labelling = None if counts is None else self.labelled(counts)
-        return tree.run(labelling, gap, end) if tree.fits and time_limit > 0.0 else labelling
-
-    def _counts(self) -> sp.csc_array:
-        at = self.program.masses.ravel()
-        entries = (np.ones(at.size), (np.arange(at.size), at))
-        return sp.csc_array(entries, shape=(at.size, self.program.form.q.size))
-
-
-def _fixed(program: MassProgram, masses: Floats) -> MassProgram:
-    """Return the program whose only rule is that the masses are these."""
-    G, K = masses.shape
-    empty = sp.csc_array((G * K, G * K))
-    A = sp.csc_array(sp.eye_array(G * K))
-    columns = {"masses": slice(0, G * K)}
-    cones = (Cone("zero", 0, G * K),)
-    form = ConicForm(empty, np.zeros(G * K), 0.0, A, masses.ravel(), cones, columns)
-    return MassProgram(form, np.arange(G * K).reshape(G, K), program.shares)
+    def whole(self, labels: Integers) -> Integers:
+        """Return the labels of all rows, from those of the open ones."""
+        every = np.concatenate(self.rows.labels)
+        own = self.costs.rows < self.rows.at.size
+        every[self.rows.at[self.costs.rows[own]]] = labels[own]
+        return every

@@ -34,6 +34,7 @@ from optfair.methods.fair_clustering.algorithms.pricing import (
     boundary_means,
     box_for,
     followed_prices,
+    label_masses,
     mass_pass,
     price,
     select_arcs,
@@ -158,7 +159,7 @@ class AssignmentPass:
             sums += ((k == numbers) * np.where(free[at], 0.0, w)) @ X
             best[at] = k
         w = np.where(free, 0.0, rows.weights)
-        masses = np.bincount(rows.groups * K + best, w, G * K).astype(float).reshape(G, K)
+        masses = label_masses(best, rows.groups, w, (G, K))
         cost = float(w @ paid)
         paid *= w > 0.0
         most = np.argpartition(-paid, K)[:K] if m > K else np.arange(m)
@@ -536,7 +537,7 @@ class PassedSearch(PriceSearch):
         G, K = part.masses.shape
         X, groups, w = part.open.X, part.open.groups, part.open.weights
         mass = w[own] * fractions
-        masses = part.masses + _table(groups[own], clusters, mass, G, K)
+        masses = part.masses + label_masses(clusters, groups[own], mass, (G, K))
         sums = part.sums.copy()
         np.add.at(sums, clusters, mass[:, None] * X[own])
         far = np.asarray(cdist(self.centers, X, "sqeuclidean")) if len(X) else np.zeros((K, 0))
@@ -559,7 +560,7 @@ class PassedSearch(PriceSearch):
             self.program.prices(self.y, self.z),
             boundary,
             masses,
-            part.masses + _table(groups[i], k, w[i], G, K),
+            part.masses + label_masses(k, groups[i], w[i], (G, K)),
             sums,
             part.cost + float(mass @ far[clusters, own]) + rules,
             part.cost + float(w[i] @ far[k, i]),
@@ -583,7 +584,3 @@ def _few_costs(part: AssignmentPart, centers: Floats) -> CostRows:
     groups = np.concatenate([rows.groups, g])
     weights = np.concatenate([rows.weights, part.masses[g, k]])
     return CostRows(SeparableCost("precomputed", D), groups, weights)
-
-
-def _table(groups: Integers, clusters: Integers, mass: Floats, G: int, K: int) -> Floats:
-    return np.asarray(np.bincount(groups * K + clusters, mass, G * K), dtype=float).reshape(G, K)

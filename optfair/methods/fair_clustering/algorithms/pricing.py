@@ -120,19 +120,6 @@ def price(costs: CostRows, prices: Floats) -> Pricing:
     return Pricing(prices, value, best, low)
 
 
-def proved_value(costs: CostRows, prices: Floats) -> tuple[float, float]:
-    """Return what `price` says the rows cost, lowered by the rounding of costs; and the size of it.
-
-    What the sum itself rounds away is the caller's to charge, by the size.
-    """
-    value, size = 0.0, 0.0
-    for g, start, stop, block in costs.blocks():
-        low = (block + prices[g][:, None]).min(axis=0)
-        worth = lowered(low, costs.weights[start:stop], costs.cost.rounding, prices[g])
-        value, size = value + worth[0], size + worth[1]
-    return value, size
-
-
 def lowered(low: Floats, weights: Floats, rounding: float, prices: Floats) -> tuple[float, float]:
     """Return the weight of least reduced costs that rounding cannot have raised, and their size.
 
@@ -330,6 +317,29 @@ def _classes(groups: Integers, keys: Floats) -> tuple[Integers, Integers]:
     keys = np.vstack([groups.astype(float), keys])
     _, first, members = np.unique(keys, axis=1, return_index=True, return_inverse=True)
     return np.asarray(members.ravel()), np.asarray(first)
+
+
+# Sums over labels.
+
+
+def label_masses(
+    labels: Integers, groups: Integers, weights: Floats, shape: tuple[int, ...]
+) -> Floats:
+    """Return the weight of each group in each cluster (G, K) under labels."""
+    cells = np.bincount(groups * shape[1] + labels, weights, shape[0] * shape[1])
+    return cells.astype(float).reshape(shape)
+
+
+def label_sums(rows: Floats, labels: Integers, weights: Floats, clusters: int) -> Floats:
+    """Return the weighted sum of the rows (n, d) with each label (K, d)."""
+    columns = [np.bincount(labels, weights * c, clusters) for c in rows.T]
+    return np.stack(columns, axis=1) if columns else np.zeros((clusters, 0))
+
+
+def smallest_ratio(masses: Floats) -> float:
+    """Return the balance of masses (G, K): the smallest ratio of two groups in a cluster."""
+    filled = masses[:, masses.sum(axis=0) > 0.0]
+    return float((filled.min(axis=0) / filled.max(axis=0)).min())
 
 
 # From flows to assignments: hand a flow out to rows, or repair an assignment to given masses.
