@@ -36,6 +36,7 @@ from optfair.proofs.moves import (
     closed,
     lightly_peeled,
     peeled_in_turn,
+    sides_of,
     total_of,
 )
 from optfair.proofs.residual import (
@@ -48,7 +49,7 @@ from optfair.proofs.residual import (
     residual_of,
     sharper,
 )
-from optfair.proofs.rounding import UNIT, dot, loss
+from optfair.proofs.rounding import UNIT, loss
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
@@ -586,7 +587,7 @@ def _contradiction(
     form: ConicForm, z: Floats, residual: Residual, spent: float, lower: Floats, upper: Floats
 ) -> Contradiction:
     open_ones = residual.unpaid(lower, upper)
-    center, radius = dot(form.b, z)
+    center, radius = sides_of(form, z)
     # b'z - r'y < 0 for every y within the bounds
     surplus = -(center + radius) - spent + residual.cost(lower, upper, ~open_ones)
     if not surplus > 0.0:

@@ -94,9 +94,17 @@ class Boxes:
         return residual.unpaid(*self.of(residual))
 
 
+def sides_of(form: ConicForm, z: Floats) -> tuple[float, float]:
+    """Return a center and radius of b'z, with b as it was declared."""
+    center, radius = dot(form.b, z)
+    if form.declared_within is not None:
+        radius += float(form.declared_within * np.abs(form.b) @ np.abs(z)) * (1.0 + 1e-9)
+    return center, radius
+
+
 def value_of(form: ConicForm, x: Floats, z: Floats) -> tuple[float, float]:
     """Return a center and radius of -½ x'Px - b'z + offset."""
-    center, radius = dot(form.b, z)
+    center, radius = sides_of(form, z)
     value = form.offset - center
     radius += 4.0 * UNIT * (abs(form.offset) + abs(center))
     if form.P.nnz:

@@ -98,6 +98,8 @@ def residual_of(form: ConicForm, x: Floats | None, z: Floats, q: Floats) -> Resi
         bent, more = form.bending(x)
         center, radius, size = center + bent, radius + more, size + np.abs(bent)
     radius = radius + 4.0 * UNIT * size
+    if form.declared_within is not None:
+        radius = radius + form.across.terms(form.declared_within * np.abs(z))
     return _enclosed(center, radius)
 
 
@@ -119,6 +121,8 @@ def sharper(
     if x is not None and form.P.nnz:
         more += ((form.P, x),)
     center, radius = exact_products(form.columns_of_rows, z, at, more, form.rows)
+    if form.declared_within is not None:
+        radius = radius + form.across.sizes[at] @ (form.declared_within * np.abs(z))
     low, high = residual.low.copy(), residual.high.copy()
     sharp = _enclosed(center, radius)
     low[at], high[at] = sharp.low, sharp.high

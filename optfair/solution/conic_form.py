@@ -16,7 +16,7 @@ from optfair.proofs.bounds import LowerBound, Unpaid, lower_bound
 from optfair.proofs.columns import Rooted, declared_bounds, linear_rows
 from optfair.proofs.cones import Cone, SecondOrder
 from optfair.proofs.definiteness import Definiteness, definiteness
-from optfair.proofs.rounding import Products, coordinates
+from optfair.proofs.rounding import UNIT, Products, coordinates
 from optfair.solution.units import Handed, alike, balanced, congruence, equilibrated, level, turned
 
 # Violations of rows below this share of their terms are as good as none.
@@ -31,7 +31,7 @@ ORDINARY = 1e4
 FACTS = {
     "P": ("curvature", "bending"),
     "A": ("columns_of_rows", "rows", "sizes", "products", "across"),
-    "cones": ("equal", "nonnegative"),
+    "cones": ("equal", "nonnegative", "declared_within"),
 }
 
 
@@ -377,6 +377,18 @@ class ConicForm:
     def across(self) -> Products:
         """What multiplies the rows: A'z with its rounding."""
         return Products(self.columns_of_rows.T)
+
+    @cached_property
+    def declared_within(self) -> Floats | None:
+        """Share by which entries of a row may differ from those declared; None where none does.
+
+        Beside the diagonal of a block they were multiplied by the root of 2: two roundings.
+        """
+        share = np.zeros(self.b.size)
+        for c in self.cones:
+            if c.kind == "psd" and c.root != 1.0:
+                share[c.start : c.stop] = np.where(c.diagonal, 0.0, 4.0 * UNIT)
+        return share if share.any() else None
 
     @cached_property
     def bending(self) -> Products:

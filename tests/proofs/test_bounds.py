@@ -17,6 +17,8 @@ from optfair.proofs import bounds, columns, moves
 from optfair.proofs.bounds import Unpaid, infeasibility, lower_bound
 from optfair.proofs.columns import declared_bounds, linear_rows, propagated, rotated_rows
 from optfair.proofs.cones import Cone, feasible_near, recession_faults
+from optfair.proofs.moves import sides_of
+from optfair.proofs.residual import residual_of, sharper
 from optfair.solution.conic_form import ConicForm
 
 
@@ -627,3 +629,27 @@ def test_a_radius_is_rounded_down_in_words_and_whole_in_json() -> None:
     assert words == [f"for |x| ≤ {r}" for r in ("1.2e+05", "9.9e+04", "1.0e+00", "0", "inf")]
     assert PROVED.limits == reported("scip").limits == ""
     assert [g.to_dict()["radius"] for g in (within(2.5), PROVED)] == [2.5, None]
+
+
+def test_entries_off_the_diagonal_of_a_block_are_known_to_the_root_of_2_only() -> None:
+    # 3 and the float above it are the same number after the root of 2: rows do not say which it was
+    root, above = np.sqrt(2.0), float(np.nextafter(3.0, 4.0))
+    assert 3.0 * root == above * root
+    exact = Fraction("1.41421356237309504880168872420969807856967")
+    cones = (Cone("psd", 0, 3, order=2),)
+    A = sp.csc_array(np.array([[0.0], [3.0 * root], [0.0]]))
+    z = np.array([1.0, 0.5, 1.0])
+    form = ConicForm(sp.csc_array((1, 1)), -(A.T @ z), 0.0, A, np.zeros(3), cones)
+    plain = residual_of(form, None, z, form.q)
+    for residual in (plain, sharper(form, plain, None, z, form.q, np.array([0]))):
+        for declared in (Fraction(3), Fraction(above)):
+            left = declared * exact * Fraction(z[1]) + Fraction(float(form.q[0]))
+            assert left != 0 and residual.low[0] < left < residual.high[0]
+    # on the diagonal they are what was declared
+    on, there = form.moved({"A": sp.csc_array(A.toarray()[[1, 0, 2]])}), z[[1, 0, 2]]
+    again = sharper(on, plain, None, there, form.q, np.array([0]))
+    assert again.low[0] == again.high[0] == 0.0
+    # sides are known as well as that
+    center, radius = sides_of(form.moved({"b": A.toarray().ravel()}), z)
+    for declared in (Fraction(3), Fraction(above)):
+        assert abs(Fraction(center) - declared * exact * Fraction(z[1])) < Fraction(radius)
