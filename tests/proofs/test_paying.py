@@ -178,7 +178,7 @@ def test_no_bound_exceeds_the_optimum(sides: str, curved: bool, seed: int, noise
     form, x, z, optimum = program(seed, curved=curved, sides=sides)
     rng = np.random.default_rng(seed + 1)
     near = x + noise * rng.normal(size=x.size), z + noise * rng.normal(size=z.size)
-    for known in (None, float(optimum)):
+    for known in (np.inf, float(optimum)):
         proved = bounds_module.lower_bound(form, *near, known)
         if proved.unpaid is None and np.isfinite(proved.value):
             assert Fraction(proved.value) <= optimum
@@ -343,7 +343,7 @@ def test_no_bound_over_cones_exceeds_the_optimum(kinds: list[str], seed: int, no
     form, x, z, optimum = conic(kinds, seed)
     rng = np.random.default_rng(seed + 1)
     near = z + noise * rng.normal(size=z.size)
-    for known in (None, float(optimum) + 1e-9):
+    for known in (np.inf, float(optimum) + 1e-9):
         proved = bounds_module.lower_bound(form, x, near, known)
         if proved.unpaid is None:
             assert Fraction(proved.value) <= optimum if np.isfinite(proved.value) else True

@@ -173,7 +173,7 @@ def test_no_bound_is_above_the_value_that_points_are_held_to() -> None:
         rooted=(rooted,),
     )
     z = np.array([1.0, 1.0, 0.0, 1e-9])
-    for upper in (1e-3, 1.0, 9.0, None):
+    for upper in (1e-3, 1.0, 9.0, np.inf):
         assert lower_bound(form, np.zeros(3), z, upper).value <= 0.1
 
 
