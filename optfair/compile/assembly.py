@@ -1,22 +1,160 @@
-"""Blocks of terms put under each other, and their numbers when parameters move."""
+"""Blocks of terms put under each other, their numbers when parameters move, and CVXPY's program of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
+from cvxpy.lin_ops.lin_op import CONSTANT_ID
+from cvxpy.reductions.dcp2cone.cone_matrix_stuffing import ParamConeProg
+from cvxpy.reductions.solvers.qp_solvers.qp_solver import QpSolver
+from numpy.typing import NDArray
 
-from optfair.compile.stuffing import Stuffing, moved
 from optfair.core.canonical import Canonical
 from optfair.numbers import Floats, Indices
+from optfair.proofs.rounding import summed
 
 if TYPE_CHECKING:
     from optfair.compile.form import Compiled
     from optfair.core.problem import Problem
+    from optfair.solution.conic_form import ConicForm
+
+
+@dataclass(eq=False)
+class Stuffing:
+    """Terms whose matrices were built together: one call of CVXPY's stuffing.
+
+    Rows stand in the convention ``b - A x in K``, cones in the order (t, x), (x, y, z).
+    """
+
+    row: Indices
+    column: Indices
+    entry: Floats
+    b: Floats
+    sizes: Indices  # rows of each constraint
+    place: Indices  # of each row within its constraint
+    ranks: list[int]
+    constraints: list[Any]
+    variables: Mapping[int, int]  # id -> first column
+    width: int
+    numbers: Numbers | None = None  # where its entries move with parameters
+
+
+@dataclass(eq=False)
+class Part:
+    """Where the matrices of a canonical term are."""
+
+    stuffing: Stuffing
+    blocks: tuple[int, ...]  # its constraints in the stuffing
+    cost: tuple[Any, Floats, float] | None  # P, q, constant of an objective term
+
+
+@dataclass(eq=False)
+class Numbers:
+    """The numbers of a stuffing as affine functions of its parameters, by CVXPY's tensors.
+
+    Every matrix has one row a number and one column an entry of the parameters, with one for 1.
+    """
+
+    places: Mapping[int, int]  # parameter id -> first column
+    size: int
+    entry: Any
+    b: Any
+    linear: Any
+    constant: Any
+    square: Any  # None without a quadratic part
+    pattern: tuple[Indices, Indices]  # rows and columns of the quadratic part
+    shape: tuple[int, int]
+
+    @classmethod
+    def of(cls, program: Any, side: Floats) -> tuple[Numbers, Indices, Indices]:
+        """Return the numbers of a program of CVXPY, and the rows and columns of its entries."""
+        n, m = int(program.x.size), side.size
+        theta = int(program.total_param_size) + 1
+        costs = sp.csr_array(program.q)
+        if m:
+            entry, row, column = _split(program.A, m)
+        else:
+            entry, row, column = sp.csr_array((0, theta)), *np.zeros((2, 0), dtype=np.intp)
+        within = column < n
+        b = sp.csr_array((m, theta))
+        if m:
+            i = np.flatnonzero(~within)
+            up = sp.csr_array((np.ones(i.size), (row[i], i)), shape=(m, row.size))
+            b = sp.csr_array(sp.diags_array(-side) @ (up @ entry))
+        square, pattern = None, (np.zeros(0, np.intp), np.zeros(0, np.intp))
+        if program.P is not None:
+            square, *pair = _split(program.P, n)
+            pattern = (pair[0], pair[1])
+        signs = sp.diags_array(side[row[within]])
+        places = {i: int(at) for i, at in program.param_id_to_col.items() if i != CONSTANT_ID}
+        own = cls(
+            places,
+            theta,
+            sp.csr_array(signs @ entry[np.flatnonzero(within)]),
+            b,
+            costs[:n],
+            costs[n:],
+            square,
+            pattern,
+            (n, n),
+        )
+        return own, row[within], column[within]
+
+    def vector(self, values: Mapping[int, Any]) -> Floats:
+        """Return the parameters one after the other, and 1, from their values by id."""
+        scales = np.ones(self.size)
+        for i, at in self.places.items():
+            own = np.ravel(values[i], order="F")
+            scales[at : at + own.size] = own
+        return scales
+
+    def cost(self, theta: Floats) -> tuple[Any, Floats, float]:
+        """Return P, q and the constant of the objective."""
+        P = None
+        if self.square is not None:
+            P = sp.coo_array((self.square @ theta, self.pattern), shape=self.shape)
+        return P, self.linear @ theta, float((self.constant @ theta)[0])
+
+
+def _split(tensor: Any, height: int) -> tuple[Any, Indices, Indices]:
+    """Return the rows of a tensor that are not 0, and the row and column of the matrix of each."""
+    entries = sp.coo_array(tensor)
+    kept = entries.data != 0.0
+    at, own = np.unique(entries.coords[0][kept].astype(np.int64), return_inverse=True)
+    where = (own, entries.coords[1][kept])
+    rows = sp.csr_array((entries.data[kept], where), shape=(at.size, entries.shape[1]))
+    return rows, (at % height).astype(np.intp), (at // height).astype(np.intp)
+
+
+def moved(
+    terms: Sequence[Canonical], values: Mapping[int, Any]
+) -> tuple[list[Canonical], dict[int, Stuffing]]:
+    """Return terms with their numbers at values by parameter id, and the new stuffings."""
+    stuffings: dict[int, Stuffing] = {}
+    vectors: dict[int, Floats] = {}
+    out = []
+    for term in terms:
+        part: Part = term.matrices
+        numbers = part.stuffing.numbers
+        if numbers is None:
+            out.append(term)
+            continue
+        key = id(part.stuffing)
+        if key not in stuffings:
+            theta = vectors[key] = numbers.vector(values)
+            stuffings[key] = replace(
+                part.stuffing, entry=numbers.entry @ theta, b=numbers.b @ theta
+            )
+        cost = None if part.cost is None else numbers.cost(vectors[key])
+        out.append(replace(term, matrices=Part(stuffings[key], part.blocks, cost)))
+    return out, stuffings
 
 
 def columns_of(
@@ -119,7 +257,8 @@ def objective_of(
     n: int,
 ) -> tuple[dict[str, Any], Floats, float]:
     """Return the quadratic parts of the objective terms, and the sum of the rest."""
-    q, offset = np.zeros(n), 0.0
+    # the last column is the constant
+    column, entry = [np.zeros(0, dtype=np.intp)], [np.zeros(0)]
     squares: dict[str, Any] = {}
     costs = [(k, t) for k, t in zip(names, terms, strict=True) if t.matrices.cost is not None]
     maps = _maps([t for _, t in costs], columns)
@@ -128,13 +267,14 @@ def objective_of(
         # columns of other terms of the stuffing have no cost here
         across = maps[id(term.matrices.stuffing)][1]
         here = across >= 0
-        np.add.at(q, across[here], linear[here])
-        offset += constant
+        column.append(np.append(across[here], n))
+        entry.append(np.append(linear[here], constant))
         if P is not None and P.nnz:
             at = across[P.row], across[P.col]
             squares[name] = sp.csc_array((P.data, at), shape=(n, n))
             squares[name].eliminate_zeros()  # a square whose weight is 0
-    return squares, q, offset
+    total = summed(np.concatenate(entry), np.concatenate(column), n + 1)
+    return squares, total[:n], float(total[n])
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,3 +351,99 @@ class Moving:
             same = P.nnz == form.P.nnz and np.array_equal(P.data, form.P.data)
             changes |= {} if same else {"P": P}
         return replace(self.first, form=form.moved(changes), curvature=squares, first=self.first)
+
+
+# The form as CVXPY's own program again.
+
+
+def turn(instance: Any, form: ConicForm) -> Indices | None:
+    """Return the row of the form at each row of the interface, None where they are the same."""
+    order = getattr(instance, "EXP_CONE_ORDER", None) or [0, 1, 2]
+    if list(order) == [0, 1, 2] or all(c.kind != "exp" for c in form.cones):
+        return None
+    turned = np.arange(form.b.size)
+    for c in form.cones:
+        if c.kind == "exp":
+            turned[c.start + np.array(order)] = np.arange(c.start, c.stop)
+    return turned
+
+
+def cvxpy_program(
+    instance: Any,
+    form: ConicForm,
+    constraints: Sequence[Any],
+    integer: NDArray[np.bool_],
+    quad: bool,
+) -> Any:
+    """Return the form as a program of CVXPY."""
+    m, n = form.A.shape
+    A, b, turned = form.A, form.b, turn(instance, form)
+    if turned is not None:
+        A, b = sp.csc_array(sp.csr_array(A)[turned]), b[turned]
+    bare = isinstance(instance, QpSolver)  # they read equalities before a sign is given to them
+    zeros = sum(c.stop - c.start for c in form.cones if c.kind == "zero")
+    side = np.where(bare & (np.arange(m) < zeros), 1.0, -1.0)
+    value = np.where(bare & (np.arange(m) < zeros), -b, b)
+    whole = [(int(j),) for j in np.flatnonzero(integer)]
+    x = cp.Variable(n, integer=whole) if whole else cp.Variable(n)
+    P = form.P if quad else None
+    stated = ParamConeProg(
+        None,
+        x,
+        None,
+        [x],
+        {x.id: 0},
+        list(constraints),
+        [],
+        {CONSTANT_ID: 0},
+        P=P,
+        formatted=not bare,
+    )
+    A = sp.csc_array(A)
+    A = sp.csc_array((A.data * side[A.indices], A.indices, A.indptr), shape=A.shape)
+    # without parameters nothing is multiplied out of tensors: the matrices stand
+    stated.apply_parameters = partial(_applied, P, form.q, form.offset, A, value)
+    return stated
+
+
+def arranged(
+    first: ConicForm, data: Mapping[str, Any], form: ConicForm, turned: Indices | None
+) -> dict[str, Any] | None:
+    """Return what an interface was handed of one form with the numbers of another.
+
+    None where it arranges them in a way of its own.
+    """
+    before, now = ({**_arrays(f, data, turned)} for f in (first, form))
+    if any(not _same(data[k], v) for k, v in before.items()):
+        return None
+    unmoved = {"A": first.A is form.A, "F": first.A is form.A, "P": first.P is form.P}
+    return {**data, **{k: data[k] if unmoved.get(k) else v for k, v in now.items()}}
+
+
+def _arrays(form: ConicForm, data: Mapping[str, Any], turned: Indices | None) -> dict[str, Any]:
+    """Return the arrays of a form by the names that interfaces of CVXPY give them."""
+    A, b = form.A, form.b
+    if turned is not None:
+        A, b = sp.csc_array(sp.csr_array(A)[turned]), b[turned]
+    costs = {"P": form.P} if data.get("P") is not None else {}
+    if "F" not in data:
+        return {"A": A, "b": b, "c": form.q, **costs}
+    zeros = sum(c.stop - c.start for c in form.cones if c.kind == "zero")
+    rows = sp.csr_array(A)
+    upper, lower = sp.csc_array(rows[:zeros]), sp.csc_array(rows[zeros:])
+    return {"A": upper, "b": b[:zeros], "F": lower, "G": b[zeros:], "q": form.q, **costs}
+
+
+def _same(one: Any, other: Any) -> bool:
+    if np.shape(one) != np.shape(other):
+        return False
+    if not hasattr(other, "toarray"):
+        return np.array_equal(one, other)
+    ours, theirs = sp.csc_array(one), sp.csc_array(other)
+    return all(
+        np.array_equal(getattr(ours, k), getattr(theirs, k)) for k in ("indptr", "indices", "data")
+    )
+
+
+def _applied(P: Any, q: Floats, d: float, A: Any, b: Floats, *_: Any, **more: Any) -> Any:
+    return (P, q, d, A, b) if more.get("quad_obj") else (q, d, A, b)

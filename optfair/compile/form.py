@@ -19,8 +19,19 @@ from cvxpy.reductions.solvers.defines import SOLVER_MAP_CONIC, SOLVER_MAP_QP
 from cvxpy.reductions.solvers.qp_solvers.qp_solver import QpSolver
 from numpy.typing import NDArray
 
-from optfair.compile.assembly import Moving, Plan, blocks_of, columns_of, entries_of, objective_of
-from optfair.compile.stuffing import arranged, cvxpy_program, moved, stuff, turn
+from optfair.compile.assembly import (
+    Moving,
+    Plan,
+    arranged,
+    blocks_of,
+    columns_of,
+    cvxpy_program,
+    entries_of,
+    moved,
+    objective_of,
+    turn,
+)
+from optfair.compile.stuffing import stuff
 from optfair.core.canonical import Canonical, Target, built, canonical, height, shaped, uncollected
 from optfair.core.expressions import check_parameters, dense, parameter_values
 from optfair.core.quadratics import Shortfall

@@ -2,170 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from inspect import getclosurevars
 from typing import TYPE_CHECKING, Any
 
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 from cvxpy.atoms.affine.add_expr import AddExpression
-from cvxpy.atoms.affine.binary_operators import MulExpression, multiply
+from cvxpy.atoms.affine.binary_operators import DivExpression, MulExpression, multiply
+from cvxpy.atoms.affine.broadcast_to import broadcast_to
+from cvxpy.atoms.affine.diag import diag_mat, diag_vec
+from cvxpy.atoms.affine.hstack import Hstack
 from cvxpy.atoms.affine.index import index, special_index
+from cvxpy.atoms.affine.promote import Promote
 from cvxpy.atoms.affine.reshape import reshape
 from cvxpy.atoms.affine.sum import Sum
+from cvxpy.atoms.affine.transpose import transpose
 from cvxpy.atoms.affine.unary_operators import NegExpression
+from cvxpy.atoms.affine.upper_tri import upper_tri
+from cvxpy.atoms.affine.vstack import Vstack
 from cvxpy.atoms.quad_form import SymbolicQuadForm
 from cvxpy.constraints import SOC, Equality, ExpCone, Inequality, NonNeg, PowCone3D, SvecPSD, Zero
-from cvxpy.lin_ops.lin_op import CONSTANT_ID
-from cvxpy.reductions.dcp2cone.cone_matrix_stuffing import ConeMatrixStuffing, ParamConeProg
-from cvxpy.reductions.solvers.qp_solvers.qp_solver import QpSolver
-from numpy.typing import NDArray
+from cvxpy.cvxcore.python.canonInterface import get_problem_matrix
+from cvxpy.lin_ops.lin_op import CONSTANT_ID, DENSE_CONST, NEG, SCALAR_CONST, SPARSE_CONST, LinOp
+from cvxpy.reductions.dcp2cone.cone_matrix_stuffing import ConeMatrixStuffing
 
+from optfair.compile.assembly import Numbers, Part, Stuffing
 from optfair.core.canonical import Canonical, height
 from optfair.core.expressions import dense
 from optfair.core.term import scalar_row
 from optfair.numbers import Floats, Indices
 from optfair.proofs.definiteness import is_symmetric
+from optfair.proofs.rounding import CANCELS, summed
 
 if TYPE_CHECKING:
-    from optfair.solution.conic_form import ConicForm
+    pass
 
+# Products of fractions that may be made of one expression.
+FRACTIONS = 100_000
 # The order in which every interface lists its cones.
 _ORDER = (Zero, NonNeg, SOC, SvecPSD, ExpCone, PowCone3D)
 _RANK = {kind: i for i, kind in enumerate(_ORDER)}
-
-
-@dataclass(eq=False)
-class Stuffing:
-    """Terms whose matrices were built together: one call of CVXPY's stuffing.
-
-    Rows stand in the convention ``b - A x in K``, cones in the order (t, x), (x, y, z).
-    """
-
-    row: Indices
-    column: Indices
-    entry: Floats
-    b: Floats
-    sizes: Indices  # rows of each constraint
-    place: Indices  # of each row within its constraint
-    ranks: list[int]
-    constraints: list[Any]
-    variables: Mapping[int, int]  # id -> first column
-    width: int
-    numbers: Numbers | None = None  # where its entries move with parameters
-
-
-@dataclass(eq=False)
-class Part:
-    """Where the matrices of a canonical term are."""
-
-    stuffing: Stuffing
-    blocks: tuple[int, ...]  # its constraints in the stuffing
-    cost: tuple[Any, Floats, float] | None  # P, q, constant of an objective term
-
-
-@dataclass(eq=False)
-class Numbers:
-    """The numbers of a stuffing as affine functions of its parameters, by CVXPY's tensors.
-
-    Every matrix has one row a number and one column an entry of the parameters, with one for 1.
-    """
-
-    places: Mapping[int, int]  # parameter id -> first column
-    size: int
-    entry: Any
-    b: Any
-    linear: Any
-    constant: Any
-    square: Any  # None without a quadratic part
-    pattern: tuple[Indices, Indices]  # rows and columns of the quadratic part
-    shape: tuple[int, int]
-
-    @classmethod
-    def of(cls, program: Any, side: Floats) -> tuple[Numbers, Indices, Indices]:
-        """Return the numbers of a program of CVXPY, and the rows and columns of its entries."""
-        n, m = int(program.x.size), side.size
-        theta = int(program.total_param_size) + 1
-        costs = sp.csr_array(program.q)
-        if m:
-            entry, row, column = _split(program.A, m)
-        else:
-            entry, row, column = sp.csr_array((0, theta)), *np.zeros((2, 0), dtype=np.intp)
-        within = column < n
-        b = sp.csr_array((m, theta))
-        if m:
-            i = np.flatnonzero(~within)
-            up = sp.csr_array((np.ones(i.size), (row[i], i)), shape=(m, row.size))
-            b = sp.csr_array(sp.diags_array(-side) @ (up @ entry))
-        square, pattern = None, (np.zeros(0, np.intp), np.zeros(0, np.intp))
-        if program.P is not None:
-            square, *pair = _split(program.P, n)
-            pattern = (pair[0], pair[1])
-        signs = sp.diags_array(side[row[within]])
-        places = {i: int(at) for i, at in program.param_id_to_col.items() if i != CONSTANT_ID}
-        own = cls(
-            places,
-            theta,
-            sp.csr_array(signs @ entry[np.flatnonzero(within)]),
-            b,
-            costs[:n],
-            costs[n:],
-            square,
-            pattern,
-            (n, n),
-        )
-        return own, row[within], column[within]
-
-    def vector(self, values: Mapping[int, Any]) -> Floats:
-        """Return the parameters one after the other, and 1, from their values by id."""
-        scales = np.ones(self.size)
-        for i, at in self.places.items():
-            own = np.ravel(values[i], order="F")
-            scales[at : at + own.size] = own
-        return scales
-
-    def cost(self, theta: Floats) -> tuple[Any, Floats, float]:
-        """Return P, q and the constant of the objective."""
-        P = None
-        if self.square is not None:
-            P = sp.coo_array((self.square @ theta, self.pattern), shape=self.shape)
-        return P, self.linear @ theta, float((self.constant @ theta)[0])
-
-
-def _split(tensor: Any, height: int) -> tuple[Any, Indices, Indices]:
-    """Return the rows of a tensor that are not 0, and the row and column of the matrix of each."""
-    entries = sp.coo_array(tensor)
-    kept = entries.data != 0.0
-    at, own = np.unique(entries.coords[0][kept].astype(np.int64), return_inverse=True)
-    where = (own, entries.coords[1][kept])
-    rows = sp.csr_array((entries.data[kept], where), shape=(at.size, entries.shape[1]))
-    return rows, (at % height).astype(np.intp), (at // height).astype(np.intp)
-
-
-def moved(
-    terms: Sequence[Canonical], values: Mapping[int, Any]
-) -> tuple[list[Canonical], dict[int, Stuffing]]:
-    """Return terms with their numbers at values by parameter id, and the new stuffings."""
-    stuffings: dict[int, Stuffing] = {}
-    vectors: dict[int, Floats] = {}
-    out = []
-    for term in terms:
-        part: Part = term.matrices
-        numbers = part.stuffing.numbers
-        if numbers is None:
-            out.append(term)
-            continue
-        key = id(part.stuffing)
-        if key not in stuffings:
-            theta = vectors[key] = numbers.vector(values)
-            stuffings[key] = replace(
-                part.stuffing, entry=numbers.entry @ theta, b=numbers.b @ theta
-            )
-        cost = None if part.cost is None else numbers.cost(vectors[key])
-        out.append(replace(term, matrices=Part(stuffings[key], part.blocks, cost)))
-    return out, stuffings
 
 
 def stuff(parts: Sequence[Canonical]) -> None:
@@ -225,6 +106,13 @@ def _stuff_group(parts: Sequence[Canonical], cost: Canonical | None) -> None:
         else:
             q, constant, A, b = program.apply_parameters()
             P = None
+        within: dict[int, int] = dict(program.var_id_to_col)
+        if m:
+            rows = [arg for c in stuffed for arg in c.args]
+            A, b = recovered(rows, within, sp.csc_array(A), np.asarray(b, dtype=float)[:m])
+        if cost is not None and (affine := affine_part(cost.cost)) is not None:
+            row, side_of = recovered([affine], within, sp.csc_array([q]), np.array([constant]))
+            q, constant = row.toarray().ravel(), side_of[0]
         entries = sp.coo_array(A) if m else sp.coo_array((0, program.x.size))
         row, column = entries.row.astype(np.intp), entries.col.astype(np.intp)
         entry, b = entries.data * side[row], -side * np.asarray(b, dtype=float)[:m]
@@ -248,12 +136,199 @@ def _stuff_group(parts: Sequence[Canonical], cost: Canonical | None) -> None:
         p.matrices = Part(stuffing, blocks, own if p is cost else None)
 
 
+# Sums of numbers are made again in fractions where they cancel.
+
+
+def affine_part(e: Any) -> Any:
+    """Return the affine terms of a sum, None where there are none."""
+    if e.is_affine():
+        return e
+    parts = [affine_part(arg) for arg in e.args] if isinstance(e, AddExpression) else []
+    parts = [p for p in parts if p is not None]
+    return AddExpression(parts) if parts else None
+
+
+def recovered(
+    expressions: Sequence[Any], columns: Mapping[int, int], A: Any, b: Floats
+) -> tuple[Any, Floats]:
+    """Return the matrix and the constants of affine expressions, correctly rounded where they cancel.
+
+    With the sizes of all numbers the same expressions have the sizes of what is added up: an entry
+    that is much less is made again. So every entry is known but for a few roundings of its own.
+
+    Parameters
+    ----------
+    expressions : sequence of cvxpy.Expression
+        Affine, without parameters; their entries are the rows, one after the other.
+    columns : mapping
+        First column of each variable by id.
+    A : sparse csc (m, n)
+        Matrix, as floats add it up.
+    b : array (m,)
+        Constants.
+    """
+    starts = np.cumsum([0, *(e.size for e in expressions)])
+    some = [k for k, e in enumerate(expressions) if _adds(e, {})]
+    if not some:
+        return A, b
+    n = A.shape[1]
+    whole = sp.csr_array(sp.hstack([A, sp.csc_array(b[:, None])]))
+    at = np.concatenate([np.arange(starts[k], starts[k + 1]) for k in some])
+    sizes = _sizes([expressions[k] for k in some], columns, at.size, n)
+    lost = sp.csr_array(sizes - CANCELS * abs(whole[at]))
+    lost.data[~(lost.data > 0.0)] = 0.0
+    lost.eliminate_zeros()
+    if not lost.nnz:
+        return A, b
+    made, done = sp.lil_array(whole), 0
+    for k in some:
+        e = expressions[k]
+        own = lost[done : done + e.size]
+        done += e.size
+        for row, column, number in _in_fractions(e, columns, sp.coo_array(own), n):
+            made[starts[k] + row, column] = number
+    out = sp.csc_array(made)
+    return out[:, :n], out[:, [n]].toarray().ravel()
+
+
+# Atoms that put every entry of their arguments into one place, with another factor maybe.
+_PLACED: tuple[type, ...] = (
+    AddExpression,
+    NegExpression,
+    index,
+    special_index,
+    reshape,
+    multiply,
+    DivExpression,
+    Hstack,
+    Vstack,
+    transpose,
+    diag_vec,
+    diag_mat,
+    upper_tri,
+)
+
+
+def _adds(e: Any, seen: dict[int, Any], *, inside: bool = False) -> bool:
+    """Whether an entry of an affine expression may be a sum of several numbers of one column.
+
+    It is where something is met twice, or what puts one number into several entries is inside what
+    adds entries up.
+    """
+    if e.is_constant():
+        value = e.value.data if sp.issparse(e.value) else e.value
+        again = CONSTANT_ID in seen and bool(np.any(value))
+        if np.any(value):
+            seen[CONSTANT_ID] = True
+        return again
+    if (known := _seen(e)) is not None:
+        x, at = known
+        met = seen.setdefault(x, np.zeros(e.variables()[0].size, dtype=bool))
+        again = bool(met[at].any())
+        met[at] = True
+        return again
+    if inside and not (type(e) in _PLACED or type(e) is Sum):
+        return True
+    if _is_triangle(e):  # it adds up the halves of entries that are the same
+        return _adds(e.args[1], seen)
+    moved = [arg for arg in e.args if not arg.is_constant()]
+    if isinstance(e, AddExpression):
+        moved = e.args
+    inside = inside or type(e) not in (*_PLACED, Promote, broadcast_to)
+    return any(_adds(arg, seen, inside=inside) for arg in moved)
+
+
+def _is_triangle(e: Any) -> bool:
+    """Whether a product takes the triangle of a symmetric matrix as CVXPY does: half of each half."""
+    if type(e) is not MulExpression or type(e.args[1]) is not reshape:
+        return False
+    shape = e.args[1].args[0].shape
+    M: Any = e.args[0].value if e.args[0].is_constant() else None
+    if not sp.issparse(M) or len(shape) != 2 or shape[0] != shape[1]:
+        return False
+    each = np.diff(sp.csc_array(M).indptr)
+    return M.shape[0] == shape[0] * (shape[0] + 1) // 2 and bool((each == 1).all() and M.min() >= 0)
+
+
+def _sizes(expressions: Sequence[Any], columns: Mapping[int, int], m: int, n: int) -> Any:
+    """Return the sum of the sizes of the numbers that every entry of matrix and constants adds up."""
+    trees = [_unsigned(e.canonical_form[0]) for e in expressions]
+    constant = {CONSTANT_ID: 0}
+    tensor = get_problem_matrix(trees, n, dict(columns), {CONSTANT_ID: 1}, constant, m, "SCIPY")
+    entries = sp.coo_array(tensor)
+    place = entries.coords[0].astype(np.int64)
+    return sp.csr_array((entries.data, (place % m, place // m)), shape=(m, n + 1))
+
+
+def _unsigned(tree: Any) -> Any:
+    """Return a tree of linear operators with the sizes of its numbers."""
+    if tree.type == NEG:
+        return _unsigned(tree.args[0])
+    data = tree.data
+    if tree.type in (SCALAR_CONST, DENSE_CONST, SPARSE_CONST):
+        data = abs(data)
+    elif isinstance(data, LinOp):
+        data = _unsigned(data)
+    return LinOp(tree.type, tree.shape, [_unsigned(arg) for arg in tree.args], data)
+
+
+def _in_fractions(
+    e: Any, columns: Mapping[int, int], lost: Any, n: int
+) -> Iterator[tuple[int, int, float]]:
+    """Yield (row, column, number) of entries of an expression, n as the column of the constants."""
+    owner = {columns[v.id] + i: (v, i) for v in e.variables() for i in range(v.size)}
+    asked = sorted({int(j) for j in lost.col} - {n})
+    if not lost.nnz or (len(asked) + 1) * _work(e) > FRACTIONS:
+        return
+    constants: dict[int, Any] = {}
+    try:
+        nothing = _exactly(e, None, constants)
+        rows = {j: _exactly(e, owner[j], constants) - nothing for j in asked} | {n: nothing}
+    except (TypeError, ValueError, AttributeError):  # an atom that knows floats only
+        return
+    for i, j in zip(lost.row.tolist(), lost.col.tolist(), strict=True):
+        number = rows[j][i]
+        if isinstance(number, (Fraction, int)):  # of an atom with factors of its own it is a float
+            yield i, j, float(number)
+
+
+def _work(e: Any) -> int:
+    """Return how many products one evaluation takes, about."""
+    own = max([e.size, *(arg.size for arg in e.args)])
+    return int(own + sum(_work(arg) for arg in e.args))
+
+
+def _exactly(e: Any, unit: tuple[Any, int] | None, constants: dict[int, Any]) -> Any:
+    """Return the entries of an affine expression at a unit vector, or at 0, column by column."""
+
+    def at(e: Any) -> Any:
+        if e.is_constant():
+            if id(e) not in constants:
+                constants[id(e)] = np.vectorize(Fraction, otypes=[object])(dense(e.value))
+            return constants[id(e)]
+        if isinstance(e, cp.Variable):
+            x = np.full(e.size, Fraction(0), dtype=object)
+            if unit is not None and unit[0].id == e.id:
+                x[unit[1]] = Fraction(1)
+            return x.reshape(e.shape, order="F")
+        args = [at(arg) for arg in e.args]
+        if isinstance(e, Promote):
+            return np.full(e.shape, args[0])
+        # what makes floats of arguments and of the result is around what computes it
+        inner = getclosurevars(type(e).numeric).nonlocals.get("numeric_func", type(e).numeric)
+        return inner(e, args)
+
+    return np.ravel(np.asarray(at(e), dtype=object), order="F")
+
+
 # Terms as they are usually written are read without CVXPY's matrices, which take ten times as long.
 
-# (variable id, rows, positions in the variable, entries), and the constants
-_Sum = tuple[list[tuple[int, Indices, Indices, Floats]], Floats]
+# (variable id, rows, positions in the variable, entries)
+_Entries = list[tuple[int, Indices, Indices, Floats]]
+# These and the constants that are added up
+_Sum = tuple[_Entries, list[Floats]]
 # (variable id, rows, columns, entries) of P, and the rest
-_Cost = tuple[list[tuple[int, Indices, Indices, Floats]], _Sum]
+_Cost = tuple[_Entries, _Sum]
 
 
 @dataclass(eq=False)
@@ -262,7 +337,7 @@ class _Read:
 
     part: Canonical
     cost: _Cost | None
-    rows: list[_Sum]
+    rows: list[tuple[_Entries, Floats]]
 
 
 def _read(part: Canonical) -> _Read | None:
@@ -280,7 +355,7 @@ def _read(part: Canonical) -> _Read | None:
         rows.append(parts)
     if part.cost is None:
         return _Read(part, None, rows)
-    cost: _Cost = ([], ([], np.zeros(1)))
+    cost: _Cost = ([], ([], [np.zeros(1)]))
     return _Read(part, cost, rows) if _add_cost(part.cost, 1.0, cost) else None
 
 
@@ -288,7 +363,7 @@ def _read(part: Canonical) -> _Read | None:
 _SIGNS: dict[type, float] = {Equality: 1.0, Zero: 1.0, Inequality: 1.0, NonNeg: -1.0}
 
 
-def _read_rows(c: Any) -> _Sum | None:
+def _read_rows(c: Any) -> tuple[_Entries, Floats] | None:
     if type(c) in (Equality, Inequality) and not c.shape and (read := scalar_row(c)):
         x, a, b = read
         at = np.flatnonzero(a)
@@ -301,18 +376,18 @@ def _read_rows(c: Any) -> _Sum | None:
         groups = [list(zip(sides, signs, strict=False))]
     else:
         return None
-    sums: list[tuple[int, Indices, Indices, Floats]] = []
+    sums: _Entries = []
     sides_of: list[Floats] = []
     for group in groups:
         if any(len(side.shape) > 2 for side, _ in group):
             return None
         shape = np.broadcast_shapes(*(side.shape for side, _ in group))
-        one: _Sum = ([], np.zeros(int(np.prod(shape))))
+        one: _Sum = ([], [np.zeros(int(np.prod(shape)))])
         if not all(_add(side, sign, shape, one) for side, sign in group):
             return None
         start = sum(constants.size for constants in sides_of)
         sums += [(x, start + row, at, data) for x, row, at, data in one[0]]
-        sides_of.append(one[1])
+        sides_of.append(_total(one[1]))
     return sums, np.concatenate(sides_of)
 
 
@@ -354,7 +429,7 @@ def _add(e: Any, sign: float, shape: tuple[int, ...], to: _Sum) -> bool:
         value = dense(e.value)
         if value.shape != shape:
             value = np.broadcast_to(value, shape)
-        to[1][:] += sign * value.ravel(order="F")
+        to[1].append(sign * value.ravel(order="F"))
         return True
     if e.shape != shape:  # spread over the rows
         return False
@@ -403,9 +478,37 @@ def _seen(e: Any) -> tuple[int, Indices] | None:
         return e.id, np.arange(e.size)
     if type(e) in (index, special_index) and isinstance(e.args[0], cp.Variable):
         x = e.args[0]
-        shown = e.numeric([np.arange(x.size).reshape(x.shape, order="F")])
-        return x.id, np.ravel(shown, order="F")
+        shown = np.ravel(e.numeric([np.arange(x.size).reshape(x.shape, order="F")]), order="F")
+        repeated = type(e) is special_index and np.unique(shown).size < shown.size
+        return None if repeated else (x.id, shown)
     return None
+
+
+def _total(constants: list[Floats]) -> Floats:
+    """Return the sum of vectors, correctly rounded where entries cancel."""
+    if len(constants) <= 2:  # the first is 0
+        return np.asarray(sum(constants))
+    size = constants[0].size
+    return summed(np.concatenate(constants), np.tile(np.arange(size), len(constants)), size)
+
+
+def _merged(entries: _Entries) -> _Entries:
+    """Return entries with one number at each place, correctly rounded where they cancel."""
+    if len({variable for variable, *_ in entries}) == len(entries):
+        return entries
+    by_variable: dict[int, _Entries] = {}
+    for piece in entries:
+        by_variable.setdefault(piece[0], []).append(piece)
+    out = []
+    for variable, pieces in by_variable.items():
+        row, at, data = (np.concatenate([p[k] for p in pieces]) for k in (1, 2, 3))
+        if len(pieces) > 1:
+            width = int(at.max(initial=0)) + 1
+            place, own = np.unique(row * width + at, return_inverse=True)
+            if place.size < row.size:
+                (row, at), data = np.divmod(place, width), summed(data, own, place.size)
+        out.append((variable, row, at, data))
+    return out
 
 
 def _join(read: Sequence[_Read]) -> None:
@@ -423,7 +526,7 @@ def _join(read: Sequence[_Read]) -> None:
     row, column, entry = [nothing], [nothing], [np.zeros(0)]
     constraints = []
     for (c, (entries, _)), start in zip(stated, np.cumsum(sizes) - sizes, strict=True):
-        for variable, i, at, data in entries:
+        for variable, i, at, data in _merged(entries):
             row.append(start + i)
             column.append(variables[variable] + at)
             entry.append(data)
@@ -454,18 +557,20 @@ def _stated(cost: _Cost | None, stuffing: Stuffing) -> tuple[Any, Floats, float]
     """Return P, q and the constant of a cost in the columns of a stuffing."""
     if cost is None:
         return None
-    squares, (parts, constant) = cost
-    q = np.zeros(stuffing.width)
-    for variable, _, at, data in parts:
-        np.add.at(q, stuffing.variables[variable] + at, data)
+    squares, (parts, constants) = cost
+    at = [stuffing.variables[variable] + at for variable, _, at, _ in parts]
+    data = [np.zeros(0), *(data for *_, data in parts)]
+    q = summed(
+        np.concatenate(data), np.concatenate([np.zeros(0, dtype=np.intp), *at]), stuffing.width
+    )
     P = None
     if squares:
         first = [stuffing.variables[variable] for variable, *_ in squares]
         row = np.concatenate([s[1] + k for s, k in zip(squares, first, strict=True)])
         column = np.concatenate([s[2] + k for s, k in zip(squares, first, strict=True)])
-        data = np.concatenate([s[3] for s in squares])
-        P = sp.coo_array((data, (row, column)), shape=(stuffing.width, stuffing.width))
-    return P, q, float(constant[0])
+        numbers = np.concatenate([s[3] for s in squares])
+        P = sp.coo_array((numbers, (row, column)), shape=(stuffing.width, stuffing.width))
+    return P, q, float(_total(constants)[0])
 
 
 @lru_cache(maxsize=64)
@@ -484,96 +589,3 @@ def _places(constraint: Any) -> Indices:
         count = args[0].size
         return np.concatenate([3 * np.arange(count) + i for i in range(3)])
     return np.arange(height(constraint))
-
-
-def turn(instance: Any, form: ConicForm) -> Indices | None:
-    """Return the row of the form at each row of the interface, None where they are the same."""
-    order = getattr(instance, "EXP_CONE_ORDER", None) or [0, 1, 2]
-    if list(order) == [0, 1, 2] or all(c.kind != "exp" for c in form.cones):
-        return None
-    turned = np.arange(form.b.size)
-    for c in form.cones:
-        if c.kind == "exp":
-            turned[c.start + np.array(order)] = np.arange(c.start, c.stop)
-    return turned
-
-
-def cvxpy_program(
-    instance: Any,
-    form: ConicForm,
-    constraints: Sequence[Any],
-    integer: NDArray[np.bool_],
-    quad: bool,
-) -> Any:
-    """Return the form as a program of CVXPY."""
-    m, n = form.A.shape
-    A, b, turned = form.A, form.b, turn(instance, form)
-    if turned is not None:
-        A, b = sp.csc_array(sp.csr_array(A)[turned]), b[turned]
-    bare = isinstance(instance, QpSolver)  # they read equalities before a sign is given to them
-    zeros = sum(c.stop - c.start for c in form.cones if c.kind == "zero")
-    side = np.where(bare & (np.arange(m) < zeros), 1.0, -1.0)
-    value = np.where(bare & (np.arange(m) < zeros), -b, b)
-    whole = [(int(j),) for j in np.flatnonzero(integer)]
-    x = cp.Variable(n, integer=whole) if whole else cp.Variable(n)
-    P = form.P if quad else None
-    stated = ParamConeProg(
-        None,
-        x,
-        None,
-        [x],
-        {x.id: 0},
-        list(constraints),
-        [],
-        {CONSTANT_ID: 0},
-        P=P,
-        formatted=not bare,
-    )
-    A = sp.csc_array(A)
-    A = sp.csc_array((A.data * side[A.indices], A.indices, A.indptr), shape=A.shape)
-    # without parameters nothing is multiplied out of tensors: the matrices stand
-    stated.apply_parameters = partial(_applied, P, form.q, form.offset, A, value)
-    return stated
-
-
-def arranged(
-    first: ConicForm, data: Mapping[str, Any], form: ConicForm, turned: Indices | None
-) -> dict[str, Any] | None:
-    """Return what an interface was handed of one form with the numbers of another.
-
-    None where it arranges them in a way of its own.
-    """
-    before, now = ({**_arrays(f, data, turned)} for f in (first, form))
-    if any(not _same(data[k], v) for k, v in before.items()):
-        return None
-    unmoved = {"A": first.A is form.A, "F": first.A is form.A, "P": first.P is form.P}
-    return {**data, **{k: data[k] if unmoved.get(k) else v for k, v in now.items()}}
-
-
-def _arrays(form: ConicForm, data: Mapping[str, Any], turned: Indices | None) -> dict[str, Any]:
-    """Return the arrays of a form by the names that interfaces of CVXPY give them."""
-    A, b = form.A, form.b
-    if turned is not None:
-        A, b = sp.csc_array(sp.csr_array(A)[turned]), b[turned]
-    costs = {"P": form.P} if data.get("P") is not None else {}
-    if "F" not in data:
-        return {"A": A, "b": b, "c": form.q, **costs}
-    zeros = sum(c.stop - c.start for c in form.cones if c.kind == "zero")
-    rows = sp.csr_array(A)
-    upper, lower = sp.csc_array(rows[:zeros]), sp.csc_array(rows[zeros:])
-    return {"A": upper, "b": b[:zeros], "F": lower, "G": b[zeros:], "q": form.q, **costs}
-
-
-def _same(one: Any, other: Any) -> bool:
-    if np.shape(one) != np.shape(other):
-        return False
-    if not hasattr(other, "toarray"):
-        return np.array_equal(one, other)
-    ours, theirs = sp.csc_array(one), sp.csc_array(other)
-    return all(
-        np.array_equal(getattr(ours, k), getattr(theirs, k)) for k in ("indptr", "indices", "data")
-    )
-
-
-def _applied(P: Any, q: Floats, d: float, A: Any, b: Floats, *_: Any, **more: Any) -> Any:
-    return (P, q, d, A, b) if more.get("quad_obj") else (q, d, A, b)

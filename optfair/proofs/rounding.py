@@ -19,6 +19,8 @@ Floats = NDArray[np.float64]
 
 #: Unit roundoff of float64.
 UNIT = 2.0**-53
+# Times that terms may be as large as their sum before it has lost digits.
+CANCELS = 16.0
 # What a product that underflows may lose, with room for a few of them.
 LOST = 1e-320
 # Places of a matrix up to which products are made by all of them, zeros too.
@@ -392,6 +394,25 @@ def exact_sums(a: Floats, b: Floats, group: NDArray[np.intp], count: int) -> lis
         for k, total in zip(group[first].tolist(), np.add.reduceat(terms, first), strict=True):
             sums[k] = Fraction(total) * Fraction(2) ** int(least[k])
     return sums
+
+
+def summed(values: Floats, group: NDArray[np.intp], count: int) -> Floats:
+    """Return the sum of each group, correctly rounded where terms cancel.
+
+    Examples
+    --------
+    >>> summed(np.array([1e16, 1.0, -1e16, 0.1, 0.2]), np.array([0, 0, 0, 1, 1]), 2)
+    array([1. , 0.3])
+    """
+    total = np.bincount(group, values, count).astype(float)
+    size = np.bincount(group, np.abs(values), count)
+    with np.errstate(over="ignore"):
+        lost = (size > CANCELS * np.abs(total)) & np.isfinite(size)
+    if lost.any():
+        here = lost[group]
+        exact = exact_sums(values[here], np.ones(here.sum()), group[here], count)
+        total[lost] = [float(exact[k]) for k in np.flatnonzero(lost)]
+    return total
 
 
 def _too_large(k: int, m: int) -> bool:

@@ -1,0 +1,98 @@
+"""Sums inside a declaration are compiled to the numbers they are, also where floats lose them."""
+
+from __future__ import annotations
+
+import warnings
+from fractions import Fraction
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import optfair as of
+from optfair.compile.form import compile_problem
+from optfair.core.composition import constraint_term, objective_term
+from optfair.core.problem import Declaration, Problem
+
+HUGE = 1e16
+x = cp.Variable(name="x")
+y = cp.Variable(3, name="y")
+# 1e16 x + x - 1e16 x is x: floats add it up to 0
+SUMS = {
+    "sum": HUGE * x + x - HUGE * x,
+    "sums": (HUGE * x + x) - (HUGE * x + 0 * y[0]),
+    "product": np.array([HUGE, 1.0, -HUGE]) @ cp.hstack([x, x, x]),
+    "row": (np.array([[HUGE, 1.0, -HUGE]]) @ cp.hstack([x, x, x]))[0],
+    "total": cp.sum(cp.multiply([HUGE, 1.0, -HUGE], cp.hstack([x, x, x]))),
+    "nested": np.ones(3) @ (np.array([HUGE, 1.0, -HUGE]) * x),
+    "spread": np.array([HUGE, 1.0, -HUGE]) @ (np.ones(3) * x),
+    "mean": 3.0 * cp.mean(cp.vstack([HUGE * x, x, -HUGE * x])),
+    "trace": cp.trace(cp.diag(np.array([HUGE, 1.0, -HUGE])) @ (x * np.eye(3))),
+}
+
+
+class Terms(Problem):
+    """x + 1 in three terms."""
+
+    def declare(self) -> Declaration:
+        back = -HUGE * x - HUGE
+        costs = {"all": HUGE * x + HUGE, "one": x + 1.0, "less": back}
+        known = {x.id: "x"}
+        terms = tuple(objective_term(k, e, known, "minimize") for k, e in costs.items())
+        return Declaration({"x": x}, "minimize", terms, (constraint_term("row", x >= 1, known),))
+
+
+def compiled(rows: list[Any], cost: Any = 0) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        problem = of.from_cvxpy(cp.Problem(cp.Minimize(cost), rows))
+    return compile_problem(problem, cp.CLARABEL).form
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_what_cancels_is_added_up_as_it_is(name: str) -> None:
+    form = compiled([SUMS[name] <= -1, x >= -10])
+    row = np.flatnonzero(form.b == -1.0)
+    assert row.size == 1
+    assert form.A.toarray()[row[0]].tolist() == [1.0] + [0.0] * (form.q.size - 1)
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_no_point_is_excluded_by_what_floats_lose(name: str) -> None:
+    problem = of.from_cvxpy(cp.Problem(cp.Maximize(x), [SUMS[name] <= -1, x >= -10, y == 0]))
+    assert problem.solve().objective == pytest.approx(-1.0)
+
+
+def test_costs_and_constants_are_added_up_as_they_are() -> None:
+    form = compiled([x >= -1], HUGE * x + 3.0 + x - HUGE * x + HUGE - HUGE)
+    assert form.q.tolist() == [1.0] and form.offset == 3.0
+    form = compiled([x >= -1], cp.square(x) + np.ones(3) @ (np.array([HUGE, 1.0, -HUGE]) * x))
+    assert form.q[0] == 1.0
+    form = compiled([HUGE + x - HUGE >= 0.5, HUGE + 2.0 + y - HUGE >= 0])
+    assert form.b.tolist() == [-0.5, 2.0, 2.0, 2.0]
+    # terms of an objective are one sum
+    form = compile_problem(Terms(), cp.CLARABEL).form
+    assert form.q.tolist() == [1.0] and form.offset == 1.0
+
+
+def test_cones_hold_what_was_declared() -> None:
+    form = compiled([cp.norm(cp.hstack([HUGE * x + x - HUGE * x, 2.0])) <= 3])
+    (at,) = range(form.columns["x"].start, form.columns["x"].stop)
+    assert np.abs(form.A.toarray()[:, at]).tolist().count(1.0) == 1
+    assert np.abs(form.A.data).max() == 1.0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_entry_is_known_to_a_few_roundings(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    A, B = rng.normal(size=(3, 4)), rng.normal(size=(4, 2))
+    B[:, 1] = np.linalg.svd(A)[2][3] * 7.0  # nearly orthogonal to all rows
+    z = cp.Variable(2, name="z")
+    form = compiled([A @ (B @ z) <= 1.0])
+    for i in range(3):
+        for j in range(2):
+            pairs = zip(A[i].tolist(), B[:, j].tolist(), strict=True)
+            exact = sum(Fraction(a) * Fraction(b) for a, b in pairs)
+            own = Fraction(float(form.A.toarray()[i, j]))
+            assert abs(own - exact) <= abs(exact) * Fraction(1, 2**44)
