@@ -333,7 +333,7 @@ class Method:
         a_s, a_z = min(1.0, move.length_s(dS)), min(1.0, move.length_z(dZ))
         after = move.S.plus(a_s, dS).dot(move.Z.plus(a_z, dZ)) / self.total
         power = max(1.0, 3.0 * min(a_s, a_z) ** 2) if mu > 1e-6 else 1.0
-        sigma = max(min(1.0, max(after / mu, 0.0) ** power), 1e-6)
+        sigma = max(min(1.0, max(after / max(mu, np.finfo(float).tiny), 0.0) ** power), 1e-6)
         dx, dw, dS, dZ = move.direction(sigma * mu, (dZ, dS))
         return self._moved(now, off, move, dx, dw, dS, dZ, 0.9 + 0.09 * min(a_s, a_z))
 

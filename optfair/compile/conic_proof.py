@@ -416,6 +416,7 @@ def form_check(
         estimate=None if r.fault else form.sign * r.estimate,
         rows=r.rows,
         apart=True,
+        face=r.face,
     )
 
 

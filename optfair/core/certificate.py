@@ -260,6 +260,8 @@ class DualCheck:
     apart : bool
         Whether the bound rests on numbers of the proof alone, with which named multipliers are
         compared: these may then be loose without harm to the bound.
+    face : float
+        Largest entry of a compiled row that is 0 at every feasible point, relative to its terms.
     """
 
     bound: float
@@ -273,6 +275,7 @@ class DualCheck:
     estimate: float | None = None
     rows: float = 0.0
     apart: bool = False
+    face: float = 0.0
 
 
 class DualProof(Protocol):

@@ -346,6 +346,32 @@ def chain_fault(entries: Entries, links: Iterable[Link]) -> str:
     return "the links end in no contradiction"
 
 
+def forced(entries: Entries) -> Bools:
+    """Return which rows are 0 at every feasible point though they are no equations, in exact arithmetic.
+
+    Points with another entry there may violate their cone by as little as one likes, and are not
+    near a feasible one. Where no point is feasible all rows are.
+
+    Examples
+    --------
+    A block with 0 and y on its diagonal and x beside them:
+
+    >>> rows = sp.csr_array([[0.0, 0.0, 0.0], [-1.0, 0.0, 0.0], [0.0, -1.0, 0.0]])
+    >>> forced(Entries(rows, np.ones(3, dtype=bool), (Cone("psd", 0, 3, 2),)))
+    array([ True,  True, False])
+    """
+    face = Face(entries)
+    stated = face.equal.copy()
+    for _ in range(LINKS):
+        link = face.next()
+        if link is None:
+            break
+        if face.side(link) < 0:
+            return np.ones(stated.size, dtype=bool)
+        face.take(link)
+    return np.asarray(face.equal & ~stated)
+
+
 @dataclass(frozen=True, eq=False)
 class Excluded:
     """Rows that no point satisfies, and whether any vector separates them from their cones.

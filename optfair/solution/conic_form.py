@@ -16,6 +16,7 @@ from optfair.proofs.bounds import LowerBound, Unpaid, lower_bound
 from optfair.proofs.columns import Rooted, declared_bounds, linear_rows
 from optfair.proofs.cones import Cone, SecondOrder
 from optfair.proofs.definiteness import Definiteness, definiteness
+from optfair.proofs.reduction import Entries, forced
 from optfair.proofs.rounding import UNIT, Products, coordinates
 from optfair.solution.units import Handed, alike, balanced, congruence, equilibrated, level, turned
 
@@ -25,6 +26,8 @@ NEGLIGIBLE = 1e-12
 LEAST = 1e-290
 # Curvature of programs in other units: beyond it sides over tiny coefficients are no size of points.
 CURVED = 2.0**60
+# How often an entry of a semidefinite block exceeds the diagonal of a line that is then asked for.
+LEANING = 1e3
 # Typical coefficients of an objective that a simplex method is handed as they stand.
 ORDINARY = 1e4
 # What is computed once of the matrices, and of the cones, whatever the other numbers are.
@@ -41,7 +44,8 @@ class ConicResiduals:
 
     The bound holds in exact arithmetic, as far as ``unpaid`` says; it is -inf, with ``fault``,
     where nothing is proved. The estimate takes the multipliers at their word.
-    ``rows`` is the largest violation of a linear row relative to its own terms.
+    ``rows`` is the largest violation of a linear row relative to its own terms, ``face`` that of
+    rows which are 0 at every feasible point.
     """
 
     primal: float
@@ -54,6 +58,7 @@ class ConicResiduals:
     fault: str = ""
     estimate: float = -np.inf
     rows: float = 0.0
+    face: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,6 +160,7 @@ class ConicForm:
             fault=proved.fault,
             estimate=self.dual_objective(x, z) + self._least(r, x) - leak,
             rows=self._rows(x, s),
+            face=self._face(x, s),
         )
 
     def _cones(self, s: Floats, z: Floats) -> tuple[float, float, float, float]:
@@ -192,9 +198,35 @@ class ConicForm:
         size = np.maximum(self.products.terms(np.abs(x))[at], sides)
         if (outside[at] <= NEGLIGIBLE * size).all():  # units of columns would only make it less
             return float((outside[at] / np.where(size > 0.0, size, 1.0)).max())
+        return self._of_terms(x, outside)
+
+    def _of_terms(self, x: Floats, outside: Floats) -> float:
+        """Return the largest violation of a row, of its terms with columns of their units at least."""
+        at = np.flatnonzero(outside)
         own = np.maximum(np.abs(x), self.column_units)
-        size = np.maximum(self.products.terms(own)[at], sides)
-        return float((outside[at] / np.where(size > 0.0, size, 1.0)).max())
+        size = np.maximum(self.products.terms(own)[at], np.abs(self.b[at]))
+        return float((outside[at] / np.where(size > 0.0, size, 1.0)).max(initial=0.0))
+
+    def _face(self, x: Floats, s: Floats) -> float:
+        """Return the largest entry, of its terms, that a semidefinite block has at no feasible point.
+
+        It is looked for where an entry far exceeds the diagonal in its line.
+        """
+        inside = np.zeros(s.size, dtype=bool)
+        for c in self.cones:
+            if c.kind == "psd" and np.isfinite(s[c.start : c.stop]).all():
+                M = np.abs(c.matrix(s[c.start : c.stop]))
+                inside[c.start : c.stop] = (M.max(axis=1) > LEANING * np.diag(M)).any()
+        return (
+            self._of_terms(x, np.where(inside & self.forced, np.abs(s), 0.0))
+            if inside.any()
+            else 0.0
+        )
+
+    @cached_property
+    def forced(self) -> NDArray[np.bool_]:
+        """Which rows are 0 at every feasible point, as facial reduction proves."""
+        return forced(Entries.of(self))
 
     @cached_property
     def column_units(self) -> Floats:

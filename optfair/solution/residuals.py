@@ -70,6 +70,9 @@ class Residuals:
         Whether the bound stands without the named multipliers.
     extent : float
         Largest entry of the values.
+    face : float
+        Largest entry of a semidefinite block that is 0 at every feasible point, of its terms: the
+        block may be violated by as little as one likes there.
     """
 
     primal: Mapping[str, float]
@@ -87,6 +90,7 @@ class Residuals:
     rows: float = 0.0
     apart: bool = False
     extent: float = 0.0
+    face: float = 0.0
 
     @property
     def feasibility(self) -> float:
@@ -135,6 +139,10 @@ class Residuals:
         checks = {
             "stated and declared objective differ by": (self.objective, tolerance),
             "a row is violated, of its own terms, by": (self.rows, tolerance),
+            "what is 0 at every feasible point is, of its terms,": (
+                self.face,
+                max(tolerance, tolerance**0.5),
+            ),
             "dual residual": (self.dual, np.inf if proved else tolerance),
             "gap": (self.gap + loss, tolerance),
             "complementarity": (
@@ -233,6 +241,7 @@ class Measurement:
             0.0 if loose else check.rows,
             check.apart and not loose,
             self.extent,
+            check.face,
         )
 
 

@@ -289,3 +289,35 @@ def test_a_fall_without_end_is_proved(goal: Any, rows: list[Any]) -> None:
 def test_no_fall_is_claimed_that_is_not_shown(goal: Any, rows: list[Any], start: float) -> None:
     p = of.from_cvxpy(cp.Problem(goal, rows))
     assert not EndlessFall(p, {"x": start}, 0, 1.0).verify()
+
+
+M = cp.Variable((3, 3), name="M", symmetric=True)
+side, far = cp.Variable(name="side"), cp.Variable(name="far")
+
+
+@pytest.mark.parametrize(
+    ("goal", "rows"),
+    [
+        # 0 on the diagonal: M[0, 1] is 0 and M[2, 2] is 1, its optimum; multipliers show 0 only
+        (M[2, 2], [M >> 0, M[0, 0] == 0, 2 * M[0, 1] + M[2, 2] == 1]),
+        # and side is 0, its optimum; multipliers show -1
+        (side, [cp.bmat([[0, side, 0], [side, far, 0], [0, 0, side + 1]]) >> 0]),
+    ],
+)
+def test_a_gap_between_points_and_multipliers_is_no_optimum(goal: Any, rows: list[Any]) -> None:
+    """Blocks with 0 and far on the diagonal and 1 beside them are violated by 1/far only."""
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(goal), rows))
+    with pytest.raises(of.SolverFailure, match="what is 0 at every feasible point is") as failure:
+        p.solve()
+    best = failure.value.solution
+    assert best is not None and not best.is_optimal(1e-3) and best.residuals().face > 0.1
+
+
+def test_what_no_point_satisfies_is_no_optimum_far_out() -> None:
+    block = cp.bmat([[side, 1], [1, far]]) >> 0
+    with pytest.raises(of.Infeasible) as empty:
+        of.from_cvxpy(cp.Problem(cp.Minimize(side), [block, side <= 0])).solve()
+    assert empty.value.certificate.verify()
+    # the same block attains its optimum where far is bounded
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(side), [block, far <= 4])).solve()
+    assert s.is_optimal(1e-7) and s.residuals().face == 0.0
