@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optfair.core.solution import Solution
-from optfair.errors import DeclarationError, UnsupportedProblem, nearest
+from optfair.errors import (
+    DeclarationError,
+    Infeasible,
+    SolverFailure,
+    Unbounded,
+    UnsupportedProblem,
+    nearest,
+)
 from optfair.numbers import Floats, check_level, real
 from optfair.registry import load_facts
 
@@ -496,6 +503,29 @@ class Outcome:
     warm_start: str = ""
     iterations: Mapping[str, int] = field(default_factory=dict)
     kept: str = ""
+
+
+def outcome_of(
+    run: Callable[[Problem, SolverProfile, Request], Outcome],
+    problem: Problem,
+    profile: SolverProfile,
+    request: Request,
+) -> Outcome:
+    """Return what an adapter hands back.
+
+    Raises
+    ------
+    SolverFailure
+        It says infeasible or unbounded without a certificate: that is its word.
+    """
+    try:
+        return run(problem, profile, request)
+    except (Infeasible, Unbounded) as e:
+        if e.certificate is not None:
+            raise
+        claim = "infeasible" if isinstance(e, Infeasible) else "unbounded"
+        parts = f"{e.cause}, which is not proved here", e.evidence, e.remedy
+        raise SolverFailure(*parts, claim=claim, claimed_by=profile.name) from e
 
 
 def stages(begin: float, compiled_at: float, solved_at: float) -> dict[str, float]:

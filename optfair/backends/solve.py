@@ -19,7 +19,7 @@ from optfair.backends.branching import excluded
 from optfair.backends.exact import exactly
 from optfair.backends.registry import choose, profiles
 from optfair.backends.repeat import again, remember
-from optfair.backends.request import Outcome, Request, SolverProfile
+from optfair.backends.request import Outcome, Request, SolverProfile, outcome_of
 from optfair.backends.unattained import beginnings, endless, excluded_by_faces, nearing
 from optfair.compile.form import already_compiled
 from optfair.core.adopt import AdoptedProblem
@@ -399,7 +399,7 @@ class _Search:
             request = request.until(tried + PATIENCE * (self.request.deadline - tried))
         run = _adapter(profile)
         self.spent["import"] = self.spent.get("import", 0.0) + time.perf_counter() - tried
-        outcome = run(self.problem, profile, request)
+        outcome = outcome_of(run, self.problem, profile, request)
         self.compiled = outcome.seconds.get("compile", 0.0)
         solution, off, complaints = _verified(
             self.problem, profile, request, outcome, self.spent, self.attempts

@@ -463,3 +463,20 @@ def test_a_lie_about_named_numbers(solver: str, lie: str, monkeypatch: pytest.Mo
         )
     if s is not None and lie in ("no proof", "bound NaN", "bound infinite", "no multipliers"):
         assert lie == "no multipliers" or not s.is_optimal(TOLERANCE)
+
+
+@pytest.mark.parametrize("lie", [of.Infeasible, of.Unbounded])
+def test_what_an_adapter_raises_without_a_certificate_is_its_word(
+    lie: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(problem: Any, own: SolverProfile, request: Request) -> Outcome:
+        raise lie("it is so", "I say", "believe me")
+
+    own, honest = profile("mass-dual"), solving._adapter
+    monkeypatch.setattr(solving, "_adapter", lambda p: run if p.name == own.name else honest(p))
+    with pytest.raises(of.SolverFailure, match="it is so, which is not proved here") as failure:
+        assignment().solve("mass-dual")
+    word = "infeasible" if lie is of.Infeasible else "unbounded"
+    assert (failure.value.claim, failure.value.claimed_by) == (word, "mass-dual")
+    s = assignment().solve()
+    assert s.solver != "mass-dual" and s.is_optimal(TOLERANCE)

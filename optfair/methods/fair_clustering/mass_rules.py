@@ -17,7 +17,7 @@ from optfair.compile.form import Compiled, compile_problem
 from optfair.core.problem import Declaration, Problem
 from optfair.core.problem_class import LP, Evidence
 from optfair.core.term import ConstraintTerm, ObjectiveTerm
-from optfair.errors import DeclarationError, Infeasible
+from optfair.errors import DeclarationError, Infeasible, SolverFailure
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
 from optfair.methods.fair_clustering.assignment import FairAssignment, GroupedRows
 from optfair.methods.fair_clustering.cost_rules import CostTerm
@@ -110,12 +110,12 @@ def _program(
 
 def _conflict(
     masses: Any, constraints: tuple[ConstraintTerm, ...], shares: tuple[float, ...]
-) -> Infeasible:
+) -> Infeasible | SolverFailure:
     """Drop rules one by one while the rest stays infeasible; what is left is in conflict."""
     kept = list(constraints)
     for term in constraints:
         rest = tuple(t for t in kept if t is not term)
-        if _program(masses, (), rest, shares)[1].feasible() is None:
+        if rest and _program(masses, (), rest, shares)[1].feasible() is None:
             kept = list(rest)
     names = tuple(t.name for t in kept)
     program = _program(masses, (), tuple(kept), shares)[1]
@@ -127,13 +127,14 @@ def _conflict(
     else:
         cause = f"these rules exclude each other: {', '.join(map(repr, names))}"
         evidence = "no group masses satisfy them all, whatever the rows; without any one some do"
-    return Infeasible(
-        cause,
-        evidence,
-        f"change or remove one of them, or soften({names[-1]!r}, weight=1.0)",
-        certificate=proof if proof is not None and proof.verify() else None,
-        conflict=names,
-    )
+    remedy = f"change or remove one of them, or soften({names[-1]!r}, weight=1.0)"
+    if proof is None or not proof.verify():
+        evidence = "no group masses that satisfy them are found, and no proof that there are none"
+        unproved = f"{cause}, which is not proved here"
+        return SolverFailure(
+            unproved, evidence, remedy, claim="infeasible", claimed_by="the rules on masses"
+        )
+    return Infeasible(cause, evidence, remedy, certificate=proof, conflict=names)
 
 
 def check_room(problem: FairAssignment) -> None:

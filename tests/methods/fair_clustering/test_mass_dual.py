@@ -409,3 +409,18 @@ def test_distances_are_rounded_as_little_as_they_say(
         exact = (abs(rows[:, None] - places) ** Decimal(power)).sum(axis=2)
         off = abs(np.vectorize(Decimal, otypes=[object])(cost.matrix()) - exact) / exact
     assert off.max() <= cost.rounding < 1e-12
+
+
+def test_masses_that_are_not_found_prove_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights eight decades apart: the small program ended without a point, and was believed."""
+    X, groups, centers = gaussian(60)
+    rules = {"eps": float(np.pi / 31)}  # compiled for no other test
+    p = of.FairAssignment(X, groups=groups, centers=centers, fairness=of.max_gap(**rules))
+    program = "optfair.methods.fair_clustering.algorithms.mass_program.MassProgram"
+    monkeypatch.setattr(f"{program}.feasible", lambda self: None)
+    monkeypatch.setattr(f"{program}.farkas_vector", lambda self: None)
+    with pytest.raises(of.SolverFailure, match="which is not proved here") as failure:
+        p.solve("mass-dual")
+    assert failure.value.claim == "infeasible"
+    s = p.solve()  # the others do not take its word
+    assert s.is_optimal(1e-7) and s.grade.sound and s.solver != "mass-dual"
