@@ -407,9 +407,7 @@ def _add_violated(
     worst, added = 0.0, 0
     chosen: dict[str, Indices] = {}
     for name, term in relaxation.long.items():
-        off = np.ravel(np.asarray(term.violation(point.values), dtype=float)) / (
-            1.0 + term.largest_side
-        )
+        off = term.row_violations(point.values)
         worst = max(worst, float(off.max(initial=0.0)))
         lacking = relaxation.missing(name)
         violated = lacking[off[lacking] > feasibility]
@@ -558,7 +556,7 @@ class LazyRowsProof:
     """Bound from a relaxation with some of the rows: it holds for all of them.
 
     The multipliers of the rows that are not there are 0. That the values satisfy those rows is
-    no matter of the bound; the residuals of the declared terms, over all rows, show it.
+    no matter of the bound; residuals of the declared terms, over all rows, show it.
     """
 
     problem: Problem
@@ -591,4 +589,12 @@ class LazyRowsProof:
         apart = drift(values, self.values)
         if multipliers is not self.own:  # those are read-only, and derived from z
             apart = max(apart, drift(multipliers, {**point.short, **self.multipliers()}))
-        return form_check(point.form, point.x, point.z, apart)
+        known = form_check(point.form, point.x, point.z, apart)
+        worst = known.rows
+        for name, term in ((n, self.problem.constraints[n]) for n in self.counts):
+            if np.size(term.scale) > 1:  # rows in units of their own, that are not at hand
+                off = term.row_violations(values)
+                for block in point.blocks.values():
+                    off[block.rows if block.term == name else []] = 0.0
+                worst = max(worst, float(off.max(initial=0.0)))
+        return replace(known, rows=worst)

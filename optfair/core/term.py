@@ -151,6 +151,13 @@ class ConstraintTerm(Term):
         sizes = np.asarray(self.scale, dtype=float)
         return float(sizes[np.isfinite(sizes)].max(initial=0.0))
 
+    def row_violations(self, values: Values) -> Floats:
+        """Return how far every row is outside, relative to its own right-hand side where it is known."""
+        outside = np.ravel(np.asarray(_evaluated(self.violation, values), dtype=float))
+        sides, most = np.ravel(np.asarray(self.scale, dtype=float)), 1.0 + self.largest_side
+        own = np.where(sides > 0.0, sides, most) if sides.size == outside.size else most
+        return np.asarray(outside / own)
+
     def relative_violation(self, values: Values) -> float:
         """Return the largest violation relative to 1 + the size of the right-hand side."""
         return self.violations(values)[0]

@@ -12,6 +12,7 @@ import pytest
 import optfair as of
 from optfair.backends import lazy_rows as generation
 from optfair.backends.lazy_rows import Relaxation
+from optfair.core.composition import rows_term
 from optfair.core.problem import Declaration, Problem
 from optfair.core.problem_class import LP, Evidence, ProblemClass
 from optfair.core.term import LAZY_ROWS, ConstraintTerm, ObjectiveTerm
@@ -330,3 +331,22 @@ def test_verbose_writes_to_the_error_stream_only(capsys):
     expanding().solve(verbose=2)
     caught = capsys.readouterr()
     assert caught.out == "" and "rows" in caught.err
+
+
+def test_a_row_that_is_left_out_counts_in_its_own_unit():
+    """Of 1e-8 x <= 1e-8 a step of 9 shows as 9e-8, as good as nothing beside 1e7."""
+    unit = np.array([1e6, 1e-8])
+    x = cp.Variable(name="x")
+    base = of.from_cvxpy(cp.Problem(cp.Minimize(-x), [x <= 10, x >= -10]))
+    x = base["x"]
+    side = unit * np.array([10.0, 1.0])
+    many = rows_term("many", lambda i: unit[i] * x <= side[i], 2, scale=side)
+    p = base.with_terms(base.objective, {**base.constraints, "many": many})
+    s = p.solve("lazy-rows")
+    assert s.objective == pytest.approx(-1.0, rel=1e-6) and s.is_optimal(1e-6)
+    # a point that was stopped before: the row is not at hand, and is seen
+    relaxation = Relaxation(p)
+    relaxation.add("many", np.array([0]))
+    point = relaxation.solve(1e-10, 10.0)
+    proof = generation.LazyRowsProof(p, point, point.values, relaxation.counts)
+    assert proof.check(point.values, proof.multipliers()).rows == pytest.approx(9.0, rel=1e-4)
