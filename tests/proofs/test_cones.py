@@ -399,6 +399,15 @@ def test_directions_stay_in_every_form_of_the_rows() -> None:
     assert recession_faults(form, d[:2]) == recession_faults(form, np.nan * d) != []
 
 
+def test_a_direction_that_improves_only_as_floats_say_is_none() -> None:
+    # the directions of x = y cost nothing, and one near them seems to gain
+    A, q = sp.csc_array([[1.0, -1.0]]), np.array([1.0, -1.0])
+    form = ConicForm(sp.csc_array((2, 2)), q, 0.0, A, np.zeros(1), (Cone("zero", 0, 1),))
+    d = np.array([1.0, 1.0 + 1e-9])
+    assert q @ d < 0.0 and recession_faults(form, d) == ["the objective does not improve along it"]
+    assert recession_faults(replace(form, q=np.array([-1.0, -1.0])), d) == []
+
+
 def test_points_and_errors_at_the_ends_of_cones() -> None:
     exp, power, none = CONES["exp"], CONES["pow"], np.zeros(3)
 

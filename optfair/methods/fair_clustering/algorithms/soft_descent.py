@@ -354,7 +354,7 @@ class _Search:
         y[hot.masses] = mass.masses
         B = self.equations
         own_rows = B.reshape(-1, G, K).transpose(1, 0, 2)  # a product for each group
-        half = (own_rows @ curved).transpose(1, 0, 2).reshape(len(B), -1)
+        half = (own_rows @ curved).transpose(1, 0, 2).reshape(B.shape)
         newton = half @ B.T
         newton[np.diag_indices(len(B))] += 1e-9 * np.trace(newton)
         left = form.A @ y - form.b
