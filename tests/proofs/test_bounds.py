@@ -554,6 +554,27 @@ def test_a_contradiction_pays_with_bounds_that_rows_imply() -> None:
     assert not proved(-2.0, 2.0 - 1e-9, 0.0, 5.0, 1.0, 0.0)  # x = -6 satisfies all
 
 
+@pytest.mark.parametrize(
+    ("z", "repair"), [([0.3, 0.1, 0.2], False), ([3.0, 1.0, 2.0], True), ([3.0, 1.0, 2.0], False)]
+)
+def test_columns_that_nothing_bounds_cancel_exactly_or_are_made_to(
+    z: list[float], repair: bool
+) -> None:
+    """Beside a column with a bound: 0.1 (v + w) + u >= 3, 0.3 (v + w) <= 1, u <= 1."""
+    A = [[-0.1, -0.1, -1.0], [0.3, 0.3, 0.0], [0.0, 0.0, 1.0]]
+    form = form_of(A, (-3.0, 1.0, 1.0), (Cone("nonneg", 0, 3),), np.zeros(3))
+    found = infeasibility(form, np.array(z), repair=repair)
+    # a third of 0.3 is not the float 0.1: what is left of v and w is more than rounding
+    assert found.proved == (repair or z[0] < 1.0)
+
+
+def test_what_does_not_bend_is_charged_no_curve() -> None:
+    form = form_of([[-1.0, -1.0 - 1e-12]], (-1.0,), (Cone("nonneg", 0, 1),), np.ones(2))
+    left = lower_bound(form, np.array([1.0, 0.0]), np.ones(1)).unpaid
+    assert left is not None and left.columns.tolist() == [1] and left.curve == 0.0
+    assert left.slope == pytest.approx(1e-12, rel=1e-3)
+
+
 @pytest.mark.parametrize("kind", ["soc", "psd", "exp", "pow"])
 def test_points_in_curved_cones_need_room_for_the_move(kind: str) -> None:
     inner = {
