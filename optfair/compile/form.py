@@ -187,19 +187,19 @@ class Compiled:
         """
         at = self.plain_rows(term)
         own = self._rows.get((term, True, True), _NONE) if at is None else np.r_[at]
-        if not own.size or (self.form.b[own] != 0.0).all():
+        stated = self.form.b[own] != 0.0
+        single = (self.form.equal | self.form.nonnegative)[own].all()
+        if not own.size or stated.all() or (stated.any() and not single):
             return np.zeros(())
         x = np.zeros(self.form.q.size)
         for name, columns in self.form.columns.items():
             x[columns] = np.abs(np.asarray(values[name], dtype=float)).max(initial=0.0)
         size = np.asarray(self.form.sizes[own] @ np.minimum(self.form.column_units, x))
-        size[self.form.b[own] != 0.0] = 0.0
+        size[stated] = 0.0
         shape = self.constraints[term].shape
         if at is not None and own.size == np.prod(shape, dtype=int):
             return size.reshape(shape, order="F")
-        single = (self.form.equal | self.form.nonnegative)[own].all()
-        stated = self.form.b[own].any()
-        return np.asarray(size.min() if single else 0.0 if stated else size.max())
+        return np.asarray(size.min() if single else size.max())
 
     def dual_vector(self, raw: Any, instance: Any) -> Floats | None:
         """Return z in row order from a solution at the level of a solver interface."""

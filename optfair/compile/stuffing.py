@@ -345,7 +345,7 @@ def _read(part: Canonical) -> _Read | None:
 
     Read are sums of variables, their slices and totals, constants, products with constants and
     quadratic forms of variables: ``a @ x <= b``, ``x[2:] >= 0``, ``cp.norm(A @ x - b) <= t``,
-    ``cp.sum(x) == 1``. Every entry is one number of the data, so CVXPY's are the same.
+    ``cp.sum(x) == 1``, ``X - C >> 0``. Every entry is one number of the data, so CVXPY's are the same.
     """
     rows = []
     for c in part.constraints:
@@ -368,6 +368,8 @@ def _read_rows(c: Any) -> tuple[_Entries, Floats] | None:
         x, a, b = read
         at = np.flatnonzero(a)
         return [(x.id, np.zeros(at.size, dtype=np.intp), at, a[at])], np.array([-b])
+    if type(c) is SvecPSD:
+        return _read_triangle(c.args[0])
     if type(c) is SOC and c.axis == 0:
         groups = [[(arg, -1.0)] for arg in c.args]
     elif type(c) in _SIGNS:
@@ -389,6 +391,19 @@ def _read_rows(c: Any) -> tuple[_Entries, Floats] | None:
         sums += [(x, start + row, at, data) for x, row, at, data in one[0]]
         sides_of.append(_total(one[1]))
     return sums, np.concatenate(sides_of)
+
+
+def _read_triangle(e: Any) -> _Sum | None:
+    """Return the triangle of a matrix: half of what CVXPY multiplies each of two entries by."""
+    M: Any = e.args[0].value if type(e) is MulExpression else None
+    if getattr(M, "format", "") != "csc" or (np.diff(M.indptr) != 1).any():
+        return None
+    X, whole = e.args[1], ([], np.zeros(e.args[1].size))  # type: tuple[Any, _Sum]
+    if not _add(X, -1.0, X.shape, whole):
+        return None
+    row, factor = M.indices.astype(np.intp), M.data
+    entries = [(x, row[place], at, factor[place] * data) for x, place, at, data in whole[0]]
+    return entries, np.asarray(np.bincount(row, factor * whole[1], M.shape[0]), dtype=float)
 
 
 def _add_cost(e: Any, factor: float, to: _Cost) -> bool:

@@ -14,19 +14,9 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import cvxpy as cp
 import numpy as np
 from cvxpy.atoms.affine.index import special_index
-from cvxpy.constraints import (
-    PSD,
-    SOC,
-    Equality,
-    ExpCone,
-    Inequality,
-    NonNeg,
-    NonPos,
-    PowConeND,
-    Zero,
-)
+from cvxpy.constraints import PSD, SOC, Equality, ExpCone, Inequality, NonNeg, SvecPSD, Zero
 from cvxpy.reductions.cone2cone.approx import ApproxCone2Cone
-from cvxpy.reductions.cone2cone.exact import ExactCone2Cone
+from cvxpy.reductions.cone2cone.exact import ExactCone2Cone, PSDToSvecPSD
 from cvxpy.reductions.cone2cone.soc_dim3 import SOCDim3
 from cvxpy.reductions.cvx_attr2constr import CONVEX_ATTRIBUTES, CvxAttr2Constr
 from cvxpy.reductions.dcp2cone.dcp2cone import Dcp2Cone
@@ -41,6 +31,7 @@ from optfair.core.quadratics import CONES, cones_of, quadratic_curvature
 from optfair.core.term import exact_functions, is_quadratic
 from optfair.errors import UnsupportedProblem, shortened
 from optfair.numbers import Floats
+from optfair.proofs.cones import Cone
 
 if TYPE_CHECKING:
     from optfair.core.term import Term
@@ -84,7 +75,7 @@ class Target:
         if integer:
             kinds = getattr(instance, "MI_SUPPORTED_CONSTRAINTS", kinds)
         # a triangle stands for a matrix, and cones of three entries for longer power cones
-        kinds = [k for k in kinds if k not in (PSD, PowConeND)]
+        kinds = [k for k in kinds if k not in (PSD, cp.constraints.PowConeND)]
         context = SolverInfo(
             solver=instance.name(),
             supported_constraints=frozenset(kinds),
@@ -363,12 +354,7 @@ def canonical(term: Term, target: Target, sign: float, *, anew: bool = False) ->
 
 
 def _reduced(
-    name: str,
-    written: Any,
-    target: Target,
-    sign: float,
-    proof: Any = None,
-    quadratic_of: Any = None,
+    name: str, written: Any, target: Target, sign: float, proof: Any = None, curvature: Any = None
 ) -> _Reduced:
     asked = _Asked(target.supported)
     asked.answers = {}
@@ -386,7 +372,7 @@ def _reduced(
     conic = Dcp2Cone(quad_obj=quadratic, solver_context=context)
     sides: list[Any] = []
     if not written.is_dcp() or proof is not None:
-        written, sides = _disciplined(name, written, sign, proof, quadratic_of)
+        written, sides = _disciplined(name, written, sign, proof, curvature)
     if sign:
         written = cp.Minimize(written if sign > 0 else -written)
     if not written.is_dcp():
@@ -432,7 +418,7 @@ def _disciplined(
     from optfair.convexity.cones import disciplined
     from optfair.convexity.powers import quadratic_form
 
-    of_constraint = not sign and isinstance(written, (Inequality, NonPos))
+    of_constraint = not sign and isinstance(written, (Inequality, cp.constraints.NonPos))
     if not sign and not of_constraint:
         raise _undisciplined(name, written)
     expression = written.expr if of_constraint else written
@@ -516,6 +502,7 @@ def _conversions(
         steps.append(CvxAttr2Constr(reduce_bounds=True))
     if exact:
         steps.append(ExactCone2Cone(target_cones=set(exact), solver_context=context))
+        steps[-1].canon_methods |= {k: _triangle for k in exact if k is PSD}
     if approximate:
         steps.append(ApproxCone2Cone(target_cones=set(approximate)))
     if any(_empty(part) for part in (*constraints, *(() if cost is None else (cost,)))):
@@ -545,6 +532,16 @@ def _conversions(
         tuple(chain),
         reduced.main,
     )
+
+
+def _triangle(c: Any, args: Any, solver_context: Any) -> Any:
+    """Return the triangle of a matrix as CVXPY does, which multiplies large matrices for it."""
+    n, kind = args[0].shape[-1], solver_context.psd_triangle_kind
+    if args[0].ndim > 2:
+        return PSDToSvecPSD.canonicalize(c, args, solver_context)
+    rows = Cone("psd", 0, 0, order=n, upper=kind.name == "UPPER")
+    whole = rows.reading(scaled=solver_context.psd_sqrt2_scaling)
+    return SvecPSD(whole @ cp.vec(args[0], order="F"), n=n), []
 
 
 # What stands for a symmetric, diagonal or sparse variable: the same in all terms.

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.proofs.definiteness import definiteness
+from optfair.proofs.definiteness import definiteness, dense_shift
 from optfair.proofs.rounding import (
     UNIT,
     correction,
@@ -99,6 +99,19 @@ class Cone:
         """Row and column of the matrix for each row of a psd block."""
         return _triangle(self.order, self.upper)
 
+    def reading(self, *, scaled: bool = True) -> Any:
+        """Return the matrix that makes the rows of a psd block of all entries, column by column.
+
+        Off the diagonal it takes the mean of two, times the root of 2 where these are scaled.
+        """
+        n, (i, j) = self.order, self.places
+        row = np.empty((n, n), dtype=np.intp)
+        each = np.full((n, n), 0.5 * (self.root if scaled else 1.0))
+        row[i, j] = row[j, i] = np.arange(i.size)
+        np.fill_diagonal(each, 1.0)
+        columns = (each.ravel(), row.ravel(), np.arange(n * n + 1))
+        return sp.csc_array(columns, shape=(i.size, n * n))
+
     @property
     def diagonal(self) -> NDArray[np.bool_]:
         """Which rows of a psd block are its diagonal."""
@@ -138,7 +151,7 @@ class Cone:
         """
         Z = self.matrix(z)
         least = 0.5 * float(np.linalg.eigvalsh(Z)[0]) if np.isfinite(Z).all() else 0.0
-        if not least > FLOOR or definiteness(Z - least * np.eye(self.order)).shift != 0.0:
+        if not (least > FLOOR and _semidefinite(Z - least * np.eye(self.order))):
             return 0.0
         # entries off the diagonal were divided by the root of 2, those on it rounded once
         size = float(np.abs(Z).sum(axis=1).max()) + least
@@ -339,6 +352,11 @@ class SecondOrder:
 _NO_SECOND_ORDER = SecondOrder(*np.zeros((3, 0), dtype=np.intp))
 
 
+def _semidefinite(Z: Floats) -> bool:
+    """Whether a symmetric matrix is proved semidefinite: as it stands, else without empty rows."""
+    return dense_shift(Z, 0.0) == 0.0 or definiteness(Z).shift == 0.0
+
+
 def _lift(Z: Floats) -> float:
     """Return what to add to the diagonal so that the matrix is proved positive semidefinite."""
     own = np.diag(Z)
@@ -346,7 +364,7 @@ def _lift(Z: Floats) -> float:
         return max(0.0, -float(own.min(initial=0.0)))
     size = float(np.abs(Z).sum(axis=1).max(initial=0.0))
     slack = 8.0 * UNIT * size  # entries off the diagonal were divided by the root of 2
-    if definiteness(Z - slack * np.eye(len(Z))).shift == 0.0:
+    if _semidefinite(Z - slack * np.eye(len(Z))):
         return 0.0  # there is room for that
     lift = min(definiteness(Z).shift, _beyond(Z))
     if not np.isfinite(lift):

@@ -326,7 +326,7 @@ def _array(P: Any) -> Floats:
 
 def _factorisation(core: Any) -> Callable[[Any, float], float]:
     n = core.shape[0]
-    return _dense if n <= DENSE or (n <= FULL and 5 * core.nnz >= n * n) else _sparse
+    return dense_shift if n <= DENSE or (n <= FULL and 5 * core.nnz >= n * n) else _sparse
 
 
 def _floor(core: Any) -> Floats | None:
@@ -340,10 +340,10 @@ def _floor(core: Any) -> Floats | None:
     factor = _factorisation(core)
     if factor(core, 0.0) > UNIT * float(abs(core).max()) * core.shape[0]:
         return None
-    lowered: Any = _array(core).copy() if factor is _dense else None
+    lowered: Any = _array(core).copy() if factor is dense_shift else None
     for share in SHARES:
         less = own * (1.0 - share)
-        if factor is _dense:
+        if factor is dense_shift:
             np.fill_diagonal(lowered, less)
         else:
             lowered = sp.csc_array(core + sp.diags_array(less - own, format="csc"))
@@ -534,7 +534,7 @@ def _pivots(P: Any, size: float) -> list[Floats]:
     return pivots
 
 
-def _dense(P: Any, shift: float) -> float:
+def dense_shift(P: Any, shift: float) -> float:
     """Return a shift for which P + shift I is proved positive semidefinite, infinite if none."""
     return np.inf if _cholesky(P, shift) is None else shift
 

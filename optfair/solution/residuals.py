@@ -287,7 +287,8 @@ def _measured(
     off = [name for name, size in primal.items() if ROUNDING < size < np.inf]
     for name in [] if known is None else off:
         own = np.maximum(unit, known(name, values))
-        primal[name] = problem.constraints[name].violations(values, own)[1]
+        if (own > unit).any():
+            primal[name] = problem.constraints[name].violations(values, own)[1]
     extent = 0.0
     for name, variable in problem.variables.items():
         x = np.asarray(values[name], dtype=float)

@@ -6,20 +6,25 @@ import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from cvxpy.utilities.psd_utils import TriangleKind, psd_format_mat
 
 import optfair as of
 from optfair.compile import stuffing
 from optfair.compile.form import compile_problem
+from optfair.proofs.cones import Cone
 
 RNG = np.random.default_rng(5)
 A, b, P = RNG.normal(size=(5, 4)), RNG.normal(size=5), RNG.normal(size=(4, 4))
 P = P @ P.T
 A[0, 1] = A[3, 3] = 0.0
+MATRICES = sp.csc_array(
+    np.kron(RNG.normal(size=(3, 4)), np.ones((3, 1)))
+)  # columns that are not symmetric
 
 
 def terms():
     x, y, z = cp.Variable((3, 2), name="x"), cp.Variable(4, name="y"), cp.Variable(name="z")
-    t = cp.Variable(name="t")
+    t, S = cp.Variable(name="t"), cp.Variable((3, 3), symmetric=True, name="S")
     goals = {
         "linear": cp.Minimize(cp.sum(x) + b[:4] @ y - z + 3.0),
         "maximised": cp.Maximize(b[:4] @ y - cp.quad_form(y, P)),
@@ -67,6 +72,9 @@ def terms():
         cp.SOC(z * np.ones(2), x.T[:2, :2], axis=0),
         cp.norm1(y) <= 30,
         cp.exp(z) <= 20,
+        cp.reshape(MATRICES @ y, (3, 3), order="F") - sp.csc_array(np.diag([1.0, 2.0, 0.0])) >> 0,
+        x.T @ np.ones((3, 2)) << 9 * np.eye(2),
+        S - 0.1 * np.ones((3, 3)) >> 0,
     ]
     return goals, rows
 
@@ -94,6 +102,15 @@ def test_what_is_read_is_what_cvxpy_would_make(monkeypatch, goal, interface):
             assert apart.sum() == 0.0, key
 
 
+@pytest.mark.parametrize("n", [1, 2, 5])
+@pytest.mark.parametrize("kind", TriangleKind)
+@pytest.mark.parametrize("scaled", [True, False])
+def test_a_triangle_is_that_of_cvxpy(n, kind, scaled):
+    theirs = psd_format_mat(cp.Variable((n, n)) >> 0, kind, scaled)
+    ours = Cone("psd", 0, 0, order=n, upper=kind.name == "UPPER").reading(scaled=scaled)
+    assert ours.shape == theirs.shape and abs(ours - theirs).nnz == 0
+
+
 def test_rows_as_they_are_usually_written_need_no_matrices_of_cvxpy(monkeypatch):
     made = []
     monkeypatch.setattr(stuffing, "_stuff_group", lambda *given: made.append(given))
@@ -102,6 +119,7 @@ def test_rows_as_they_are_usually_written_need_no_matrices_of_cvxpy(monkeypatch)
     x = cp.Variable((4, 2), name="x")
     rows = [A @ y <= b, y >= 0, cp.sum(y) == 1, cp.norm(A @ y - b) <= 9, 2 * y <= 9]
     rows += [cp.abs(sp.csr_array(A) @ x) <= 0.5, b[:4] @ x == 0]
+    rows += [cp.reshape(MATRICES @ y, (3, 3), order="F") - sp.csc_array(np.eye(3)) << 0]
     compile_problem(of.from_cvxpy(cp.Problem(goal, rows)), "CLARABEL")
     assert not made
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from optfair.proofs import rounding
 from optfair.proofs.columns import independent
-from optfair.proofs.definiteness import _dense, _sparse, definiteness
+from optfair.proofs.definiteness import _sparse, definiteness, dense_shift
 from optfair.proofs.rounding import (
     DENSE,
     Products,
@@ -338,10 +338,10 @@ def test_no_factorisation_proves_too_small_a_shift(power: int) -> None:
     ends = [np.full(n - 1, -1.0), np.array([1.0, *[2.0] * (n - 2), 1.0]), np.full(n - 1, -1.0)]
     P = sp.csc_array(sp.diags_array(ends, offsets=[-1, 0, 1]) - off * sp.eye_array(n))
     for shift in (0.0, 0.5 * off, off, 2.0 * off, 1e-12, 1e-9):
-        for factor in (_sparse, _dense):  # the least eigenvalue is -off exactly
+        for factor in (_sparse, dense_shift):  # the least eigenvalue is -off exactly
             assert factor(P, shift) >= max(off, shift)
     assert _sparse(P, 2.0 * off + 1e-9) <= 2.0 * off + 1e-8
-    assert _dense(P, 2.0 * off + 1e-9) == 2.0 * off + 1e-9
+    assert dense_shift(P, 2.0 * off + 1e-9) == 2.0 * off + 1e-9
 
 
 @given(
