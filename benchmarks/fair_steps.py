@@ -33,10 +33,10 @@ from machine import environment
 from sklearn.cluster import KMeans, kmeans_plusplus
 
 import optfair as of
+from optfair.methods.fair_clustering.algorithms.soft_descent import soft_descent
 from optfair.methods.fair_clustering.alternation import alternate
 from optfair.methods.fair_clustering.kmeans_fit import LARGE
 from optfair.methods.fair_clustering.labels import hard_labels
-from optfair.methods.fair_clustering.single_start import softly
 
 Result = dict[str, Any]
 Case = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -125,13 +125,19 @@ def fits(name: str, seeds: int) -> list[Result]:
             iterations = kmeans.fit(X).n_iter_
             plain.append(time.process_time() - begin)
         model = of.FairKMeans(len(centers), init=start, n_init=1, tol=1e-6)
-        begin = time.process_time()
-        model.fit(X, groups=groups)
-        seconds = time.process_time() - begin
-        # of a large fit, what leads to the iterations on all rows is counted as theirs
-        p = of.FairAssignment(X, groups=groups, centers=start)
-        soft = None if len(X) >= LARGE else softly(p, start, model, None, model.tol)
-        moves = model.n_iter_ + (0 if soft is None else soft.moves)
+        begun: list[Any] = []
+
+        def soft(*given: Any, make: Any = soft_descent, begun: list[Any] = begun, **o: Any) -> Any:
+            begun.append(make(*given, **o))
+            return begun[-1]
+
+        # of a large fit, those on all rows are counted, and what it does with a sample is theirs
+        module = "passed_rows" if len(X) >= LARGE else "soft_descent"
+        with patch(f"optfair.methods.fair_clustering.algorithms.{module}.soft_descent", soft):
+            begin = time.process_time()
+            model.fit(X, groups=groups)
+            seconds = time.process_time() - begin
+        moves = model.n_iter_ + sum(s.moves for s in begun if s is not None)
         each = seconds / moves / (min(plain) / iterations)
         ratio = seconds / min(plain)
         found.append(

@@ -33,6 +33,7 @@ from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
 from optfair.methods.fair_clustering.algorithms.linked_rows import LinkedRows, solve_linked
 from optfair.methods.fair_clustering.algorithms.price_search import (
     CURVED,
+    LEAST_BOX,
     POLYHEDRAL,
     solve_mass_dual,
 )
@@ -73,6 +74,8 @@ def run_mass_dual(problem: Problem, profile: SolverProfile, request: Request) ->
             p.data["weights"],
             feasible=rules.feasible,
             prices=warm_prices(p, request),
+            # prices that the problem has are all but right
+            share=1.0 if request.warm_start or p.data.get("prices") is None else LEAST_BOX,
             tolerance=min(aim, 0.4 * request.tolerance),
             deadline=request.deadline,
             report=report,

@@ -17,6 +17,7 @@ from optfair.methods.fair_clustering.algorithms.costs import CostRows, Separable
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
 from optfair.methods.fair_clustering.algorithms.price_search import (
     CURVED,
+    LEAST_BOX,
     POLYHEDRAL,
     PriceSearch,
 )
@@ -32,8 +33,6 @@ Answer = TypeVar("Answer")
 
 # Weight share below which a cluster counts as empty: fractions there are a solver's rounding.
 EMPTY = 1e-9
-# Least part of the usual rows that a box begins with.
-LEAST_BOX = 0.0625
 
 
 # The loop.
@@ -350,9 +349,9 @@ class HeldRows:
 
 
 def eased(share: float, search: PriceSearch) -> float:
-    """Return the part of the usual rows that the next box begins with: less where one sufficed."""
+    """Return the part of the usual rows that the next box begins with: less where two sufficed."""
     rounds = len(search.history)
-    return min(1.0, max(LEAST_BOX, share * (0.5 if rounds <= 1 else 2.0 if rounds > 3 else 1.0)))
+    return min(1.0, max(LEAST_BOX, share * (0.5 if rounds <= 2 else 2.0 if rounds > 3 else 1.0)))
 
 
 def moved_centers(

@@ -472,9 +472,6 @@ class PassedSearch(PriceSearch):
         ``time.perf_counter()`` value after which no new pass starts.
     """
 
-    # a pass over all rows costs more than a large master
-    growth, far = (4.0, 16.0), float(LARGEST)
-
     def __init__(
         self, rows: PassedRows, centers: Floats, deadline: float = np.inf, *, brief: bool = False
     ) -> None:

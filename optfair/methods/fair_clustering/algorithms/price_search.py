@@ -207,9 +207,13 @@ logger = logging.getLogger("optfair")
 SMALL, LARGEST, EACH_PRICE = 100, 4_000, 10
 # Rows a box starts with: a share of all, within bounds; and boundaries it is divided among at most.
 SHARE, FEWEST, MOST, BOUNDARIES = 0.02, 64, 600, 400
+# Least part of these, where prices are all but right.
+LEAST_BOX = 0.0625
 # A master that misses this many rows, and more than one a price, is far from the optimum: take a long
-# step instead of many, from this temperature on.
-FAR, LONG_STEPS, COOL = 300, 2, 1.0
+# step instead of many, from this temperature on. Else a side of its box that was active gets so much
+# wider, at least and at most.
+FAR, LONG_STEPS, COOL = LARGEST, 2, 1.0
+WIDER = 4.0, 16.0
 ROUNDS = 200
 
 
@@ -250,10 +254,6 @@ class PriceSearch:
     share : float
         Part of the usual rows that the first box has, where prices are nearly right.
     """
-
-    # how much wider a side of the box gets that was active; rows missed that it takes at least
-    # for a long step instead
-    growth, far = (2.0, 8.0), 0.0
 
     def __init__(
         self,
@@ -321,12 +321,12 @@ class PriceSearch:
                 ranks = np.maximum(ranks / 8.0, 1.0)
                 continue
             missing = result.slack * self.size
-            if missing.sum() > max(FAR, self.far, prices.size) and steps > 0:
+            if missing.sum() > max(FAR, prices.size) and steps > 0:
                 steps, opened = steps - 1, None
                 prices = self._long_step(prices, COOL)
             else:
                 active = result.slack > 1e-3 * result.slack.max()
-                wider = np.clip(2.0 * missing, self.growth[0] * ranks, self.growth[1] * ranks)
+                wider = np.clip(2.0 * missing, WIDER[0] * ranks, WIDER[1] * ranks)
                 ranks = np.where(active, wider, ranks)
         return "stalled"
 
@@ -500,6 +500,7 @@ def solve_mass_dual(
     *,
     feasible: Floats,
     prices: Floats | None = None,
+    share: float = 1.0,
     tolerance: float = 1e-9,
     deadline: float = np.inf,
     report: Callable[[Round], None] | None = None,
@@ -518,6 +519,8 @@ def solve_mass_dual(
         A feasible y: the incumbent's masses where time runs out and no nearer ones are known.
     prices : array (G, K), optional
         Prices to start from.
+    share : float
+        As of `PriceSearch`.
     tolerance : float
         Relative gap at which the search ends.
     deadline : float
@@ -525,7 +528,8 @@ def solve_mass_dual(
     report : callable, optional
         Called after each round.
     """
-    search = PriceSearch(program, CostRows(cost, groups, weights), tolerance, deadline, report)
+    costs = CostRows(cost, groups, weights)
+    search = PriceSearch(program, costs, tolerance, deadline, report, share=share)
     try:
         status = search.run(prices)
     except KeyboardInterrupt:

@@ -29,11 +29,11 @@ FEWEST, BLOCK = 2_000, 4_096
 # Temperatures in typical margins, and the relative fall of the objective at which each is left,
 # or the passes; of rows that a sample went before, and the part of its mean's way that a center
 # goes there.
-LADDER = ((0.1, 1e-5, 120), (0.03, 3e-6, 30), (0.01, 1e-6, 30))
+LADDER = ((0.1, 1e-5, 120), (0.03, 3e-6, 60), (0.01, 1e-6, 200))
 FINAL, FURTHER = ((0.01, 1e-6, 200),), 1.8
 # Distance of masses from the rules, in parts of a typical cluster, at which centers move: at
 # temperature 1, and at most. So many rows choose softly, and masses must be nearer than theirs.
-NEAR, NEAREST = 2.5, 0.25
+NEAR, NEAREST = 10.0, 0.5
 # Damping of the prices' Newton steps, as a share of masses: first and least at temperature 1, most.
 FIRST, LEAST, MOST = 0.5, 0.1, 10.0
 # Passes that bring masses no nearer, after which centers move all the same: masses of lone rows
