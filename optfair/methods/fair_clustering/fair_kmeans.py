@@ -141,7 +141,7 @@ class FairKMeans(
         Mean cost and balance of the hard labels, as papers report them.
     gap_ : float
         Certified relative gap of the assignment at ``cluster_centers_``; not a gap of the
-        clustering, for which see `FairKMeansBound`. With "paper" it is nan where the printed
+        clustering, for which see `FairKMeansBound` and, for labels, `certified_kmeans`. With "paper" it is nan where the printed
         assignment breaks the rule.
     history_, gaps_ : arrays (n_iter,)
         Objective and certified gap of each iteration of the best start. The objective never
