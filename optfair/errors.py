@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Any
@@ -178,6 +179,8 @@ class OutOfMemory(OptfairError, MemoryError):
 MOST_NAMES = 20
 # comparing longer ones takes seconds
 MOST_LETTERS = 200
+# What begins with the sound of a vowel, also letter by letter: SVC.
+SOUNDS = re.compile("[AEIOaeio]|[Uu]n(?!i)|[FHLMNRSX][A-Z]")
 
 
 def shortened(value: object, limit: int = 80) -> str:
@@ -191,8 +194,14 @@ def shown(value: Any) -> str:
     try:
         text = repr(value)
     except Exception:  # an int of more digits than Python writes, or anybody's __repr__
-        text = f"a {type(value).__name__}"
+        text = kind_of(value)
     return shortened(text, 60)
+
+
+def kind_of(value: object) -> str:
+    """Return the type of a value with its article: ``an int``, ``a str``, ``an SVC``."""
+    word = type(value).__name__
+    return f"{'an' if SOUNDS.match(word) else 'a'} {word}"
 
 
 def nearest(name: Any, known: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.attributes import columns_of, crossed
-from optfair.errors import DataError, DeclarationError, OptfairError, OutOfMemory, nearest, shown
+from optfair.errors import DataError, DeclarationError, OutOfMemory, kind_of, nearest, shown
 
 # Arrays by their entries, as everything here takes and returns them.
 Floats = NDArray[np.float64]
@@ -100,15 +100,14 @@ def _refuse_objects(array: Any, what: str) -> None:
     kinds = {type(entry): entry for entry in array.ravel().tolist()}
     if all(_is_real(entry) for entry in kinds.values()):
         return
-    for where, entry in np.ndenumerate(array):
-        if not _is_real(entry):
-            missing = entry is None or type(entry).__name__ in ("NAType", "NaTType")
-            said = "missing" if missing else f"a {type(entry).__name__}"
-            raise DataError(
-                f"{what} has entries that are not numbers",
-                f"{_place(np.array(where))} is {said}" if where else f"it is {said}",
-                "drop or impute them" if missing else "give real numbers",
-            )
+    where, entry = next((at, v) for at, v in np.ndenumerate(array) if not _is_real(v))
+    missing = entry is None or type(entry).__name__ in ("NAType", "NaTType")
+    said = "missing" if missing else kind_of(entry)
+    raise DataError(
+        f"{what} has entries that are not numbers",
+        f"{_place(np.array(where))} is {said}" if where else f"it is {said}",
+        "drop or impute them" if missing else "give real numbers",
+    )
 
 
 def _is_real(entry: Any) -> bool:
@@ -546,7 +545,7 @@ def checked(**checks: Callable[[Any, str], Any]) -> Callable[[Callable[P, R]], C
             given = dict(zip(places, args, strict=False)) | kwargs | instead
             try:
                 return cast(Any, function)(**given) if instead else function(*args, **kwargs)
-            except OptfairError:
+            except OutOfMemory:
                 raise
             except MemoryError as e:
                 raise OutOfMemory(

@@ -18,7 +18,7 @@ from optfair.backends.registry import conic_interface
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core.certificate import Certificate, DualCheck, Optimality, Verdict, drift
 from optfair.core.expressions import Values, check_parameters
-from optfair.errors import OptfairError, SolverFailure, UnsupportedProblem
+from optfair.errors import OptfairError, SolverFailure, UnsupportedProblem, kind_of
 from optfair.numbers import Floats
 from optfair.proofs.bounds import LowerBound, infeasibility, lower_bound
 from optfair.proofs.cones import Cone
@@ -191,7 +191,7 @@ def proved(certificate: Optimality, time_limit: float) -> Optimality:
         The tree is not closed in time.
     """
     if not isinstance(certificate, Optimality):
-        raise UnsupportedProblem(f"a {type(certificate).__name__} is proved as it stands, or not")
+        raise UnsupportedProblem(f"{kind_of(certificate)} is proved as it stands, or not")
     solution, tolerance = certificate.solution, certificate.tolerance
     problem: Problem = solution.problem
     check_parameters(problem.terms)

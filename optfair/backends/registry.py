@@ -18,6 +18,7 @@ from optfair.errors import (
     OptfairError,
     SizeLimited,
     UnsupportedProblem,
+    kind_of,
     nearest,
 )
 from optfair.registry import fact_files, load_facts
@@ -64,7 +65,7 @@ def profile(name: str) -> SolverProfile:
     known = profiles()
     if not isinstance(name, str):
         raise UnsupportedProblem(
-            f"a solver is named by text, not by a {type(name).__name__}",
+            f"a solver is named by text, not by {kind_of(name)}",
             remedy="name one, as in solver='highs'; compare_solvers takes several",
         )
     plain = name.lower().replace("_", "-")

@@ -20,6 +20,7 @@ from optfair.errors import (
     SolverFailure,
     Unbounded,
     UnsupportedProblem,
+    kind_of,
     nearest,
 )
 from optfair.numbers import Floats, check_level, real
@@ -326,8 +327,7 @@ class Request:
             and real(self.threads) % 1 == 0,
             f"seed {self.seed!r} is not an integer from 0 to 2147483647": self.seed is None
             or (0 <= real(self.seed) < 2**31 and real(self.seed) % 1 == 0),
-            f"warm_start is a {type(self.warm_start).__name__}, not a Solution": self.warm_start
-            is None
+            f"warm_start is {kind_of(self.warm_start)}, not a Solution": self.warm_start is None
             or isinstance(self.warm_start, Solution),
         }
         for message, fine in checks.items():

@@ -197,7 +197,7 @@ def solve(
     if write_back:
         if not isinstance(problem, AdoptedProblem):
             raise DeclarationError(
-                f"there is nothing to write back to: a {type(problem).__name__} was declared here",
+                f"there is nothing to write back to: this {type(problem).__name__} was declared here",
                 remedy="leave out write_back, and read solution[NAME]",
             )
         problem.write_back(solution)

@@ -28,6 +28,7 @@ from optfair.errors import (
     NotInstalled,
     OptfairError,
     UnsupportedProblem,
+    kind_of,
     nearest,
 )
 from optfair.formats.files import read
@@ -136,7 +137,7 @@ def _named(problems: Any) -> Iterable[tuple[str, Any]]:
 
 def _meant(item: Any, name: str) -> list[Subject]:
     if isinstance(item, Problem):
-        return [Subject(name or item.title or type(item).__name__, item)]
+        return [Subject(name or item.title, item)]
     if isinstance(item, cp.Problem):
         return _meant(from_cvxpy(item), name)
     if isinstance(item, Instance):
@@ -163,7 +164,7 @@ def _meant(item: Any, name: str) -> list[Subject]:
             )
         return [subject for i in instances for subject in _meant(i, name)]
     raise DataError(
-        f"a {type(item).__name__} is not a problem",
+        f"{kind_of(item)} is not a problem",
         remedy="give names of instances, or problems, also CVXPY's",
     )
 

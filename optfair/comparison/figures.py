@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optfair.comparison.run import Run
-from optfair.errors import DataError
+from optfair.errors import DataError, kind_of
 from optfair.numbers import Floats, check_names, check_positive, checked, floats
 from optfair.pages import Picture, count, page, picture, text_of
 
@@ -184,9 +184,7 @@ def accuracy(comparisons: Iterable[Comparison]) -> tuple[Accuracy, ...]:
     by_tolerance: dict[float, Comparison] = {}
     for c in comparisons:
         if not hasattr(c, "cells"):
-            raise DataError(
-                f"a {type(c).__name__} is no comparison", remedy="compare solvers first"
-            )
+            raise DataError(f"{kind_of(c)} is no comparison", remedy="compare solvers first")
         if by_tolerance.setdefault(c.tolerance, c) is not c:
             raise DataError(
                 f"two comparisons are at the tolerance {c.tolerance:g}",

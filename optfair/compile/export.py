@@ -249,7 +249,7 @@ def to_pyomo(problem: Problem) -> Any:
     """
     pyo = needed("pyomo.environ", PYOMO)
     rows = program(problem)
-    model = pyo.ConcreteModel(problem.title or type(problem).__name__)
+    model = pyo.ConcreteModel(problem.title)
     scalars: list[Any] = []
     for b in rows.columns:
         domain = pyo.Integers if rows.integer[b.start : b.stop].any() else pyo.Reals

@@ -11,6 +11,7 @@ import numpy as np
 from cvxpy.atoms.elementwise.hyperbolic import asinh, sinh, tanh
 from cvxpy.atoms.elementwise.trig import cos, sin, tan
 
+from optfair.core.composition import RELATIONS
 from optfair.core.expressions import dense
 from optfair.errors import DataError, nearest
 
@@ -211,7 +212,7 @@ def parse_bounds(text: str, variables: dict[str, Any]) -> dict[str, Any]:
             names = [ast.get_source_segment(source, s) or "" for s in (left, right)]
             a, b = cp.Constant(0.0) + writer.write(left), writer.write(right)
             try:
-                made = a <= b if word == "<=" else a >= b if word == ">=" else a == b
+                made = RELATIONS[word](a, b)
             except ValueError as e:
                 raise writer.refuse(node, str(e), "bring both sides to one shape") from None
             out[f"{names[0]} {word} {names[1]}"] = made

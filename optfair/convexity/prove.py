@@ -38,7 +38,7 @@ from optfair.core.quadratics import (
     rounding,
 )
 from optfair.core.term import ConstraintTerm, ObjectiveTerm, Term, is_quadratic
-from optfair.errors import DataError, DeclarationError, OptfairError
+from optfair.errors import DataError, DeclarationError, OptfairError, kind_of
 from optfair.numbers import check_choice, check_seconds, check_text, checked
 
 # Is it convex, concave, both, neither, or not known: `optfair.prove`.
@@ -200,14 +200,14 @@ def prove(
 def _named(where: Any) -> dict[str, Any]:
     """Return constraints by name; "where 0", ... where they have none."""
     if not isinstance(where, Iterable) or isinstance(where, str):
-        raise DeclarationError(f"where is a {type(where).__name__}", remedy="give constraints")
+        raise DeclarationError(f"where is {kind_of(where)}", remedy="give constraints")
     named = {f"where {i}": c for i, c in enumerate(where)}
     if isinstance(where, Mapping):
         named = dict(where)
     for name, constraint in named.items():
         if not isinstance(constraint, cp.Constraint):
             raise DeclarationError(
-                f"{name!r} is a {type(constraint).__name__}", remedy="give CVXPY constraints"
+                f"{name!r} is {kind_of(constraint)}", remedy="give CVXPY constraints"
             )
     return named
 
@@ -520,7 +520,7 @@ def prove_declared(item: Any, where: Any, curvature: Any, seconds: float) -> Any
             named = _named(where)
         return proved_where(_function(item), named, curvature, seconds)
     raise DeclarationError(
-        f"prove got a {type(item).__name__}",
+        f"prove got {kind_of(item)}",
         remedy="give a CVXPY expression, a term or a problem",
     )
 

@@ -26,7 +26,7 @@ from optfair.core.composition import constraint_term, model_goal, model_term, ob
 from optfair.core.expressions import substitute
 from optfair.core.labels import free_name
 from optfair.core.problem import Declaration, Problem, Sense
-from optfair.errors import DeclarationError, OptfairError, UnsupportedProblem
+from optfair.errors import DeclarationError, OptfairError, UnsupportedProblem, kind_of
 from optfair.numbers import check_names
 
 # Wrap anybody's CVXPY problem as a declared problem.
@@ -275,9 +275,7 @@ def from_cvxpy(problem: Any, names: Sequence[str] | None = None) -> AdoptedProbl
     -1.3333
     """
     if not isinstance(problem, cp.Problem):
-        raise DeclarationError(
-            f"from_cvxpy got a {type(problem).__name__}", remedy="give a cvxpy.Problem"
-        )
+        raise DeclarationError(f"from_cvxpy got {kind_of(problem)}", remedy="give a cvxpy.Problem")
     if isinstance(names, str):
         raise DeclarationError(
             f"names is the text {names!r}",

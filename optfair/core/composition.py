@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -33,7 +34,7 @@ from optfair.core.term import (
     family,
     is_quadratic,
 )
-from optfair.errors import DeclarationError, nearest
+from optfair.errors import DeclarationError, kind_of, nearest
 from optfair.numbers import Floats
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def constraint_term(
         )
     if not isinstance(constraint, cp.Constraint):
         raise DeclarationError(
-            f"constraint {name!r} is a {type(constraint).__name__}, not a constraint",
+            f"constraint {name!r} is {kind_of(constraint)}, not a constraint",
             remedy="give a CVXPY constraint or a rule such as optfair.cluster_share(lower=0.1)",
         )
     stated = constraint
@@ -163,6 +164,14 @@ def evaluated_objective(
         build=lambda: expression,
         value=lambda values: float(evaluator.value(values).reshape(())),
     )
+
+
+#: the relations of a term, by how they are written
+RELATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq,
+    "<=": operator.le,
+    ">=": operator.ge,
+}
 
 
 def model_term(name: str, constraint: Any, latex: str = "", **stated: Any) -> ConstraintTerm:
@@ -280,7 +289,7 @@ def constraint_evidence(
 def _cone_evidence(name: str, constraint: Any, draft: Draft) -> Evidence:
     if type(constraint).__name__ not in _KNOWN:
         raise DeclarationError(
-            f"constraint {name!r} is a {type(constraint).__name__}, which is not known here",
+            f"constraint {name!r} is {kind_of(constraint)}, which is not known here",
             f"known are ==, <=, >=, >> and {', '.join(sorted(_KNOWN))}",
             "write it with those, or with an integer variable",
         )
@@ -523,7 +532,7 @@ def checked_variables(problem: Problem, added: Mapping[str, Any]) -> dict[str, A
     for name, v in added.items():
         if not isinstance(v, cp.Variable):
             raise DeclarationError(
-                f"variable {name!r} is a {type(v).__name__}",
+                f"variable {name!r} is {kind_of(v)}",
                 remedy="give a CVXPY variable: with_variables(z=cp.Variable(3))",
             )
         if name in problem.variables or v.id in problem.names:

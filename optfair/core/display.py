@@ -56,7 +56,7 @@ def html_lines(text: str) -> str:
 
 def html_problem(p: Problem) -> str:
     """Return class, variables and terms of a problem; its formulas and proofs unfold."""
-    called = p.title or type(p).__name__
+    called = p.title
     sizes = [
         (name, "×".join(map(str, v.shape)) or "scalar", "integer" if name in p.integers else "")
         for name, v in p.variables.items()
@@ -96,7 +96,7 @@ def html_solution(s: Solution) -> str:
         ("seconds", f"{sum(s.seconds.values()):.3f}"),
         *(("before", a) for a in s.attempts),
     ]
-    called = s.problem.title or type(s.problem).__name__
+    called = s.problem.title
     return (
         f"<p><b>Solution of {html.escape(called)}</b>: {html.escape(str(s.status))}</p>"
         + html_table(("", ""), facts)
@@ -138,7 +138,7 @@ def html_certificate(c: Certificate) -> str:
 
 def describe(problem: Problem) -> str:
     """Return class, sizes, objective and constraint names, one line each."""
-    called = problem.title or type(problem).__name__
+    called = problem.title
     sizes = ", ".join(
         f"{name} {'x'.join(map(str, v.shape)) or 'scalar'}" for name, v in problem.variables.items()
     )

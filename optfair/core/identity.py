@@ -19,7 +19,7 @@ from cvxpy.lin_ops.lin_utils import get_id
 from optfair.core.composition import constraint_term, objective_term
 from optfair.core.expressions import check_parameters, substitute
 from optfair.core.term import ConstraintTerm, ObjectiveTerm, Term, of_family
-from optfair.errors import DataError
+from optfair.errors import DataError, kind_of
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -358,7 +358,7 @@ class _Writer:
             array = np.asarray(value, dtype=float)
         except (TypeError, ValueError):
             raise DataError(
-                f"a {type(value).__name__} in this problem cannot be hashed",
+                f"{kind_of(value)} in this problem cannot be hashed",
                 "runs are kept by a hash of the problem",
                 "leave out=None, or write the term with numbers only",
             ) from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import cvxpy as cp
 import numpy as np
@@ -30,6 +30,22 @@ from optfair.numbers import check_text
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
+
+T = TypeVar("T")
+
+
+class Datum(Generic[T]):
+    """An attribute that reads one of a problem's data, called as it is or by another name."""
+
+    def __init__(self, doc: str, name: str = "") -> None:
+        self.__doc__, self.name = doc, name
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = self.name or name
+
+    def __get__(self, problem: Any, owner: type | None = None) -> T:
+        return cast("T", self if problem is None else problem.data[self.name])
+
 
 # Entries of parameters in a term beyond which numbers are cheaper: CVXPY multiplies its matrices
 # by every entry, and a product of 30,000 with a variable takes 17 s.

@@ -35,7 +35,7 @@ from optfair.core.term import (
     of_family,
 )
 from optfair.core.verbs import ProblemVerbs
-from optfair.errors import DeclarationError, Infeasible, nearest
+from optfair.errors import DeclarationError, Infeasible, kind_of, nearest
 from optfair.numbers import Taken, check_mapping, check_point, check_text, checked
 
 if TYPE_CHECKING:
@@ -129,8 +129,12 @@ class Problem(ProblemVerbs, Labels):
     movable: ClassVar[Mapping[str, str]] = MappingProxyType({})
     #: whether nothing but its data says how large an objective is
     unit_from_data: ClassVar[bool] = False
-    #: what the problem is called in prints
-    title: str = ""
+    #: what the problem is called in prints: by the name of its class, where nothing else is said
+    title: str = "Problem"
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.title = cls.__dict__.get("title", cls.__name__)
 
     def __init__(self, data: Mapping[str, Any] | None = None) -> None:
         before = dict(self.__dict__)  # what a model keeps beside its data
@@ -207,12 +211,8 @@ class Problem(ProblemVerbs, Labels):
             return self.variables[name]
         except (KeyError, TypeError):
             raise DeclarationError(
-                f"no variable {name!r} in {self._called}", remedy=nearest(str(name), self.variables)
+                f"no variable {name!r} in {self.title}", remedy=nearest(str(name), self.variables)
             ) from None
-
-    @property
-    def _called(self) -> str:
-        return self.title or type(self).__name__
 
     @property
     def names(self) -> Mapping[int, str]:
@@ -301,7 +301,7 @@ class Problem(ProblemVerbs, Labels):
             if structure.name == name:
                 terms = self.objective.values(), self.constraints.values()
                 return structure.refusal(*terms, sorted(self.integers))
-        return f"a {self._called} does not have it"
+        return f"a {self.title} does not have it"
 
     @property
     def objective_unit(self) -> float:
@@ -365,7 +365,7 @@ class Problem(ProblemVerbs, Labels):
         """
         if constraints is not None and not isinstance(constraints, Mapping):
             raise DeclarationError(
-                f"with_constraints got a {type(constraints).__name__} without a name",
+                f"with_constraints got {kind_of(constraints)} without a name",
                 remedy="name it: with_constraints(name=...), or give a dict by name",
             )
         child, added = self, dict[str, ConstraintTerm]()

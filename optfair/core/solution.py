@@ -11,7 +11,7 @@ import numpy as np
 from optfair.core.certificate import UNKNOWN, Certificate, DualProof, Grade, Optimality, reported
 from optfair.core.labels import Named, frame
 from optfair.core.verbs import SolutionVerbs
-from optfair.errors import DataError, DeclarationError, nearest
+from optfair.errors import DataError, DeclarationError, kind_of, nearest
 from optfair.numbers import (
     check_mapping,
     check_number,
@@ -153,7 +153,7 @@ class Solution(SolutionVerbs):
                 check_number(number, name, infinite=True)
         check_number(self.options.get("tolerance", 1e-6), "options['tolerance']", least=0.0)
         if self.proof is not None and not callable(getattr(self.proof, "check", None)):
-            raise DataError(f"proof is a {type(self.proof).__name__}", remedy="give one, or None")
+            raise DataError(f"proof is {kind_of(self.proof)}", remedy="give one, or None")
         for what, arrays in (("values", self.values), ("multipliers", self.multipliers)):
             if type(arrays) is dict:  # other mappings compute their entries when they are read
                 for name, entry in arrays.items():
@@ -247,8 +247,7 @@ class Solution(SolutionVerbs):
         total = sum(self.seconds.values())
         grade = self.grade if self.proof is not None else reported(self.solver)
         lines = [
-            f"Solution of {self.problem.title or type(self.problem).__name__}"
-            f" by {self.solver} {self.version}: {self.status}",
+            f"Solution of {self.problem.title} by {self.solver} {self.version}: {self.status}",
             f"  objective  {self.objective:.10g}",
             f"  bound      {self.bound:.10g} ({grade}), gap {self.gap:.1e}",
             f"  values     {', '.join(self.values)}",
@@ -264,7 +263,7 @@ def check_solution(value: Any, what: str = "solution") -> Solution:
     """Return a solution, or say what was given instead."""
     if not isinstance(value, Solution):
         raise DeclarationError(
-            f"{what} is a {type(value).__name__}, not a Solution",
+            f"{what} is {kind_of(value)}, not a Solution",
             remedy="give what solve() returns",
         )
     return value

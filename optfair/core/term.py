@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from optfair.core.expressions import Evaluator, Values, dense, fitted
 from optfair.core.problem_class import Evidence
-from optfair.errors import DeclarationError
+from optfair.errors import DeclarationError, kind_of
 from optfair.numbers import Floats, check_mapping
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Term:
         if not callable(getattr(self, word)):
             raise DeclarationError(
                 f"{self.name!r} has no {word}: no point could be checked on it",
-                f"a {type(self).__name__} is evaluated in NumPy by what stands in {word!r}",
+                f"{kind_of(self)} is evaluated in NumPy by what stands in {word!r}",
                 f"give {word}=lambda values: {shape}, or let it be derived:"
                 " optfair.core.composition has constraint_term and objective_term",
             )

@@ -181,7 +181,7 @@ class Diagnosis:
 
     @property
     def _title(self) -> str:
-        called = self.problem.title or type(self.problem).__name__
+        called = self.problem.title
         ended = {"time_limit": "the time limit came first", "interrupted": "it was interrupted"}
         early = f" ({ended[self.stopped]})" if self.stopped else ""
         return f"Diagnosis of {called}, {self.problem.problem_class}: {self.verdict}{early}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,9 @@ import numpy as np
 
 from optfair.core.composition import Rule
 from optfair.core.labels import Axis
+from optfair.core.parameters import Datum
 from optfair.core.problem import Problem
-from optfair.errors import DataError, DeclarationError
+from optfair.errors import DataError, DeclarationError, kind_of
 from optfair.numbers import Floats, Indices, check_number, whole
 
 # Problems whose answer says what every feature becomes.
@@ -82,11 +83,7 @@ class FeatureProblem(Problem, ABC):
     A subclass puts ``features`` (tuple of names) into its data.
     """
 
-    @property
-    def features(self) -> tuple[str, ...]:
-        """Names of the features, in the order of the columns."""
-        names: tuple[str, ...] = self.data["features"]
-        return names
+    features = Datum[tuple[str, ...]]("Names of the features, in the order of the columns.")
 
     def model_axes(self) -> Mapping[str, Any]:
         """Return the features, of what has a last axis of them."""
@@ -145,6 +142,22 @@ class FeatureProblem(Problem, ABC):
         sign : array (m,)
             +1 or -1.
         """
+
+
+def sides_within(
+    indices: Indices, lower: Floats, upper: Floats
+) -> Iterator[tuple[str, str, Indices, Floats]]:
+    """Yield (word, relation, columns, limits) of the finite bounds, below and above."""
+    for word, relation, limit in (("lower", ">=", lower), ("upper", "<=", upper)):
+        if (at := np.isfinite(limit)).any():
+            yield word, relation, indices[at], limit[at]
+
+
+def sides_moved(indices: Indices, sign: Floats) -> Iterator[tuple[str, str, Indices]]:
+    """Yield (word, relation to where they start, columns) of what only grows, and only shrinks."""
+    for word, relation, at in (("up", ">=", sign > 0), ("down", "<=", sign < 0)):
+        if at.any():
+            yield word, relation, indices[at]
 
 
 # Rules on what may happen to single features.
@@ -344,6 +357,6 @@ def listed(features: Any) -> tuple[Any, ...]:
         return (features,)
     if isinstance(features, Mapping) or not isinstance(features, Iterable):
         raise DeclarationError(
-            f"features given as a {type(features).__name__}", remedy="give a list of names"
+            f"features given as {kind_of(features)}", remedy="give a list of names"
         )
     return tuple(features)

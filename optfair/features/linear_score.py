@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import expit
 
 from optfair.core.expressions import dense
-from optfair.errors import DataError, DeclarationError, nearest
+from optfair.errors import DataError, DeclarationError, kind_of, nearest
 from optfair.numbers import (
     Floats,
     check_matrix,
@@ -49,13 +49,13 @@ def affine_score(model: Any) -> LinearScore:
     last = steps[-1]
     classes = getattr(last, "classes_", None)
     if classes is None and hasattr(last, "decision_function"):
-        raise DeclarationError(f"{_called(last)} is not fitted", remedy="call fit(X, y) first")
+        raise DeclarationError(f"{kind_of(last)} is not fitted", remedy="call fit(X, y) first")
     coef = getattr(last, "coef_", None)
     if coef is None or classes is None or not hasattr(last, "decision_function"):
         raise _not_linear(model, "it has no coefficients and classes of a linear classifier")
     if len(classes) != 2:
         raise DeclarationError(
-            f"{_called(last)} has {len(classes)} classes, a linear score has two",
+            f"{kind_of(last)} has {len(classes)} classes, a linear score has two",
             f"classes {list(classes)[:5]}",
             f"fit the target class against the rest, or use the black-box route: {BLACK_BOX}",
         )
@@ -68,13 +68,9 @@ def affine_score(model: Any) -> LinearScore:
     return LinearScore(w, w0, link=link, names=names, classes=list(classes))
 
 
-def _called(model: Any) -> str:
-    return f"a {type(model).__name__}"
-
-
 def _not_linear(model: Any, evidence: str) -> DeclarationError:
     return DeclarationError(
-        f"{_called(model)} is not a linear score",
+        f"{kind_of(model)} is not a linear score",
         evidence,
         f"give a linear classifier or (coef, intercept), or use the black-box route: {BLACK_BOX}",
     )
@@ -180,6 +176,11 @@ class LinearScore:
     classes : pair
         Labels of the first and the second class.
 
+    Attributes
+    ----------
+    coef, intercept, link, names, classes
+        As given: coefficients (d,) that cannot be written, and the names and labels as tuples.
+
     Raises
     ------
     DataError
@@ -240,35 +241,10 @@ class LinearScore:
         if len(labels) != 2 or labels[0] == labels[1]:
             raise DeclarationError(f"classes is {labels}", remedy="give two different labels")
         w.flags.writeable = False
-        self._coef: Floats = w
-        self._intercept = float(w0[0, 0])
-        self._link, self._classes = link, labels
-        self._names = None if names is None else tuple(str(name) for name in names)
-
-    @property
-    def coef(self) -> Floats:
-        """Coefficients w (d,), read only."""
-        return self._coef
-
-    @property
-    def intercept(self) -> float:
-        """The constant w₀."""
-        return self._intercept
-
-    @property
-    def link(self) -> str | None:
-        """Either "logistic" or None."""
-        return self._link
-
-    @property
-    def names(self) -> tuple[str, ...] | None:
-        """Features, where they are known."""
-        return self._names
-
-    @property
-    def classes(self) -> tuple[Any, ...]:
-        """Labels of the first and the second class."""
-        return self._classes
+        self.coef: Floats = w
+        self.intercept = float(w0[0, 0])
+        self.link, self.classes = link, labels
+        self.names = None if names is None else tuple(map(str, names))
 
     @classmethod
     def of(cls, score: Any) -> LinearScore:
@@ -307,7 +283,7 @@ class LinearScore:
     def decision_function(self, X: Any) -> Floats:
         """Return the scores of rows X (n, d)."""
         points = self.check_points(X)
-        return np.asarray(points @ self._coef + self._intercept)
+        return np.asarray(points @ self.coef + self.intercept)
 
     def predict_proba(self, X: Any) -> Floats:
         """Return the probabilities of both classes (n, 2)."""
@@ -319,9 +295,9 @@ class LinearScore:
     def check_points(self, X: Any, what: str = "X") -> Floats:
         """Return rows as a matrix of as many columns as the score has features."""
         points = check_matrix(X, what)
-        if points.shape[1] != self._coef.size:
+        if points.shape[1] != self.coef.size:
             raise DataError(
-                f"{what} has {points.shape[1]} columns, the score has {self._coef.size} features",
+                f"{what} has {points.shape[1]} columns, the score has {self.coef.size} features",
                 f"shape {points.shape}",
                 "give the features the score was fitted on, in its order",
             )
@@ -352,18 +328,18 @@ class LinearScore:
             Unknown class, α outside (0, 1), α for a score without probabilities, or both.
         """
         sign = self._sign(target_class)
-        return sign * self._coef, self._level(probability, threshold) - sign * self._intercept
+        return sign * self.coef, self._level(probability, threshold) - sign * self.intercept
 
     def _sign(self, target_class: Any) -> float:
         if target_class is None:
             return 1.0
-        for sign, label in zip((-1.0, 1.0), self._classes, strict=True):
+        for sign, label in zip((-1.0, 1.0), self.classes, strict=True):
             if np.isscalar(target_class) and bool(label == target_class):
                 return sign
         raise DeclarationError(
             f"no class {target_class!r}",
-            f"the score tells {self._classes[0]!r} from {self._classes[1]!r}",
-            nearest(str(target_class), [str(c) for c in self._classes]),
+            f"the score tells {self.classes[0]!r} from {self.classes[1]!r}",
+            nearest(str(target_class), [str(c) for c in self.classes]),
         )
 
     def _level(self, probability: float | None, threshold: float | None) -> float:
@@ -380,7 +356,7 @@ class LinearScore:
         return math.log(alpha) - math.log1p(-alpha)
 
     def _need_probabilities(self) -> None:
-        if self._link is None:
+        if self.link is None:
             raise DeclarationError(
                 "this score stands for no probability",
                 "its classifier has none, or they are not logistic in the score",
@@ -388,5 +364,5 @@ class LinearScore:
             )
 
     def __repr__(self) -> str:
-        what = "log-odds" if self._link else "score"
-        return f"LinearScore: {what} of {self._classes[1]!r} in {self._coef.size} features"
+        what = "log-odds" if self.link else "score"
+        return f"LinearScore: {what} of {self.classes[1]!r} in {self.coef.size} features"

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from optfair.errors import DataError, DeclarationError, OptfairError, nearest
+from optfair.errors import DataError, DeclarationError, OptfairError, kind_of, nearest
 from optfair.features.linear_score import LinearScore
 from optfair.numbers import Flags, Floats, check_choice
 
@@ -117,7 +117,7 @@ class Predictor:
         """
         if self.classes is None:
             raise DeclarationError(
-                f"a {type(self.model).__name__} decides for no class",
+                f"{kind_of(self.model)} decides for no class",
                 "it has no classes_",
                 'give a classifier, or outcome="score"',
             )
@@ -131,7 +131,7 @@ class Predictor:
         if self.classes is None:
             if wanted is not None:
                 raise DeclarationError(
-                    f"a {type(self.model).__name__} has no classes",
+                    f"{kind_of(self.model)} has no classes",
                     "it has no classes_: it is no classifier, or it is not fitted",
                     "fit it first, or leave target_class out",
                 )
@@ -256,7 +256,7 @@ def _output(model: Any, output: str) -> str:
     if output != "auto":
         if output not in offered:
             raise DeclarationError(
-                f"a {type(model).__name__} has no {output}",
+                f"{kind_of(model)} has no {output}",
                 remedy=f"it has {', '.join(offered)}" if offered else 'leave it at "auto"',
             )
         return output
@@ -265,7 +265,7 @@ def _output(model: Any, output: str) -> str:
     if callable(model):
         return "call"
     raise DeclarationError(
-        f"a {type(model).__name__} predicts nothing",
+        f"{kind_of(model)} predicts nothing",
         "it has no predict_proba, decision_function or predict, and cannot be called",
         "give a fitted model, or a function of rows",
     )

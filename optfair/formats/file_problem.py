@@ -15,15 +15,16 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.backends.solve import solve
-from optfair.core.composition import named_term, objective_term
+from optfair.core.composition import RELATIONS, named_term, objective_term
 from optfair.core.labels import Labelled
+from optfair.core.parameters import Datum
 from optfair.core.problem import Declaration, Problem
 from optfair.core.term import ConstraintTerm
 from optfair.errors import DataError, DeclarationError, Infeasible, OptfairError, nearest
 from optfair.formats.file_terms import BlockTerm, Entries, constraints, objective
 from optfair.formats.layout import Families, Layout, Rows, RowsInProgress, suffixed, unique_names
 from optfair.formats.text import Source
-from optfair.transforms.relaxation import relax_integrality
+from optfair.transforms.relaxation import relaxed
 
 # Semicontinuous columns, special ordered sets and indicators, as binaries and bounds.
 #
@@ -210,24 +211,16 @@ def carrying_entries(
     }
     if not gathered:
         return {}
-    bent: Any = (
-        relax_integrality(problem, *problem.integers).problem if problem.integers else problem
-    )
-    bent = bent.with_terms({}, {k: t for k, t in problem.constraints.items() if k not in gathered})
+    rest = {k: t for k, t in problem.constraints.items() if k not in gathered}
+    bent = relaxed(problem).with_terms({}, rest)
     slacks, elastic, bounds = {}, {}, {}
     for name, block in gathered.items():
         s = cp.Variable((2 if block.side == "==" else 1, block.members.size), name=f"bend {name}")
         slacks[f"bend {name}"] = s
-        body, limit = block.body(), block.limits
+        body = block.body()
         moved = body - s[0] + s[1] if block.side == "==" else body - s[0]
         moved = body + s[0] if block.side == ">=" else moved
-        elastic[name] = (
-            moved == limit
-            if block.side == "=="
-            else moved >= limit
-            if block.side == ">="
-            else moved <= limit
-        )
+        elastic[name] = RELATIONS[block.side](moved, block.limits)
         bounds[f"bend {name} nonnegative"] = s >= 0
     bent = bent.with_variables(slacks).with_constraints({**elastic, **bounds})
     sign = 1.0 if bent.sense == "minimize" else -1.0
@@ -292,13 +285,9 @@ class FileProblem(Problem):
 
     def __init__(self, rows: Rows, title: str = "") -> None:
         super().__init__({"rows": rows})
-        self._set(title=title)
+        self._set(title=title or self.title)
 
-    @property
-    def rows(self) -> Rows:
-        """The data as the file states them."""
-        rows: Rows = self.data["rows"]
-        return rows
+    rows = Datum[Rows]("The data as the file states them.")
 
     @property
     def arrays(self) -> Families:
@@ -329,7 +318,7 @@ class FileProblem(Problem):
         if at is None:
             known = [*self.variables, *self.arrays]
             raise DeclarationError(
-                f"no variable or column {name!r} in {self._called}",
+                f"no variable or column {name!r} in {self.title}",
                 remedy=nearest(str(name), known),
             )
         return self._layout.expression(at)
@@ -345,7 +334,7 @@ class FileProblem(Problem):
         i = self._layout.row_index.get(label)
         if i is None:
             raise DeclarationError(
-                f"no row {label!r} in {self._called}",
+                f"no row {label!r} in {self.title}",
                 remedy=nearest(str(label), list(self._layout.row_index)),
             )
         body = self._layout.times(self.rows.A[[i], :])[0]

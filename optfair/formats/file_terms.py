@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.core.composition import constraint_term, objective_term
+from optfair.core.composition import RELATIONS, constraint_term, objective_term
 from optfair.core.problem_class import Evidence, ProblemClass
 from optfair.core.term import ConstraintTerm, ObjectiveTerm
 from optfair.formats.layout import Families, Family, Layout, Rows, suffixed, unique_names
@@ -98,9 +98,7 @@ class Block:
         if self.shape != (self.members.size,):
             body = cp.reshape(body, self.shape, order="F")
             limit = limit.reshape(self.shape, order="F") if self.shape else float(limit[0])
-        if self.side == "==":
-            return body == limit
-        return body <= limit if self.side == "<=" else body >= limit
+        return RELATIONS[self.side](body, limit)
 
     def build(self) -> Any:
         """Return the constraint in CVXPY."""
@@ -270,9 +268,8 @@ def _array_rows(
 def _quadratic_row(layout: Layout, name: str, body: Any, i: int, side: str) -> ConstraintTerm:
     r = layout.rows
     limit = float(r.row_lower[i] if side == ">=" else r.row_upper[i])
-    c = body == limit if side == "==" else body <= limit if side == "<=" else body >= limit
     names = {v.id: n for n, v in layout.variables.items()}
-    term = constraint_term(name, c, names)
+    term = constraint_term(name, RELATIONS[side](body, limit), names)
     violation = term.violation
     return replace(
         term,

@@ -246,7 +246,7 @@ def export(problem: Problem, path: str | Path) -> None:
 
 
 def _title(problem: Problem) -> str:
-    return file_name(problem.title or type(problem).__name__)
+    return file_name(problem.title)
 
 
 def _rows(problem: Problem) -> Program:

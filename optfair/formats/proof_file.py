@@ -33,7 +33,7 @@ from optfair.core.certificate import (
 from optfair.core.expressions import check_parameters
 from optfair.core.identity import fingerprint
 from optfair.diagnosis.conflict import Conflict
-from optfair.errors import DataError, OptfairError, UnsupportedProblem
+from optfair.errors import DataError, OptfairError, UnsupportedProblem, kind_of
 from optfair.numbers import check_path, checked
 from optfair.proofs import check_proof
 from optfair.proofs.portable import (
@@ -263,7 +263,7 @@ def _document(certificate: Certificate) -> dict[str, Any]:
             document = _ray(certificate.in_fractions())
         return document
     raise UnsupportedProblem(
-        f"a {type(certificate).__name__} cannot be written as a proof file",
+        f"{kind_of(certificate)} cannot be written as a proof file",
         "such files hold multipliers of a compiled program, trees of them, chains of zeros, and rays",
     )
 

@@ -13,7 +13,7 @@ from typing import Any, Self, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.errors import DataError
+from optfair.errors import DataError, kind_of
 from optfair.numbers import check_fit, check_labels, check_table, floats
 from optfair.rows.frames import (
     Columns,
@@ -166,7 +166,7 @@ class ChunkFactory(RowSource):
         if not hasattr(made, "__iter__"):
             raise DataError(
                 "the function of chunks returns no iterator",
-                f"it returned a {type(made).__name__}",
+                f"it returned {kind_of(made)}",
                 "yield (X, groups) in it, or return an iterator over such pairs",
             )
         for index, given in enumerate(made):
@@ -248,7 +248,7 @@ def chunk_of(
         X, labels = given, None
     else:
         raise DataError(
-            f"chunk {index} is a {type(given).__name__}",
+            f"chunk {index} is {kind_of(given)}",
             "it has no groups" if np.ndim(given) == 2 else "",
             remedy="yield (X, groups), (X, groups, weights), or data frames with groups= naming"
             " a column",
@@ -346,7 +346,7 @@ def row_source(
     if hasattr(data, "__next__"):
         raise DataError(
             "an iterator can be read only once, and a fit makes several passes",
-            f"data is a {type(data).__name__}",
+            f"data is {kind_of(data)}",
             "give a function that returns a new iterator, e.g. fit_stream(read) for def read()",
         )
     if is_dask(data):
@@ -358,7 +358,7 @@ def row_source(
         for name, given in (("groups", groups), ("sample_weight", sample_weight)):
             if given is not None and not isinstance(given, str):
                 raise DataError(
-                    f"{name} is a {type(given).__name__}, and the data are a function of chunks",
+                    f"{name} is {kind_of(given)}, and the data are a function of chunks",
                     "nothing says which of its entries belong to which chunk",
                     "yield (X, groups) or (X, groups, weights), or name a column of the chunks",
                 )
@@ -390,7 +390,7 @@ def _table(data: Any) -> Any:
     if X.ndim == 2:
         return X
     raise DataError(
-        f"data is a {type(data).__name__} that is no table",
+        f"data is {kind_of(data)} that is no table",
         f"shape {X.shape}" if X.shape else "its entries make no rows of the same length",
         "give rows x columns; a list of chunks as a function: fit_stream(lambda: iter(chunks))",
     )

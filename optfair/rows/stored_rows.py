@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from optfair.errors import DataError, SolverFailure, nearest, needed
+from optfair.errors import DataError, SolverFailure, kind_of, nearest, needed
 from optfair.numbers import check_fit
 from optfair.rows.sources import CHUNK, Chunk, RowSource, chunk_of
 
@@ -58,7 +58,7 @@ class ParquetRows(RowSource):
             if not isinstance(asked, str):
                 raise DataError(
                     f"{what} must name a column of the parquet dataset",
-                    f"it is {asked!r}" if asked is None else f"it is a {type(asked).__name__}",
+                    f"it is {asked!r}" if asked is None else f"it is {kind_of(asked)}",
                     f"columns: {', '.join(names[:20])}",
                 )
             if asked not in names:

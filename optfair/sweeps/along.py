@@ -26,7 +26,7 @@ from optfair.core.identity import fingerprint
 from optfair.core.labels import entry_names
 from optfair.core.parameters import parameters
 from optfair.core.problem import check_problem
-from optfair.errors import DataError, DeclarationError, Infeasible, OptfairError, nearest
+from optfair.errors import DataError, DeclarationError, Infeasible, OptfairError, kind_of, nearest
 from optfair.numbers import (
     check_count,
     check_flag,
@@ -212,7 +212,7 @@ def asked_of_all(solver: str | None, tolerance: float, time_limit: float | None)
 def _pair(values: Any) -> tuple[Any, ...]:
     """Return the values of each of two parameters."""
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        raise DataError(f"values are a {type(values).__name__}", remedy="give an array of each")
+        raise DataError(f"values are {kind_of(values)}", remedy="give an array of each")
     return tuple(values)
 
 
@@ -226,7 +226,7 @@ def with_side(problem: Problem, name: str) -> Problem:
     if not isinstance(constraint, (Equality, Inequality)):
         raise DeclarationError(
             f"{name!r} has no right-hand side",
-            f"it is a {type(constraint).__name__}",
+            f"it is {kind_of(constraint)}",
             "sweep a row that is an equality or an inequality",
         )
     number = int(not constraint.args[0].is_constant())  # of the side that has no variables

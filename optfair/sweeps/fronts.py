@@ -16,7 +16,7 @@ import numpy as np
 from optfair.core.composition import objective_term, owned
 from optfair.core.problem import Problem, check_problem
 from optfair.core.term import ObjectiveTerm
-from optfair.errors import DeclarationError, nearest
+from optfair.errors import DeclarationError, kind_of, nearest
 from optfair.numbers import (
     check_choice,
     check_count,
@@ -172,7 +172,7 @@ def _goals(problem: Problem, objectives: Any) -> tuple[_Goal, ...]:
     """Return the objectives, analysed on the problem's variables."""
     if isinstance(objectives, str) or not isinstance(objectives, (Mapping, Sequence)):
         raise DeclarationError(
-            f"objectives are a {type(objectives).__name__}",
+            f"objectives are {kind_of(objectives)}",
             remedy="give a dict of expressions by name, or names of terms of the objective",
         )
     if any(t.limit is not None for t in problem.constraints.values()):
@@ -198,7 +198,7 @@ def _goals(problem: Problem, objectives: Any) -> tuple[_Goal, ...]:
             item = item.args[0]
         if not isinstance(item, cp.Expression):
             raise DeclarationError(
-                f"objective {name!r} is a {type(item).__name__}",
+                f"objective {name!r} is {kind_of(item)}",
                 remedy="give a CVXPY expression on the problem's variables",
             )
         own = sign * owned(problem, item)

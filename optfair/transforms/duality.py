@@ -187,7 +187,7 @@ class DualProblem(Problem):
 
     def __init__(self, primal: Problem) -> None:
         compiled = compile_problem(primal, conic_interface())
-        self._set(title=f"Dual of {primal.title or type(primal).__name__}")
+        self._set(title=f"Dual of {primal.title}")
         super().__init__(
             {
                 "primal": primal,

@@ -323,7 +323,7 @@ class MomentRelaxation(Problem):
 
     def __init__(self, lagrangian: QuadraticLagrangian) -> None:
         original = lagrangian.problem
-        self._set(title=f"Shor relaxation of {original.title or type(original).__name__}")
+        self._set(title=f"Shor relaxation of {original.title}")
         super().__init__({"lagrangian": lagrangian})
 
     @property

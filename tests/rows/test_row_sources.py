@@ -157,7 +157,7 @@ def test_an_iterator_is_refused_with_the_remedy() -> None:
     [
         ([(X[:200], G[:200]), (X[200:], G[200:])], "a list of chunks as a function"),
         ([X[:250], X[250:]], "a list of chunks as a function"),
-        (3, "data is a int that is no table"),
+        (3, "data is an int that is no table"),
         (lambda: None, "the function of chunks returns no iterator"),
     ],
 )

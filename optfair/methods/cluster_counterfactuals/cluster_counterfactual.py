@@ -151,7 +151,6 @@ class ClusterCounterfactual(PointProblem):
     Pólik, Terlaky: A Survey of the S-Lemma, SIAM Review 49 (2007).
     """
 
-    title = "ClusterCounterfactual"
     own_rules: Mapping[str, Rule]
 
     @checked(distance=check_text, against=check_text, features=check_names)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.errors import DataError, DeclarationError
+from optfair.errors import DataError, DeclarationError, kind_of
 from optfair.numbers import Flags, Floats, Indices, check_choice, check_matrix, check_vector, floats
 
 # Where one cluster ends and another begins: a linear or quadratic function of a point.
@@ -418,7 +418,7 @@ def read_clusters(model: Any) -> tuple[Partition, Any]:
             "fit it first; known are k-means and Gaussian mixtures",
         )
     raise DataError(
-        f"a {called} is not a clustering",
+        f"{kind_of(model)} is not a clustering",
         remedy="give a fitted KMeans, MiniBatchKMeans, FairKMeans or GaussianMixture, or arrays to"
         " ClusterCounterfactual.kmeans or .gaussian",
     )

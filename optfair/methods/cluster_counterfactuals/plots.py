@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optfair.errors import DataError
+from optfair.errors import DataError, kind_of
 from optfair.numbers import Floats, check_matrix
 from optfair.plots import (
     COLOURS,
@@ -156,7 +156,7 @@ def _points(values: Any, what: str) -> Floats:
 def _paths(counterfactuals: Any) -> dict[str, Floats]:
     if not isinstance(counterfactuals, Mapping):
         raise DataError(
-            f"counterfactuals is a {type(counterfactuals).__name__}",
+            f"counterfactuals is {kind_of(counterfactuals)}",
             remedy="give a mapping: {'all features': points}",
         )
     if not 1 <= len(counterfactuals) <= len(SHAPES):
@@ -364,9 +364,7 @@ def _shape(shape: tuple[int, int] | None, size: int) -> tuple[int, int]:
 
 def _images(given: Mapping[str, Any], size: int, what: str) -> dict[str, Floats]:
     if not isinstance(given, Mapping):
-        raise DataError(
-            f"{what} is a {type(given).__name__}", remedy="give a mapping of label to image"
-        )
+        raise DataError(f"{what} is {kind_of(given)}", remedy="give a mapping of label to image")
     images = {}
     for label, values in given.items():
         image = check_matrix([np.ravel(values)], f"image {label!r}")[0]

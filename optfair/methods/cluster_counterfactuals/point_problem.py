@@ -12,11 +12,12 @@ import numpy as np
 
 from optfair.core.adopt import from_cvxpy
 from optfair.core.certificate import Certificate, NonconvexityWitness, Verdict
-from optfair.core.composition import model_goal, model_term
+from optfair.core.composition import RELATIONS, model_goal, model_term
+from optfair.core.parameters import Datum
 from optfair.core.problem_class import LP, Evidence, ProblemClass
 from optfair.core.term import ConstraintTerm, ObjectiveTerm
 from optfair.errors import DeclarationError, Infeasible, OptfairError
-from optfair.features.feature_problem import FeatureProblem
+from optfair.features.feature_problem import FeatureProblem, sides_moved, sides_within
 from optfair.methods.cluster_counterfactuals.partition import Boundary, Partition, Section
 from optfair.numbers import Floats, Indices
 
@@ -69,14 +70,8 @@ class SideTerm(ConstraintTerm):
 
 def bound_term(point: Any, indices: Indices, relation: str, limits: Floats) -> BoundTerm:
     """Return the term ``point[indices] relation limits``; its name is set when it is bound."""
-    z = point[indices]
-    parts: dict[str, tuple[Any, str]] = {
-        "==": (lambda: z == limits, r"z_j = c_j"),
-        ">=": (lambda: z >= limits, r"z_j \ge l_j"),
-        "<=": (lambda: z <= limits, r"z_j \le u_j"),
-    }
-    built, latex = parts[relation]
-    derived = model_term("bound", built(), latex)
+    latex = {"==": "z_j = c_j", ">=": r"z_j \ge l_j", "<=": r"z_j \le u_j"}[relation]
+    derived = model_term("bound", RELATIONS[relation](point[indices], limits), latex)
     known = {f.name: getattr(derived, f.name) for f in fields(ConstraintTerm)}
     return BoundTerm(**known, indices=indices, relation=relation, limits=limits)
 
@@ -373,32 +368,11 @@ class PointProblem(FeatureProblem):
     free: Indices
     anchor: Floats
 
-    @property
-    def clusters(self) -> Partition:
-        """The clusters."""
-        clusters: Partition = self.data["clusters"]
-        return clusters
-
-    @property
-    def factual(self) -> Floats:
-        """The row (d,)."""
-        return np.asarray(self.data["factual"])
-
-    @property
-    def source(self) -> int:
-        """Cluster to leave."""
-        return int(self.data["source"])
-
-    @property
-    def target(self) -> int:
-        """Cluster to reach."""
-        return int(self.data["target"])
-
-    @property
-    def metric(self) -> Floats | None:
-        """Weights (d,), matrix (d, d), or None."""
-        metric: Floats | None = self.data["metric"]
-        return metric
+    clusters = Datum[Partition]("The clusters.")
+    factual = Datum[Floats]("The row (d,).")
+    source = Datum[int]("Cluster to leave.")
+    target = Datum[int]("Cluster to reach.")
+    metric = Datum[Floats | None]("Weights (d,), matrix (d, d), or None.")
 
     @property
     def sides(self) -> tuple[SideTerm, ...]:
@@ -518,21 +492,17 @@ class PointProblem(FeatureProblem):
 
     def within(self, indices: Indices, lower: Floats, upper: Floats) -> dict[str, BoundTerm]:
         """Return the bounds of these features."""
-        parts = {}
-        for word, relation, limit in (("lower", ">=", lower), ("upper", "<=", upper)):
-            at = np.isfinite(limit)
-            if at.any():
-                parts[word] = bound_term(self["point"], indices[at], relation, limit[at])
-        return parts
+        return {
+            word: bound_term(self["point"], at, relation, limit)
+            for word, relation, at, limit in sides_within(indices, lower, upper)
+        }
 
     def moves(self, indices: Indices, sign: Floats) -> dict[str, BoundTerm]:
         """Return the directions of these features as bounds at the row."""
-        parts = {}
-        for word, relation, at in (("up", ">=", sign > 0), ("down", "<=", sign < 0)):
-            if at.any():
-                held = self.factual[indices[at]]
-                parts[word] = bound_term(self["point"], indices[at], relation, held)
-        return parts
+        return {
+            word: bound_term(self["point"], at, relation, self.factual[at])
+            for word, relation, at in sides_moved(indices, sign)
+        }
 
     def dense(self, density: float) -> SideTerm:
         """Return the ellipsoid where the target's density is at least this."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.core.solution import Solution, check_solution
-from optfair.errors import DeclarationError, SolverFailure
+from optfair.errors import DeclarationError, SolverFailure, kind_of
 from optfair.methods.fair_clustering.algorithms.costs import CENTERS, best_centers
 from optfair.methods.fair_clustering.algorithms.descent import (
     EMPTY,
@@ -237,7 +237,7 @@ def alternate(
 def _check(problem: FairAssignment, max_iter: int, tol: float) -> None:
     if not isinstance(problem, FairAssignment):
         raise DeclarationError(
-            f"alternate works on a FairAssignment, not on a {type(problem).__name__}",
+            f"alternate works on a FairAssignment, not on {kind_of(problem)}",
             remedy="declare optfair.FairAssignment(X, groups=, centers=)",
         )
     if problem.cost.metric not in CENTERS:

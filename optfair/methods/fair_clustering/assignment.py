@@ -17,7 +17,7 @@ from optfair.core.labels import Axis
 from optfair.core.problem import Declaration, Problem
 from optfair.core.problem_class import LP, Evidence
 from optfair.core.term import ConstraintTerm, ObjectiveTerm, Structure
-from optfair.errors import DataError, DeclarationError
+from optfair.errors import DataError, DeclarationError, kind_of
 from optfair.library.instance import dataset_rows, named_centers
 from optfair.methods.fair_clustering.algorithms.charged_rows import Demands
 from optfair.methods.fair_clustering.algorithms.costs import Charge, SeparableCost
@@ -167,7 +167,7 @@ class GroupedRows(Problem):
             for rule in given if isinstance(given, (list, tuple)) else [given]:
                 if not isinstance(rule, Rule):
                     raise DeclarationError(
-                        f"{name} is a {type(rule).__name__}, not a rule",
+                        f"{name} is {kind_of(rule)}, not a rule",
                         remedy=f"give a rule such as optfair.{example}, a list or dict of rules,"
                         " or None and add constraints after",
                     )

@@ -16,7 +16,7 @@ from optfair.core.composition import Rule
 from optfair.core.problem import Declaration, Problem
 from optfair.core.solution import Solution, check_solution
 from optfair.core.term import ObjectiveTerm
-from optfair.errors import DataError, DeclarationError
+from optfair.errors import DataError, DeclarationError, kind_of
 from optfair.methods.fair_clustering.assignment import GroupedRows, cluster_count
 from optfair.methods.fair_clustering.rules import (
     AdditiveGap,
@@ -392,7 +392,7 @@ def _proved(bound: Solution, tolerance: float) -> float:
     if not isinstance(bound, Solution) or not isinstance(bound.problem, FairKMeansBound):
         given = bound.problem if isinstance(bound, Solution) else bound
         raise DeclarationError(
-            f"the bound is a {type(given).__name__}, not a solution of a FairKMeansBound",
+            f"the bound is {kind_of(given)}, not a solution of a FairKMeansBound",
             remedy="give FairKMeansBound(X, groups=, n_clusters=).solve()",
         )
     residuals = bound.residuals()

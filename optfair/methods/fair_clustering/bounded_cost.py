@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from optfair.core.certificate import Certificate, Verdict
 from optfair.core.problem import Problem
 from optfair.core.solution import Solution
-from optfair.errors import DeclarationError, Infeasible, SolverFailure
+from optfair.errors import DeclarationError, Infeasible, SolverFailure, kind_of
 from optfair.methods.fair_clustering.assignment import FairAssignment, cluster_count
 from optfair.methods.fair_clustering.fairlets import check_starts, weighted_kmeans
 from optfair.methods.fair_clustering.rules import balance
@@ -457,7 +457,7 @@ def _sharper(
 def _checked(problem: Any, budget: Any, tol: float) -> float:
     if not isinstance(problem, FairAssignment):
         raise DeclarationError(
-            f"largest_balance works on a FairAssignment, not on a {type(problem).__name__}",
+            f"largest_balance works on a FairAssignment, not on {kind_of(problem)}",
             remedy="declare optfair.FairAssignment(X, groups=, centers=, fairness=None)",
         )
     problem.with_constraints({RULE: balance(0.0)})  # raises where the name is taken

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.errors import DataError
+from optfair.errors import DataError, kind_of
 from optfair.numbers import check_matrix
 from optfair.plots import (
     COLOURS,
@@ -347,7 +347,7 @@ def _series(fronts: Any, soft: bool) -> list[_Series]:
         several = [fronts] if hasattr(fronts, "balance") else fronts
         if not isinstance(several, Iterable):
             raise DataError(
-                f"a {type(fronts).__name__} is not a sweep",
+                f"{kind_of(fronts)} is not a sweep",
                 "it has no balance and cost",
                 "give fronts of fairness_front, or {'label': (balance, cost)}",
             )
@@ -363,7 +363,7 @@ def _series(fronts: Any, soft: bool) -> list[_Series]:
 def _of_front(front: Any, soft: bool) -> _Series:
     if not (hasattr(front, "balance") and hasattr(front, "cost")):
         raise DataError(
-            f"a {type(front).__name__} is not a sweep",
+            f"{kind_of(front)} is not a sweep",
             "it has no balance and cost",
             "give fronts of fairness_front, or {'label': (balance, cost)}",
         )

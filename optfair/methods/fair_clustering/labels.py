@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from optfair.core.certificate import PROVED, Grade, reported
 from optfair.core.solution import Solution, check_solution
-from optfair.errors import DataError, DeclarationError
+from optfair.errors import DataError, DeclarationError, kind_of
 from optfair.methods.fair_clustering.algorithms.costs import CostRows
 from optfair.methods.fair_clustering.algorithms.count_tree import IntegerSearch, Labelling
 from optfair.methods.fair_clustering.algorithms.integer_masses import (
@@ -143,7 +143,7 @@ def hard_labels(
     p = check_solution(solution).problem
     if not isinstance(p, FairAssignment) or "mass definition" not in solution.multipliers:
         raise DeclarationError(
-            f"labels are made of a solved FairAssignment, this is a {type(p).__name__}",
+            f"labels are made of a solved FairAssignment, this is {kind_of(p)}",
             remedy="solve a FairAssignment with rules on the masses",
         )
     limit = check_number(time_limit, "time_limit")

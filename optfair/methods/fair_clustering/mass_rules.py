@@ -17,7 +17,7 @@ from optfair.compile.form import Compiled, compile_problem
 from optfair.core.problem import Declaration, Problem
 from optfair.core.problem_class import LP, Evidence
 from optfair.core.term import ConstraintTerm, ObjectiveTerm
-from optfair.errors import DeclarationError, Infeasible, SolverFailure
+from optfair.errors import DeclarationError, Infeasible, SolverFailure, kind_of
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
 from optfair.methods.fair_clustering.assignment import FairAssignment, GroupedRows
 from optfair.methods.fair_clustering.cost_rules import CostTerm
@@ -190,7 +190,7 @@ def warm_prices(p: GroupedRows, request: Request) -> NDArray[np.float64] | None:
         raise DeclarationError(
             "the warm start has no multipliers of 'mass definition'",
             f"it is a solution of {type(request.warm_start.problem).__name__}",
-            f"give a solution of a {type(p).__name__} with as many groups and clusters",
+            f"give a solution of {kind_of(p)} with as many groups and clusters",
         )
     prices = np.asarray(given["mass definition"], dtype=float)
     if prices.shape != p["masses"].shape:

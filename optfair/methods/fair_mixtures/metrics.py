@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.errors import DataError
+from optfair.errors import DataError, kind_of
 from optfair.methods.fair_clustering.metrics import cluster_fractions, cost, fraction_gaps
 from optfair.numbers import (
     Floats,
@@ -97,9 +97,7 @@ def negative_log_likelihood(model: Any, X: Any, *, sample_weight: Any = None) ->
     1.138
     """
     if not hasattr(model, "score_samples"):
-        raise DataError(
-            f"a {type(model).__name__} gives no log densities", remedy="give a fitted density"
-        )
+        raise DataError(f"{kind_of(model)} gives no log densities", remedy="give a fitted density")
     logs = np.asarray(model.score_samples(X), dtype=float)
     if logs.shape != (len(X),):
         raise DataError(

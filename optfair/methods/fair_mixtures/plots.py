@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.errors import DataError, nearest
+from optfair.errors import DataError, kind_of, nearest
 from optfair.numbers import Floats, check_matrix
 from optfair.plots import (
     COLOURS,
@@ -137,7 +137,7 @@ def plot_mixture_front(
 def _methods(fronts: Any, measure: str) -> list[_Method]:
     if not isinstance(fronts, Mapping):
         raise DataError(
-            f"a {type(fronts).__name__} is not a mapping",
+            f"{kind_of(fronts)} is not a mapping",
             remedy="give {'label': one sweep per seed}",
         )
     if not 1 <= len(fronts) <= len(ORDER):
@@ -153,7 +153,7 @@ def _seeds(name: str, given: Any, measure: str) -> tuple[Floats, ...]:
         return (_table(name, given, measure),)
     if not isinstance(given, Iterable):
         raise DataError(
-            f"{name!r} is a {type(given).__name__}",
+            f"{name!r} is {kind_of(given)}",
             f"it has no cost and {measure}",
             "give one sweep per seed, each a pair (fairness, cost)",
         )
@@ -317,7 +317,7 @@ def plot_category_profiles(
     for needed in ("probabilities_", "categories_", "columns_", "weights_"):
         if not hasattr(model, needed):
             raise DataError(
-                f"a {type(model).__name__} has no categories to draw",
+                f"{kind_of(model)} has no categories to draw",
                 f"it has no {needed}",
                 "give a fitted FairMixture",
             )

@@ -97,7 +97,6 @@ class AffineMap(MapProblem):
     and A.7.
     """
 
-    title = "AffineMap"
     structures: ClassVar[tuple[Structure, ...]] = closed_form("score-factors")
 
     takes: ClassVar[Mapping[str, float]] = {"K": 1.0}
@@ -221,7 +220,6 @@ class PSDMap(SymmetricMap):
     Valero-Leal et al.: Optimal transport group counterfactual explanations, Proposition 3.4.
     """
 
-    title = "PSDMap"
     structures: ClassVar[tuple[Structure, ...]] = closed_form("loewner-box")
 
     def structure_refusal(self, name: str) -> str:
@@ -303,8 +301,6 @@ class BiLipschitzMap(MapProblem):
     Valero-Leal et al.: Optimal transport group counterfactual explanations, Propositions A.6
     and A.7.
     """
-
-    title = "BiLipschitzMap"
 
     takes = BOTH
     needs: ClassVar[tuple[str, ...]] = ("k",)

@@ -13,10 +13,18 @@ import numpy as np
 from optfair.backends.registry import profile, profiles
 from optfair.core.certificate import NonconvexityWitness
 from optfair.core.composition import model_goal, model_term, rows_term
+from optfair.core.parameters import Datum
 from optfair.core.problem import Declaration, Problem
 from optfair.core.solution import Solution, Status
 from optfair.core.term import ConstraintTerm, ObjectiveTerm
-from optfair.errors import ClassError, DataError, DeclarationError, OptfairError, SizeLimited
+from optfair.errors import (
+    ClassError,
+    DataError,
+    DeclarationError,
+    OptfairError,
+    SizeLimited,
+    kind_of,
+)
 from optfair.features.feature_problem import FeatureProblem
 from optfair.methods.group_counterfactuals.affine_maps import PSDMap
 from optfair.methods.group_counterfactuals.group_problem import BOTH
@@ -80,7 +88,6 @@ class BiLipschitzCounterfactuals(GroupCounterfactuals):
     Proposition A.2.
     """
 
-    title = "BiLipschitzCounterfactuals"
     takes = BOTH
     needs: ClassVar[tuple[str, ...]] = ("K", "k")
     instead: ClassVar[Mapping[str, str]] = dict.fromkeys(
@@ -181,8 +188,6 @@ class GramBound(FeatureProblem):
     relaxation is that of Euclidean distance matrices, as in Alfakih, Khandani, Wolkowicz (1999).
     """
 
-    title = "GramBound"
-
     def __init__(self, problem: BiLipschitzCounterfactuals) -> None:
         check_bi_lipschitz(problem)
         kept = [t for t in problem.constraints.values() if t.name not in OWN]
@@ -207,11 +212,7 @@ class GramBound(FeatureProblem):
             )
         super().__init__({"problem": problem, "further": tuple(kept), "features": problem.features})
 
-    @property
-    def original(self) -> BiLipschitzCounterfactuals:
-        """The problem that is bounded."""
-        problem: BiLipschitzCounterfactuals = self.data["problem"]
-        return problem
+    original = Datum[BiLipschitzCounterfactuals]("The problem that is bounded.", "problem")
 
     @property
     def objective_unit(self) -> float:
@@ -308,7 +309,7 @@ def check_bi_lipschitz(problem: Any) -> None:
     """Raise unless a problem is one of bi-Lipschitz counterfactuals."""
     if not isinstance(problem, BiLipschitzCounterfactuals):
         raise DeclarationError(
-            f"a {type(problem).__name__} is no bi-Lipschitz problem",
+            f"{kind_of(problem)} is no bi-Lipschitz problem",
             remedy="give a BiLipschitzCounterfactuals problem",
         )
 
@@ -505,7 +506,7 @@ class _Search:
                 k=k,
                 feature_costs=p.feature_costs,
             )
-            self.offer(maps.map(maps.solve()).transform(p.points), maps.title or "PSDMap")
+            self.offer(maps.map(maps.solve()).transform(p.points), maps.title)
         except OptfairError as e:
             self.notes.append(f"PSDMap: {e.cause}")
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.core.expressions import Values
+from optfair.core.parameters import Datum
 from optfair.core.term import ConstraintTerm, Structure
 from optfair.features.linear_score import LinearScore
 from optfair.methods.group_counterfactuals.group_problem import (
@@ -56,10 +57,7 @@ class FixedBasisMap(MapProblem):
         """Return U, orthogonal (d, d)."""
         return np.eye(data["moments"].mean.size)
 
-    @property
-    def basis(self) -> Floats:
-        """U, one direction per column (d, d)."""
-        return np.asarray(self.data["basis"])
+    basis = Datum[Floats]("U, one direction per column (d, d).")
 
     def unknowns(self) -> dict[str, Any]:
         """Return mean and factors."""
@@ -195,8 +193,6 @@ class DiagonalMap(FixedBasisMap):
     Valero-Leal et al.: Optimal transport group counterfactual explanations, Proposition 3.5.
     """
 
-    title = "DiagonalMap"
-
 
 class CommutativeGaussianMap(FixedBasisMap):
     r"""Move a group over a linear score by stretching it along its principal axes.
@@ -250,8 +246,6 @@ class CommutativeGaussianMap(FixedBasisMap):
     ----------
     Valero-Leal et al.: Optimal transport group counterfactual explanations, Theorem 3.8.
     """
-
-    title = "CommutativeGaussianMap"
 
     def basis_of(self, data: Mapping[str, Any]) -> Floats:
         """Return the eigenvectors of the covariance."""
@@ -311,7 +305,6 @@ class ScaledMap(FixedBasisMap):
     (Theorem 3.9 prints a sum in place of the product).
     """
 
-    title = "ScaledMap"
     structures: ClassVar[tuple[Structure, ...]] = closed_form("uniform-scale")
 
     def unknowns(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from optfair.core.composition import model_goal, model_term
+from optfair.core.parameters import Datum
 from optfair.core.solution import Solution
 from optfair.core.term import ConstraintTerm, ObjectiveTerm
 from optfair.errors import DataError, DeclarationError
@@ -360,8 +361,6 @@ class GaussianMap(SymmetricMap):
     Proposition B.1.
     """
 
-    title = "GaussianMap"
-
     @checked(mean=floats, covariance=floats, form=check_text)
     def located(
         self,
@@ -499,8 +498,6 @@ class MixtureMap(SymmetricMap):
     Valero-Leal et al.: Optimal transport group counterfactual explanations, Appendix B.1.
     """
 
-    title = "MixtureMap"
-
     @checked(bounds=check_text, valid=check_text)
     def located(
         self,
@@ -526,11 +523,7 @@ class MixtureMap(SymmetricMap):
             "own": parts.assign(points),
         }
 
-    @property
-    def parts(self) -> GaussianParts:
-        """The mixture of the group."""
-        parts: GaussianParts = self.data["parts"]
-        return parts
+    parts = Datum[GaussianParts]("The mixture of the group.")
 
     def unknowns(self) -> dict[str, Any]:
         """Return a mean and a symmetric matrix for every component."""

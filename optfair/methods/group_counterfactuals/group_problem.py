@@ -15,6 +15,7 @@ import numpy as np
 from optfair.core.certificate import Certificate, Verdict
 from optfair.core.composition import named_term, objective_term
 from optfair.core.expressions import Values
+from optfair.core.parameters import Datum
 from optfair.core.solution import Solution
 from optfair.core.term import family
 from optfair.errors import DataError, DeclarationError, Infeasible, OptfairError, nearest
@@ -339,15 +340,8 @@ class GroupProblem(FeatureProblem):
     def located(self, X: Any, score: LinearScore) -> dict[str, Any]:
         """Return where the members are; further parameters of a model are further ones here."""
 
-    @property
-    def normal(self) -> Floats:
-        """Vector w of the target w·z >= t."""
-        return np.asarray(self.data["normal"])
-
-    @property
-    def level(self) -> float:
-        """Number t of the target w·z >= t."""
-        return float(self.data["level"])
+    normal = Datum[Floats]("Vector w of the target w·z >= t.")
+    level = Datum[float]("Number t of the target w·z >= t.")
 
     @property
     def constant(self) -> float:
@@ -355,10 +349,7 @@ class GroupProblem(FeatureProblem):
         score: LinearScore = self.data["score"]
         return float(np.sign(self.normal @ score.coef)) * score.intercept
 
-    @property
-    def feature_costs(self) -> Floats:
-        """Weight of each feature in the cost (d,)."""
-        return np.asarray(self.data["costs"])
+    feature_costs = Datum[Floats]("Weight of each feature in the cost (d,).", "costs")
 
     @property
     @abstractmethod

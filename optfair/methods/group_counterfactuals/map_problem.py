@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from optfair.core.composition import model_goal, model_term, rows_term
 from optfair.core.expressions import Evaluator, Values
+from optfair.core.parameters import Datum
 from optfair.core.problem import Declaration, Problem
 from optfair.core.solution import Solution
 from optfair.core.term import LAZY_ROWS, ConstraintTerm, ObjectiveTerm, Structure
@@ -144,7 +145,6 @@ class ScoreLine(Problem):
     variables : ``factors`` (m,), ``score`` scalar
     """
 
-    title = "ScoreLine"
     structures: ClassVar[tuple[Structure, ...]] = (LAZY_ROWS,)
 
     def __init__(self, problem: Any) -> None:
@@ -165,10 +165,9 @@ class ScoreLine(Problem):
             }
         )
 
-    @property
-    def seen(self) -> NDArray[np.bool_]:
-        """Factors that rows or costs depend on; the others are free, and left out."""
-        return np.asarray(self.data["seen"])
+    seen = Datum[NDArray[np.bool_]](
+        "Factors that rows or costs depend on; the others are free, and left out."
+    )
 
     @property
     def unit(self) -> float:
@@ -306,11 +305,7 @@ class MapProblem(GroupProblem):
         own = Moments.of_rows(centered, mean) if moments is None else moments
         return {"centered": centered, "moments": own, "plug in": moments is None}
 
-    @property
-    def moments(self) -> Moments:
-        """Moments that the cost is declared with."""
-        moments: Moments = self.data["moments"]
-        return moments
+    moments = Datum[Moments]("Moments that the cost is declared with.")
 
     @property
     def points(self) -> Floats:

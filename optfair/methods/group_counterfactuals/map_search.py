@@ -73,39 +73,11 @@ class Group:
         )
 
 
-class Family(ABC):
-    """Maps in parameters within a box; all methods take a whole population (P, p)."""
+class _Affine(ABC):
+    """Affine maps: the first parameters say A, the last d the shift.
 
-    name: str
-    lower: Floats
-    upper: Floats
-
-    @abstractmethod
-    def images(self, x: Floats) -> Floats:
-        """Return the counterfactuals (P, n, d)."""
-
-    @abstractmethod
-    def cost(self, x: Floats) -> Floats:
-        """Return the mean squared distances (P,)."""
-
-    @abstractmethod
-    def ratios(self, x: Floats) -> tuple[Floats, Floats]:
-        """Return the largest and the smallest ratio of distances (P,), image / original."""
-
-    @abstractmethod
-    def pressed(self, shift: Floats, log: float) -> Floats:
-        """Return the parameters (p,) of a map that moves the mean and presses the group.
-
-        The group is pressed together by e^log along the shift, as far as the family can.
-        """
-
-    @abstractmethod
-    def maps(self, x: Floats) -> tuple[Floats, Floats]:
-        """Return A (P, d, d) and b (P, d); empty arrays for what is no map."""
-
-
-class _Affine(Family):
-    """What the affine families share; the first parameters say A, the last d the shift."""
+    Parameters lie in a box, and all methods take a whole population of them (P, p).
+    """
 
     def __init__(self, group: Group, reach: Floats, K: float, count: int) -> None:
         self.group = group
@@ -116,28 +88,39 @@ class _Affine(Family):
 
     @abstractmethod
     def matrices(self, x: Floats) -> Floats:
-        """Return A of every parameter vector (p, d, d)."""
+        """Return A of every parameter vector (P, d, d)."""
 
-    def images(self, x: Floats) -> Floats:
-        g = self.group
-        moved = np.matmul((g.members - g.center)[None], self.matrices(x))
-        return np.asarray(moved + (g.center + x[:, self.count :])[:, None, :])
-
-    def cost(self, x: Floats) -> Floats:
-        shift = x[:, self.count :]
-        change = self.matrices(x) - np.eye(shift.shape[1])
-        deformed = np.einsum("pij,jk,pik->p", change, self.group.covariance, change, optimize=True)
-        return np.asarray(np.einsum("pj,pj->p", shift, shift) + deformed)
+    @abstractmethod
+    def ratios(self, x: Floats) -> tuple[Floats, Floats]:
+        """Return the largest and the smallest ratio of distances (P,), image / original."""
 
     @abstractmethod
     def logarithm(self, S: Floats) -> Floats:
         """Return the parameters of exp(S), or of what the family has instead."""
 
+    def images(self, x: Floats) -> Floats:
+        """Return the counterfactuals (P, n, d)."""
+        g = self.group
+        moved = np.matmul((g.members - g.center)[None], self.matrices(x))
+        return np.asarray(moved + (g.center + x[:, self.count :])[:, None, :])
+
+    def cost(self, x: Floats) -> Floats:
+        """Return the mean squared distances (P,)."""
+        shift = x[:, self.count :]
+        change = self.matrices(x) - np.eye(shift.shape[1])
+        deformed = np.einsum("pij,jk,pik->p", change, self.group.covariance, change, optimize=True)
+        return np.asarray(np.einsum("pj,pj->p", shift, shift) + deformed)
+
     def pressed(self, shift: Floats, log: float) -> Floats:
+        """Return the parameters (p,) of a map that moves the mean and presses the group.
+
+        The group is pressed together by e^log along the shift, as far as the family can.
+        """
         S = log * np.outer(shift, shift) / max(float(shift @ shift), 1e-300)
         return np.asarray(np.concatenate([self.logarithm(S), shift]))
 
     def maps(self, x: Floats) -> tuple[Floats, Floats]:
+        """Return A (P, d, d) and b (P, d)."""
         A = self.matrices(x)
         g = self.group
         return A, g.center + x[:, self.count :] - A @ g.center
@@ -148,7 +131,6 @@ class _Spectral(_Affine):
 
     def __init__(self, name: str, group: Group, reach: Floats, K: float) -> None:
         d = group.center.size
-        self.name = name
         self.basis = np.eye(d)
         if name == "commutative":
             self.basis = np.linalg.eigh(group.covariance)[1]
@@ -173,8 +155,6 @@ class _Spectral(_Affine):
 
 class _Full(_Affine):
     """A = exp(S) for a symmetric S, whose eigenvalues are cut to [-log K, log K]."""
-
-    name = "psd"
 
     def __init__(self, group: Group, reach: Floats, K: float) -> None:
         d = group.center.size
@@ -203,10 +183,8 @@ class _Full(_Affine):
         return _extremes(gram[:, self.rows, self.columns], self.products)
 
 
-class _Members(Family):
+class _Members:
     """Every member goes where it likes: n·d parameters and no map, the paper's baseline."""
-
-    name = "members"
 
     def __init__(self, group: Group, reach: Floats, K: float) -> None:
         from scipy.spatial.distance import pdist
@@ -249,6 +227,7 @@ class _Members(Family):
         return np.empty((0, d, d)), np.empty((0, d))
 
 
+Family = _Affine | _Members
 FAMILIES = ("psd", "diagonal", "commutative", "scaled", "members")
 
 

@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import pdist
 
 from optfair import datasets
-from optfair.core.composition import model_goal, model_term, rows_term
+from optfair.core.composition import RELATIONS, model_goal, model_term, rows_term
 from optfair.core.expressions import Values
+from optfair.core.parameters import Datum
 from optfair.core.problem import Declaration
 from optfair.core.problem_class import ProblemClass
 from optfair.core.term import LAZY_ROWS, ConstraintTerm, Structure
 from optfair.errors import DataError, DeclarationError, NotInstalled, nearest
+from optfair.features.feature_problem import sides_moved, sides_within
 from optfair.features.linear_score import LinearScore
 from optfair.library.instance import dataset_rows
 from optfair.methods.group_counterfactuals.group_problem import GroupProblem
@@ -258,10 +260,7 @@ class GroupCounterfactuals(GroupProblem):
         points.flags.writeable = False
         return {"points": points}
 
-    @property
-    def points(self) -> Floats:
-        """Members of the group (n, d)."""
-        return np.asarray(self.data["points"])
+    points = Datum[Floats]("Members of the group (n, d).")
 
     @property
     def variances(self) -> Floats:
@@ -316,24 +315,19 @@ class GroupCounterfactuals(GroupProblem):
 
     def within(self, indices: Indices, lower: Floats, upper: Floats) -> Any:
         """Return the constraints that these features of every counterfactual lie in bounds."""
-        parts: dict[str, Any] = {}
         Z = self["counterfactuals"]
-        for word, bound, sign in (("lower", lower, 1.0), ("upper", upper, -1.0)):
-            known = np.isfinite(bound)
-            if known.any():
-                limit = np.broadcast_to(bound[known], (Z.shape[0], int(known.sum())))
-                chosen = Z[:, indices[known]]
-                parts[word] = chosen >= limit if sign > 0 else chosen <= limit
-        return parts
+        return {
+            word: RELATIONS[relation](Z[:, at], np.broadcast_to(limit, (Z.shape[0], at.size)))
+            for word, relation, at, limit in sides_within(indices, lower, upper)
+        }
 
     def moves(self, indices: Indices, sign: Floats) -> Any:
         """Return the constraints that these features of every member only grow or only shrink."""
-        parts: dict[str, Any] = {}
         Z, X = self["counterfactuals"], self.points
-        for word, here in (("up", indices[sign > 0]), ("down", indices[sign < 0])):
-            if here.size:
-                parts[word] = Z[:, here] >= X[:, here] if word == "up" else Z[:, here] <= X[:, here]
-        return parts
+        return {
+            word: RELATIONS[relation](Z[:, at], X[:, at])
+            for word, relation, at in sides_moved(indices, sign)
+        }
 
 
 class IndependentCounterfactuals(GroupCounterfactuals):
@@ -384,7 +378,6 @@ class IndependentCounterfactuals(GroupCounterfactuals):
     "Independent".
     """
 
-    title = "IndependentCounterfactuals"
     structures: ClassVar[tuple[Structure, ...]] = (
         Structure(
             "separable-target", ("transport cost", "classification"), frozenset(), "of the model"
@@ -445,7 +438,6 @@ class LipschitzCounterfactuals(GroupCounterfactuals):
     Proposition A.1; the model is that of Carrizosa, Ramírez-Ayerbe, Romero Morales (2024).
     """
 
-    title = "LipschitzCounterfactuals"
     takes: ClassVar[Mapping[str, float]] = {"K": 0.0}
     needs: ClassVar[tuple[str, ...]] = ("K",)
     instead: ClassVar[Mapping[str, str]] = {

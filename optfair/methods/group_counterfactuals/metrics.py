@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from optfair.errors import DataError, DeclarationError, data_frame
+from optfair.errors import DataError, DeclarationError, data_frame, kind_of
 from optfair.features.linear_score import LinearScore
 from optfair.features.predictor import Predictor, class_labels
 from optfair.numbers import (
@@ -79,7 +79,7 @@ class Target:
         classes = class_labels(model)
         if classes is None:
             raise DeclarationError(
-                f"a {type(model).__name__} has no classes",
+                f"{kind_of(model)} has no classes",
                 "a fitted classifier has classes_, one per column of predict_proba",
                 "fit it first, or give (coef, intercept)",
             )
@@ -524,7 +524,7 @@ def _fitted(model: Callable[..., Any], rows: Floats, arguments: dict[str, Any]) 
     fitted = model(rows)
     if not hasattr(fitted, "transform"):
         raise DeclarationError(
-            f"the model returned a {type(fitted).__name__} without transform",
+            f"the model returned {kind_of(fitted)} without transform",
             remedy="return an object whose transform(X) gives counterfactuals",
         )
     return fitted

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.errors import DataError, DeclarationError
+from optfair.errors import DataError, DeclarationError, kind_of
 from optfair.features.feature_problem import checked_names, column_index
 from optfair.features.linear_score import LinearScore
 from optfair.methods.group_counterfactuals.metrics import moved_members
@@ -420,7 +420,7 @@ def plot_map(
     """
     if not hasattr(fitted, "matrix") or not hasattr(fitted, "offset"):
         raise DataError(
-            f"a {type(fitted).__name__} is not an affine map",
+            f"{kind_of(fitted)} is not an affine map",
             remedy="give what problem.map(solution) returns",
         )
     A, mean = np.asarray(fitted.matrix), np.asarray(fitted.mean)

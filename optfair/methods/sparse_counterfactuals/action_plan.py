@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from optfair.core.composition import model_goal, model_term
+from optfair.core.parameters import Datum
 from optfair.core.problem import Declaration
 from optfair.core.term import ConstraintTerm
 from optfair.errors import DataError, DeclarationError, nearest
@@ -90,7 +91,6 @@ class ActionPlan(ChoiceProblem):
     Explanations, Appendix G, eq. (14).
     """
 
-    title = "ActionPlan"
     structures = row_choices("deviation", "above", "below")
 
     @checked(budget=check_number, features=check_names)
@@ -113,10 +113,7 @@ class ActionPlan(ChoiceProblem):
         """Return this problem with another budget."""
         return self.with_budget(changed["budget"])
 
-    @property
-    def budget(self) -> float:
-        """C."""
-        return float(self.data["budget"])
+    budget = Datum[float]("C.")
 
     @checked(budget=check_number)
     def with_budget(self, budget: float) -> ActionPlan:
@@ -227,7 +224,6 @@ class MinimumEdits(ChoiceProblem):
     Explanations, Section 6 (counterfactual effect, Table 3) and Appendix G.
     """
 
-    title = "MinimumEdits"
     structures = row_choices("cost", "effect")
 
     @checked(effect=check_number, overshoot=check_flag, features=check_names)

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from optfair.compile.program import constraint_set, named_map
 from optfair.core.composition import Rule, model_term
+from optfair.core.parameters import Datum
 from optfair.core.problem_class import LP
 from optfair.core.solution import Solution
 from optfair.core.term import LAZY_ROWS, ConstraintTerm, Structure
@@ -204,11 +205,7 @@ class ChoiceProblem(FeatureProblem):
         problem: Self = model(choices, cells=cells, **own)
         return problem
 
-    @property
-    def choices(self) -> Choices:
-        """All choices of all rows."""
-        choices: Choices = self.data["choices"]
-        return choices
+    choices = Datum[Choices]("All choices of all rows.")
 
     @property
     def full_effect(self) -> float:

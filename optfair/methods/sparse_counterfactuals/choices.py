@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.errors import DataError, DeclarationError, UnsupportedProblem
+from optfair.errors import DataError, DeclarationError, UnsupportedProblem, kind_of
 from optfair.features.predictor import predicted
 from optfair.methods.sparse_counterfactuals.tables import Cells
 from optfair.numbers import Flags, Floats, Indices, check_vector
@@ -170,7 +170,7 @@ def _sequence(values: Any) -> Sequence[Any]:
         return list(values)
     except TypeError:
         raise DataError(
-            f"effects is a {type(values).__name__}", remedy="give one list of numbers per row"
+            f"effects is {kind_of(values)}", remedy="give one list of numbers per row"
         ) from None
 
 
@@ -266,7 +266,7 @@ def model_choices(
     """Return the choices of rows from the scores of a model, and the cells they edit."""
     if not callable(predict):
         raise DeclarationError(
-            f"predict is a {type(predict).__name__}, which cannot be called",
+            f"predict is {kind_of(predict)}, which cannot be called",
             remedy="give a function from rows to scores",
         )
     if most_edits is not None and (int(most_edits) != most_edits or most_edits < 0):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from optfair.errors import DataError, DeclarationError
+from optfair.errors import DataError, DeclarationError, kind_of
 from optfair.features.predictor import Predictor
 from optfair.methods.group_counterfactuals.members import IndependentCounterfactuals
 from optfair.methods.sparse_counterfactuals.couplings import MixedEncoding, checked_alignment
@@ -285,7 +285,7 @@ def mapped_counterfactuals(transport_map: Any, factuals: Any) -> Counterfactuals
     """
     if not hasattr(transport_map, "transform"):
         raise DeclarationError(
-            f"a {type(transport_map).__name__} is no map",
+            f"{kind_of(transport_map)} is no map",
             "it has no transform",
             "give p.map(p.solve()) of a map problem p",
         )
@@ -410,7 +410,7 @@ def _frames(result: Any) -> Sequence[Any]:
     ):
         return list(result)
     raise DataError(
-        f"a {type(result).__name__} is no result of DiCE",
+        f"{kind_of(result)} is no result of DiCE",
         "it has no cf_examples_list and is no sequence of data frames",
         "give what generate_counterfactuals returned",
     )

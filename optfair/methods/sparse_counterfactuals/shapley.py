@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from optfair.errors import DataError, DeclarationError, NotInstalled
+from optfair.errors import DataError, DeclarationError, NotInstalled, kind_of
 from optfair.features.predictor import Predictor
 from optfair.methods.sparse_counterfactuals.couplings import checked_coupling
 from optfair.methods.sparse_counterfactuals.tables import StackedRows
@@ -468,7 +468,7 @@ def attributed(
     if method == "linear" and (coef is None or not numeric):
         raise DeclarationError(
             "the closed form needs a linear score of numeric features",
-            f"the score is {predictor.output} of a {type(predictor.model).__name__}",
+            f"the score is {predictor.output} of {kind_of(predictor.model)}",
             'give output="decision_function" of a linear classifier, or method="auto"',
         )
     many = most_differing(x, r, share)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ from optfair.rows.frames import generator
 REACHED = 1e-9
 
 
+@dataclass(eq=False, repr=False)
 class SparseCounterfactuals(BaseEstimator):  # type: ignore[misc]
     r"""Keep the effect of counterfactuals with few of their edits (COLA).
 
@@ -149,52 +151,28 @@ class SparseCounterfactuals(BaseEstimator):  # type: ignore[misc]
     Explanations, Algorithm 1.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        *,
-        coupling: Any = "ot",
-        attribution: Any = "p-shap",
-        value: str = "max",
-        selection: str = "top",
-        arrived_last: bool = True,
-        budget: int | None = None,
-        output: str = "auto",
-        outcome: str = "score",
-        divergence: str = "ot",
-        target_class: Any = None,
-        target: Any = None,
-        on_missed: str = "raise",
-        immutable: Any = (),
-        categorical: Any = (),
-        feature_weights: Any = None,
-        regularization: float | None = None,
-        background: Any = None,
-        exact_features: int = 12,
-        samples: int | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.model = model
-        self.coupling = coupling
-        self.attribution = attribution
-        self.value = value
-        self.selection = selection
-        self.arrived_last = arrived_last
-        self.budget = budget
-        self.output = output
-        self.outcome = outcome
-        self.divergence = divergence
-        self.target_class = target_class
-        self.target = target
-        self.on_missed = on_missed
-        self.immutable = immutable
-        self.categorical = categorical
-        self.feature_weights = feature_weights
-        self.regularization = regularization
-        self.background = background
-        self.exact_features = exact_features
-        self.samples = samples
-        self.random_state = random_state
+    model: Any
+    _: KW_ONLY
+    coupling: Any = "ot"
+    attribution: Any = "p-shap"
+    value: str = "max"
+    selection: str = "top"
+    arrived_last: bool = True
+    budget: int | None = None
+    output: str = "auto"
+    outcome: str = "score"
+    divergence: str = "ot"
+    target_class: Any = None
+    target: Any = None
+    on_missed: str = "raise"
+    immutable: Any = ()
+    categorical: Any = ()
+    feature_weights: Any = None
+    regularization: float | None = None
+    background: Any = None
+    exact_features: int = 12
+    samples: int | None = None
+    random_state: Any = None
 
     def __sklearn_clone__(self) -> SparseCounterfactuals:
         # the model comes fitted, and clones of it would not be

@@ -80,7 +80,6 @@ class Diet(Problem):
     Dantzig: The Diet Problem, Interfaces 20 (1990).
     """
 
-    title = "Diet"
     movable = MappingProxyType(
         {"cost": "costs", **dict.fromkeys(("minimum", "maximum", "fewest", "most"), "sides")}
     )
@@ -176,7 +175,6 @@ class Transport(Problem):
     Journal of Mathematics and Physics 20 (1941).
     """
 
-    title = "Transport"
     movable = MappingProxyType({"cost": "costs", "supply": "sides", "demand": "sides"})
 
     def __init__(
@@ -258,8 +256,6 @@ class WaterFilling(Problem):
     Boyd, Vandenberghe: Convex Optimization, Cambridge University Press (2004), example 5.2.
     """
 
-    title = "WaterFilling"
-
     def __init__(self, *, noise: Any, power: float) -> None:
         floor = check_vector(noise, "noise")
         if (floor <= 0.0).any():
@@ -325,8 +321,6 @@ class CobbDouglas(Problem):
     ----------
     Varian: Intermediate Microeconomics, chapter 5, appendix.
     """
-
-    title = "CobbDouglas"
 
     def __init__(self, *, prices: Any, budget: float, share: float) -> None:
         p = check_vector(prices, "prices", 2)
@@ -404,7 +398,6 @@ class Knapsack(Problem):
     Martello, Toth: Knapsack Problems, Wiley (1990).
     """
 
-    title = "Knapsack"
     movable = MappingProxyType({"values": "costs", "capacity": "sides"})
 
     def __init__(self, *, values: Any, weights: Any, capacity: float) -> None:
@@ -475,7 +468,6 @@ class RobustKnapsack(Problem):
     Letters 25 (1999).
     """
 
-    title = "RobustKnapsack"
     movable = MappingProxyType({"values": "costs", "capacity": "sides"})
 
     def __init__(

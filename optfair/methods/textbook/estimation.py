@@ -62,8 +62,6 @@ class RidgeRegression(Problem):
     Hoerl, Kennard: Ridge Regression, Technometrics 12 (1970).
     """
 
-    title = "RidgeRegression"
-
     def __init__(self, *, A: Any, b: Any, penalty: float) -> None:
         features = check_matrix(A, "A")
         super().__init__(
@@ -127,8 +125,6 @@ class SimplexRegression(Problem):
     Transactions on Geoscience and Remote Sensing 39 (2001).
     """
 
-    title = "SimplexRegression"
-
     def __init__(self, *, A: Any, b: Any) -> None:
         parts = check_matrix(A, "A")
         super().__init__({"A": parts, "b": check_vector(b, "b", parts.shape[0])})
@@ -185,8 +181,6 @@ class MaximumEntropy(Problem):
     Jaynes: Information Theory and Statistical Mechanics, Physical Review 106 (1957).
     """
 
-    title = "MaximumEntropy"
-
     def __init__(self, *, functions: Any, moments: Any) -> None:
         F = check_matrix(functions, "functions")
         super().__init__({"functions": F, "moments": check_vector(moments, "moments", F.shape[0])})
@@ -242,8 +236,6 @@ class NearestCorrelation(Problem):
     Higham: Computing the Nearest Correlation Matrix, IMA Journal of Numerical Analysis 22
     (2002).
     """
-
-    title = "NearestCorrelation"
 
     def __init__(self, *, estimate: Any) -> None:
         super().__init__({"estimate": check_symmetric(estimate, "estimate")})
@@ -306,7 +298,6 @@ class MinimumVariance(Problem):
     Markowitz: Portfolio Selection, Journal of Finance 7 (1952).
     """
 
-    title = "MinimumVariance"
     movable = MappingProxyType({"wanted": "sides"})
 
     def __init__(self, *, returns: Any, covariance: Any, wanted: float) -> None:
@@ -380,7 +371,6 @@ class CardinalityPortfolio(Problem):
     Problems, Mathematical Programming 74 (1996).
     """
 
-    title = "CardinalityPortfolio"
     movable = MappingProxyType({"wanted": "sides"})
 
     def __init__(self, *, returns: Any, covariance: Any, wanted: float, most: int) -> None:
@@ -458,8 +448,6 @@ class RiskBudget(Problem):
     Algebra and its Applications 284 (1998), section 3.3.
     """
 
-    title = "RiskBudget"
-
     def __init__(self, *, returns: Any, covariance: Any, risk: float) -> None:
         S = check_semidefinite(covariance, "covariance")
         eigenvalues, vectors = np.linalg.eigh(S)
@@ -528,8 +516,6 @@ class IntegerLeastSquares(Problem):
     Agrell, Eriksson, Vardy, Zeger: Closest Point Search in Lattices, IEEE Transactions on
     Information Theory 48 (2002).
     """
-
-    title = "IntegerLeastSquares"
 
     def __init__(self, *, A: Any, b: Any, lower: float, upper: float) -> None:
         columns = check_matrix(A, "A")

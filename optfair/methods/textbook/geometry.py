@@ -54,8 +54,6 @@ class BallProjection(Problem):
     Boyd, Vandenberghe: Convex Optimization, Cambridge University Press (2004), section 8.1.
     """
 
-    title = "BallProjection"
-
     def __init__(self, *, point: Any, centers: Any, radii: Any) -> None:
         start = check_vector(point, "point")
         middle = check_matrix(centers, "centers")
@@ -121,8 +119,6 @@ class ChebyshevCenter(Problem):
     Boyd, Vandenberghe: Convex Optimization, Cambridge University Press (2004), section 4.3.1.
     """
 
-    title = "ChebyshevCenter"
-
     def __init__(self, *, A: Any, b: Any) -> None:
         faces = check_matrix(A, "A")
         super().__init__({"A": faces, "b": check_vector(b, "b", faces.shape[0])})
@@ -183,8 +179,6 @@ class SmallestBall(Problem):
     Sylvester: A Question in the Geometry of Situation, Quarterly Journal of Pure and Applied
     Mathematics 1 (1857).
     """
-
-    title = "SmallestBall"
 
     def __init__(self, *, points: Any) -> None:
         super().__init__({"points": check_matrix(points, "points")})
@@ -252,8 +246,6 @@ class TrustRegion(Problem):
     Ben-Tal, Teboulle: Hidden Convexity in Some Nonconvex Quadratically Constrained Quadratic
     Programming, Mathematical Programming 72 (1996).
     """
-
-    title = "TrustRegion"
 
     def __init__(self, *, H: Any, g: Any, radius: float) -> None:
         curvature = check_symmetric(H, "H")
@@ -392,8 +384,6 @@ class LovaszTheta(Problem):
     (1979).
     """
 
-    title = "LovaszTheta"
-
     def __init__(self, *, adjacency: Any) -> None:
         E = check_symmetric(adjacency, "adjacency")
         if not np.isin(E, (0.0, 1.0)).all() or np.diag(E).any() or not E.any():
@@ -455,8 +445,6 @@ class MaxCutRelaxation(Problem):
     Goemans, Williamson: Improved Approximation Algorithms for Maximum Cut and Satisfiability
     Problems Using Semidefinite Programming, Journal of the ACM 42 (1995).
     """
-
-    title = "MaxCutRelaxation"
 
     def __init__(self, *, weights: Any) -> None:
         W = check_symmetric(weights, "weights")

@@ -69,7 +69,7 @@ BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "lengths": ({"a": ([0.1], [1.0, 2.0])}, {}, "are not one sweep"),
     "no pair": ({"a": [([0.1],), ONE]}, {}, "is not a pair"),
     "no sweeps": ({"a": []}, {}, "has no sweeps"),
-    "number": ({"a": 3}, {}, "'a' is a int"),
+    "number": ({"a": 3}, {}, "'a' is an int"),
     "infinite": ({"a": ([0.1], [np.inf])}, {}, "NaN or infinite"),
     "negative": ({"a": ([-0.1], [1.0])}, {}, "out of range"),
     "order": ({"a": ([3.0], [0.4])}, {"measure": "balance"}, "in the order \\(balance, cost\\)"),
