@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from optfair import registry
 from optfair.backends.request import Refusal, SolverProfile, load_profile
+from optfair.core.display import text_table
 from optfair.errors import (
     NotInstalled,
     NotLicensed,
@@ -99,12 +100,7 @@ class SolverTable:
     def __repr__(self) -> str:
         head = ("solver", "version", "classes", "licence", "state")
         lines = [tuple(str(row[h]) for h in head) for row in self.rows]
-        widths = [max(len(line[i]) for line in (head, *lines)) for i in range(len(head))]
-        table = [
-            "  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip()
-            for line in (head, *lines)
-        ]
-        return "\n".join(table)
+        return "\n".join(text_table([head, *lines]))
 
     def to_list(self) -> list[dict[str, Any]]:
         """Return the rows as dictionaries."""

@@ -458,15 +458,7 @@ class Comparison:
     # --- printing ------------------------------------------------------------------------
 
     def __repr__(self) -> str:
-        lines = [HEAD, *(_line(row) for row in self.summary())]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        table = [
-            "  ".join(
-                cell.ljust(w) if i == 0 else cell.rjust(w)
-                for i, (cell, w) in enumerate(zip(line, widths, strict=True))
-            )
-            for line in lines
-        ]
+        table = display.text_table([HEAD, *map(_line, self.summary())], right=True)
         first = (
             f"{len(self.problems)} problem{'s' * (len(self.problems) != 1)}, tolerance {self.tolerance:g}, time limit"
             f" {self.time_limit:g} s; seconds: shifted geometric mean (1 s)"

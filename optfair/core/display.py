@@ -41,6 +41,21 @@ def html_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return f"<table><tr>{first}</tr>{body}</table>{more}"
 
 
+def text_table(rows: Iterable[Sequence[str]], *, right: bool = False) -> list[str]:
+    """Return rows as lines with aligned columns, all but the first to the right if so asked.
+
+    Examples
+    --------
+    >>> text_table([("name", "size"), ("x", "12")], right=True)
+    ['name  size', 'x       12']
+    """
+    cells = list(rows)
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    sides = ["<", *((">" if right else "<") * (len(widths) - 1))]
+    form = "  ".join(f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True))
+    return [form.format(*row).rstrip() for row in cells]
+
+
 def html_folded(title: str, inside: str) -> str:
     """Return HTML that unfolds at a click."""
     return f"<details><summary>{html.escape(title)}</summary>{inside}</details>"

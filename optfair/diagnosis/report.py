@@ -63,10 +63,7 @@ class Finding:
     def __str__(self) -> str:
         out = [self.title, *(f"  {line}" for line in self.lines)]
         if self.rows:
-            table = [self.head, *self.rows]
-            widths = [max(len(row[i]) for row in table) for i in range(len(self.head))]
-            cells = ("  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)) for r in table)
-            out += [f"  {line}".rstrip() for line in cells]
+            out += [f"  {line}" for line in display.text_table([self.head, *self.rows])]
         out += [f"  do: {remedy}" for remedy in self.remedies]
         return "\n".join(out)
 

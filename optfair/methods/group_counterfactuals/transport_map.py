@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from optfair.core import display
 from optfair.errors import DataError, DeclarationError
 from optfair.features.feature_problem import column_index
 from optfair.numbers import Floats, check_matrix, check_names, check_path, checked, floats
@@ -273,14 +274,12 @@ class TransportMap:
             f"TransportMap of {len(self.features)} features: K = {self.expansion:.4g}, "
             f"k = {self.contraction:.4g}, distortion {self.distortion:.4g}"
         )
-        lines = [("feature", "mean", "->", "deviation", "->", "own factor", "strongest other")]
+        rows = [("feature", "mean", "->", "deviation", "->", "own factor", "strongest other")]
         for r in self.records():
             other = "-" if r["other"] is None else f"{r['coefficient']:+.3g} {r['other']}"
             numbers = ("mean", "new mean", "deviation", "new deviation", "own factor")
-            lines.append((r["feature"], *(_short(r[key]) for key in numbers), other))
-        widths = [max(len(line[c]) for line in lines) for c in range(7)]
-        text = ("  ".join(v.ljust(w) for v, w in zip(line, widths, strict=True)) for line in lines)
-        return "\n".join([title, *("  " + line.rstrip() for line in text)])
+            rows.append((r["feature"], *(f"{r[key]:.4g}" for key in numbers), other))
+        return "\n".join([title, *(f"  {line}" for line in display.text_table(rows))])
 
     def _repr_html_(self) -> str:
         return str(self.table().to_html(float_format="{:.4g}".format))
@@ -319,10 +318,6 @@ class TransportMap:
             mean=arrays["mean"],
             covariance=arrays["covariance"],
         )
-
-
-def _short(number: float) -> str:
-    return f"{number:.4g}"
 
 
 def checked_rows(X: Any, features: tuple[str, ...]) -> Floats:
