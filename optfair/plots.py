@@ -66,6 +66,28 @@ def beside(ax: Axes, text: str, at: Any, away: tuple[float, float], **look: Any)
     ax.annotate(text, at, xytext=away, **look)
 
 
+def headline(figure: Figure, title: str) -> None:
+    """Write the title of a picture of several axes."""
+    figure.suptitle(plain(title, 90), x=0.012, ha="left", fontsize=12, fontweight="bold", color=INK)
+
+
+def in_cell(
+    ax: Axes, row: int, column: int, text: str, *, strong: bool = False, **look: Any
+) -> None:
+    """Write into a cell of a picture of a matrix: white on a strong colour, dark on a light one."""
+    ink = "white" if strong else ON_LIGHT
+    ax.text(column, row, text, **{"ha": "center", "va": "center", "color": ink, **look})
+
+
+def colour_bar(image: Any, label: str = "", **place: Any) -> Any:
+    """Return the bar of colours of a picture of a matrix, with a quiet frame."""
+    bar = image.figure.colorbar(image, **place)
+    bar.set_label(label, fontsize=9)
+    bar.ax.tick_params(labelsize=8.5, colors=INK, length=2)
+    bar.outline.set_visible(False)
+    return bar
+
+
 def tidy(
     ax: Axes,
     title: str,

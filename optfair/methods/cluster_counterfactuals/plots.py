@@ -12,10 +12,11 @@ from optfair.errors import DataError, kind_of
 from optfair.numbers import Floats, check_matrix
 from optfair.plots import (
     COLOURS,
-    INK,
     MANY_COLOURS,
-    ON_LIGHT,
     QUIET,
+    colour_bar,
+    headline,
+    in_cell,
     label_points,
     legend_below,
     new_axes,
@@ -344,10 +345,8 @@ def plot_image_counterfactuals(
         moved = float(np.linalg.norm(differences[label]))
         image, words = differences[label].reshape(side), f"distance {moved:.3g}"
         mesh = _draw(ax, image, words, cmap="RdBu_r", vmin=-largest, vmax=largest)
-    bar = figure.colorbar(mesh, cax=figure.add_subplot(grid[2, width]))
-    bar.ax.tick_params(labelsize=8.5, colors=INK, length=2)
-    bar.outline.set_visible(False)
-    figure.suptitle(plain(title, 90), x=0.012, ha="left", fontsize=12, fontweight="bold", color=INK)
+    colour_bar(mesh, cax=figure.add_subplot(grid[2, width]))
+    headline(figure, title)
     return figure
 
 
@@ -448,21 +447,16 @@ def plot_separability(
             if s == t:
                 continue
             if not np.isfinite(matrix[s, t]):
-                ax.text(t, s, "×", ha="center", va="center", fontsize=10, color=QUIET)
+                in_cell(ax, s, t, "×", fontsize=10, color=QUIET)
             elif K <= MOST_NUMBERS:
-                light = _lightness(mesh.cmap(scale(matrix[s, t]))) > 0.5
-                ink = ON_LIGHT if light else "white"
-                text = _short(matrix[s, t])
-                ax.text(t, s, text, ha="center", va="center", fontsize=8.5, color=ink)
+                dark = _lightness(mesh.cmap(scale(matrix[s, t]))) <= 0.5
+                in_cell(ax, s, t, _short(matrix[s, t]), strong=dark, fontsize=8.5)
     ax.set_xticks(range(K), labels, rotation=45 if max(map(len, labels)) > 3 else 0)
     ax.set_yticks(range(K), labels)
     ax.set_xlabel("cluster to reach")
     ax.set_ylabel("cluster of the row")
     word = statistic if isinstance(statistic, str) else f"{statistic:.0%} quantile"
-    bar = ax.figure.colorbar(mesh, ax=ax, shrink=0.8, pad=0.03)
-    bar.set_label(f"{separability.units}, {word}", fontsize=9.5, color=INK)
-    bar.ax.tick_params(labelsize=9, colors=INK, length=2)
-    bar.outline.set_visible(False)
+    colour_bar(mesh, f"{separability.units}, {word}", ax=ax, shrink=0.8, pad=0.03)
     tidy(ax, title, "distance of rows to their counterfactuals", left=True, bottom=True)
     ax.tick_params(length=0)
     return ax

@@ -15,8 +15,9 @@ from optfair.plots import (
     COLOURS,
     FAINT,
     INK,
-    ON_LIGHT,
     QUIET,
+    colour_bar,
+    in_cell,
     label_points,
     legend_below,
     new_axes,
@@ -338,23 +339,14 @@ def plot_category_profiles(
     ax = new_axes(ax, 4.2 + 0.6 * shown, 1.6 + 0.27 * rows)
     image = ax.imshow(change, cmap="RdBu_r", vmin=-STRONGEST, vmax=STRONGEST, aspect="auto")
     for (i, j), value in np.ndenumerate(table):
-        ax.text(
-            j,
-            i,
-            f"{100 * value:.0f}",
-            ha="center",
-            va="center",
-            fontsize=8.5,
-            fontweight="bold" if j == 0 else "normal",
-            color="white" if abs(change[i, j]) > 0.6 * STRONGEST else ON_LIGHT,
-        )
+        strong = bool(abs(change[i, j]) > 0.6 * STRONGEST)
+        weight = "bold" if j == 0 else "normal"
+        in_cell(ax, i, j, f"{100 * value:.0f}", strong=strong, fontsize=8.5, fontweight=weight)
     _frame(ax, blocks, labels, weights)
     tidy(ax, title, "per cent of the rows; colours: difference to all rows", left=True, bottom=True)
-    bar = ax.figure.colorbar(image, ax=ax, shrink=0.6, pad=0.02, extend=_ends(change))
-    bar.set_label("difference to all rows", fontsize=9)
+    place = {"ax": ax, "shrink": 0.6, "pad": 0.02, "extend": _ends(change)}
+    bar = colour_bar(image, "difference to all rows", **place)
     bar.set_ticks([-STRONGEST, 0.0, STRONGEST], labels=["-50", "0", "+50"])
-    bar.outline.set_visible(False)
-    bar.ax.tick_params(labelsize=8.5)
     return ax
 
 

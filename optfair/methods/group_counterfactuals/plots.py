@@ -16,8 +16,9 @@ from optfair.numbers import Floats
 from optfair.plots import (
     COLOURS,
     INK,
-    ON_LIGHT,
     QUIET,
+    colour_bar,
+    in_cell,
     legend_below,
     new_axes,
     new_figure,
@@ -438,17 +439,10 @@ def plot_map(
     ax.axvline(0.5, color=INK, lw=1.2)
     if d <= MOST_NUMBERS:
         for (i, j), value in np.ndenumerate(table):
-            strong = abs(change[i, j]) > 0.6 * limit
+            strong = bool(abs(change[i, j]) > 0.6 * limit)
             if abs(change[i, j]) >= STILL or j == i + 1:
-                ax.text(
-                    j,
-                    i,
-                    f"{value:+.2f}" if j == 0 else f"{value:.2f}",
-                    ha="center",
-                    va="center",
-                    fontsize=9,
-                    color="white" if strong else ON_LIGHT,
-                )
+                text = f"{value:+.2f}" if j == 0 else f"{value:.2f}"
+                in_cell(ax, i, j, text, strong=strong, fontsize=9)
     names = [plain(name, 18) for name in fitted.features]
     turned = max(map(len, names)) > 6
     ax.set_xticks(
@@ -466,8 +460,5 @@ def plot_map(
     tidy(ax, title, note, left=True, bottom=True)
     ax.tick_params(length=0)
     ends = "both" if largest > limit else "neither"
-    bar = ax.figure.colorbar(image, ax=ax, shrink=0.85, pad=0.02, extend=ends)
-    bar.set_label("difference to staying", fontsize=9)
-    bar.outline.set_visible(False)
-    bar.ax.tick_params(labelsize=8.5)
+    colour_bar(image, "difference to staying", ax=ax, shrink=0.85, pad=0.02, extend=ends)
     return ax

@@ -26,6 +26,8 @@ from optfair.plots import (
     INK,
     QUIET,
     beside,
+    headline,
+    in_cell,
     legend_below,
     new_axes,
     new_figure,
@@ -122,7 +124,7 @@ def plot_edits(
             pad=5,
         )
     _row_labels(axes[-1], labels, n)
-    figure.suptitle(plain(title, 90), x=0.012, ha="left", fontsize=12, fontweight="bold", color=INK)
+    headline(figure, title)
     seen = [k for k in (LOWER, RAISED, OTHER) if any((t == k).any() for t in tables.values())]
     legend_below(axes[-1], _handles(seen), inches=_below(labels, n))
     return figure
@@ -252,8 +254,7 @@ def _draw(ax: Axes, directions: Directions, names: list[str]) -> None:
         side.set_visible(False)
     if n <= FEW:
         for i, j in np.argwhere(directions > 0):
-            symbol = SYMBOLS[directions[i, j]]
-            ax.text(i, j, symbol, ha="center", va="center", fontsize=6.5, color="white")
+            in_cell(ax, j, i, SYMBOLS[directions[i, j]], strong=True, fontsize=6.5)
     beside(ax, "edits", (1.0, 1.0), (6, 5), xycoords="axes fraction")
     row: dict[str, Any] = {"xycoords": ax.get_yaxis_transform(), "va": "center"}
     for j, count in enumerate((directions > 0).sum(axis=0)):
