@@ -42,15 +42,23 @@ if TYPE_CHECKING:
 
 # Routes of the structures ``half-space``, ``one-quadratic`` and ``cell``: one exact projection each.
 
+
+def _projection(
+    problem: Problem, profile: SolverProfile, request: Request
+) -> tuple[ClusterCounterfactual, Projection, float]:
+    """Return the problem, what is to be projected, and when that was begun."""
+    request.refuse_options(profile)
+    begin = time.perf_counter()
+    p = cast(ClusterCounterfactual, problem)
+    return p, Projection.of(p), begin
+
+
 # Routes of the structures ``half-space`` and ``cell``: the nearest point of a polyhedron.
 
 
 def run_linear(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     """Project the row on the half-spaces of all boundaries and on the bounds."""
-    request.refuse_options(profile)
-    begin = time.perf_counter()
-    p = cast(ClusterCounterfactual, problem)
-    s = Projection.of(p)
+    p, s, begin = _projection(problem, profile, request)
     m, f = len(s.sections), s.free.size
     normals = np.array([s.normal(k) for k in range(m)]).reshape(m, f)
     right = -np.array([section.level for section in s.sections])
@@ -70,10 +78,7 @@ def run_linear(problem: Problem, profile: SolverProfile, request: Request) -> Ou
 
 def run_secular(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     """Solve the secular equation on the interval where the Lagrangian is convex."""
-    request.refuse_options(profile)
-    begin = time.perf_counter()
-    p = cast(ClusterCounterfactual, problem)
-    s = Projection.of(p)
+    p, s, begin = _projection(problem, profile, request)
     boundary = s.sections[0].boundary
     clock = begin, time.perf_counter()
     nearest = nearest_behind(s.start[None], boundary, s.free, metric=s.metric)
@@ -102,10 +107,7 @@ def run_pairwise(problem: Problem, profile: SolverProfile, request: Request) -> 
     search improves the points it suggests. Where a gap remains the result does not pass, and the
     next solver branches and bounds.
     """
-    request.refuse_options(profile)
-    begin = time.perf_counter()
-    p = cast(ClusterCounterfactual, problem)
-    s = Projection.of(p)
+    p, s, begin = _projection(problem, profile, request)
     clock = begin, time.perf_counter()
     nearest = _at_once(p, s, request)
     if nearest is not None:
@@ -133,10 +135,7 @@ def _at_once(
         weights = np.zeros(len(s.sections))
         weights[k] = mu
         return z, weights
-    free = np.zeros(z.size, dtype=bool)
-    free[s.free] = True
-    together = Several([section.boundary for section in s.sections], free, s.metric)
-    nearest = together.nearest(s.start, *p.limits, deadline=request.deadline)
+    nearest = Several(*s.sides).nearest(s.start, *p.limits, deadline=request.deadline)
     return None if nearest is None else (nearest[0], nearest[3])
 
 
@@ -292,16 +291,12 @@ def best_known(
 def _near(p: ClusterCounterfactual, s: Projection, request: Request) -> Solution | None:
     """Return a point that no convex approximation improves, with the bound of a convex dual."""
     begin = time.perf_counter()
-    free = np.zeros(p.factual.size, dtype=bool)
-    free[s.free] = True
-    sides = [section.boundary for section in s.sections]
-    z = near_point(s.start, sides, free, s.metric, p.limits, deadline=request.deadline)
+    z = near_point(s.start, *s.sides, p.limits, deadline=request.deadline)
     if z is None:
         return None
     k, _, mu = _farthest_pair(p, s)
-    pair = np.where(np.arange(len(sides)) == k, mu, 0.0)
-    dual = Several(sides, free, s.metric)
-    weights = pair, dual.maximised(s.start, *p.limits, request.deadline)[1]
+    pair = np.where(np.arange(len(s.sections)) == k, mu, 0.0)
+    weights = pair, Several(*s.sides).maximised(s.start, *p.limits, request.deadline)[1]
     values, proof = {"point": z}, BoundaryProof(p)
     named = [named_multipliers(p, z, w) for w in weights]
     best = max(named, key=lambda m: proof.check(values, m).bound)

@@ -26,7 +26,7 @@ from optfair.transforms.relaxation import shor
 
 if TYPE_CHECKING:
     from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
-    from optfair.methods.cluster_counterfactuals.partition import Section
+    from optfair.methods.cluster_counterfactuals.partition import Boundary, Section
 
 
 # Multipliers, proofs and refusals of projections on boundaries of clusters.
@@ -367,6 +367,12 @@ class Projection:
         low, high = (limit[free] for limit in p.limits)
         lower, upper = low - start[free], high - start[free]
         return cls(free, start, metric, sections, lower, upper, (low, high))
+
+    @property
+    def sides(self) -> tuple[list[Boundary], Flags, Floats | None]:
+        """The boundaries, which features are free (d,), and the metric."""
+        free = np.isin(np.arange(self.start.size), self.free)
+        return [section.boundary for section in self.sections], free, self.metric
 
     @property
     def bounded(self) -> bool:
