@@ -151,11 +151,11 @@ class _Writer:
             raise self.refuse(node, str(e)) from None
 
 
-def _tree(text: str, mode: str = "eval") -> Any:
+def _tree(text: str) -> Any:
     if len(text) > 5000:
         raise DataError("the formula is longer than 5,000 characters")
     try:
-        return ast.parse(text.strip(), mode=mode)
+        return ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as e:
         raise DataError(
             f"{text!r} is no formula", getattr(e, "msg", str(e)), "write e.g. sqrt(1 + x**2) + x*y"

@@ -292,12 +292,12 @@ class LinearScore:
         # each side by itself: 1 - p loses the digits of a small probability
         return np.stack([expit(-s), expit(s)], axis=1)
 
-    def check_points(self, X: Any, what: str = "X") -> Floats:
+    def check_points(self, X: Any) -> Floats:
         """Return rows as a matrix of as many columns as the score has features."""
-        points = check_matrix(X, what)
+        points = check_matrix(X, "X")
         if points.shape[1] != self.coef.size:
             raise DataError(
-                f"{what} has {points.shape[1]} columns, the score has {self.coef.size} features",
+                f"X has {points.shape[1]} columns, the score has {self.coef.size} features",
                 f"shape {points.shape}",
                 "give the features the score was fitted on, in its order",
             )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import json
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ from optfair.compile.export import ConeProgram
 from optfair.formats.file_problem import FileProblem
 from optfair.formats.layout import Rows
 from optfair.formats.mps import Duplicates
-from optfair.formats.text import Source, number
+from optfair.formats.text import Source, number, stating
 from optfair.numbers import Floats
 from optfair.proofs.cones import Cone
 
@@ -43,9 +42,7 @@ def cbf_lines(program: ConeProgram, title: str) -> Iterator[str]:
     scalar = [c for c in program.cones if c.kind != "psd"]
     matrices = [c for c in program.cones if c.kind == "psd"]
     yield f"# {title}"
-    names = json.dumps(_names(program, scalar, matrices), separators=(",", ":"))
-    for at in range(0, len(names), _WIDTH):  # readers limit the length of lines
-        yield MARK + names[at : at + _WIDTH]
+    yield from stating(MARK, _names(program, scalar, matrices), _WIDTH)
     yield from ("VER", "3", "")
     powers = [c for c in scalar if c.kind == "pow"]
     if powers:
@@ -179,7 +176,7 @@ _LINEAR = ("L=", "L+", "L-")
 _CONES = ("F", "L=", "L+", "L-", "Q", "QR", "EXP")
 
 
-def read_cbf(path: Path, duplicates: Duplicates = "refuse") -> FileProblem:
+def read_cbf(path: Path, duplicates: Duplicates) -> FileProblem:
     """Read a CBF file into a problem.
 
     Known are linear, second-order and rotated, semidefinite, exponential and power cones of
@@ -200,7 +197,7 @@ class _Reader:
     def __init__(self, source: Source, duplicates: Duplicates) -> None:
         self.source, self.sum = source, duplicates == "sum"
         self.maximize = False
-        self.names: dict[str, Any] = {}
+        self.names = self._names(source.stated(MARK))
         self.unnamed: set[str] = set()
         self.powers: list[list[float]] = []
         self.domains: dict[str, list[tuple[str, int, int]]] = {"VAR": [], "CON": []}
@@ -231,28 +228,25 @@ class _Reader:
         return self._problem()
 
     def _lines(self) -> Iterator[str]:
-        named = ""
         for at, line in enumerate(self.source.lines, start=1):
             self.source.line = at
             text = line.strip()
-            if line.startswith(MARK):
-                named += line.removeprefix(MARK)
-            elif text and not text.startswith("#"):
+            if text and not text.startswith("#"):
                 yield text
-        self._read_names(named)
 
-    def _read_names(self, text: str) -> None:
-        try:
-            names = json.loads(text)
-        except (ValueError, RecursionError):
-            return  # somebody else's comment
-        if not isinstance(names, dict) or not {"columns", "rows", "matrices"} <= set(names):
-            return
-        rows = names["rows"]
-        if all(isinstance(v, list) for v in names.values()) and all(
-            isinstance(r, list) and len(r) == 3 and {type(r[1]), type(r[2])} == {int} for r in rows
-        ):
-            self.names = names
+    @staticmethod
+    def _names(said: dict[str, Any]) -> dict[str, Any]:
+        """Return names that can be read, none where some cannot."""
+        known = {"columns", "rows", "matrices"} <= set(said)
+        fine = (
+            known
+            and all(isinstance(v, list) for v in said.values())
+            and all(
+                isinstance(r, list) and len(r) == 3 and {type(r[1]), type(r[2])} == {int}
+                for r in said["rows"]
+            )
+        )
+        return said if fine else {}
 
     def _next(self, lines: Iterator[str], count: int | None) -> list[str]:
         words = next(lines, "").split()

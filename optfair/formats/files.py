@@ -245,10 +245,6 @@ def export(problem: Problem, path: str | Path) -> None:
     format_of(file, "write").write(problem, file)
 
 
-def _title(problem: Problem) -> str:
-    return file_name(problem.title)
-
-
 def _rows(problem: Problem) -> Program:
     try:
         return program(problem)
@@ -262,17 +258,17 @@ def _rows(problem: Problem) -> Program:
 
 def to_mps(problem: Problem, file: Path) -> None:
     """Write rows as MPS."""
-    write_lines(file, mps_lines(_rows(problem), _title(problem)))
+    write_lines(file, mps_lines(_rows(problem), file_name(problem.title)))
 
 
 def to_lp(problem: Problem, file: Path) -> None:
     """Write rows as LP."""
-    write_lines(file, lp_lines(_rows(problem), _title(problem)))
+    write_lines(file, lp_lines(_rows(problem), file_name(problem.title)))
 
 
 def to_cbf(problem: Problem, file: Path) -> None:
     """Write cones as CBF."""
-    write_lines(file, cbf_lines(cone_program(problem, quadratic=False), _title(problem)))
+    write_lines(file, cbf_lines(cone_program(problem, quadratic=False), file_name(problem.title)))
 
 
 def to_sdpa(problem: Problem, file: Path) -> None:
@@ -284,7 +280,7 @@ def to_sdpa(problem: Problem, file: Path) -> None:
                 str(term.evidence),
                 f"remove {term.name!r}, or export to .cbf, which has all cones",
             )
-    write_lines(file, sdpa_lines(cone_program(problem, quadratic=False), _title(problem)))
+    write_lines(file, sdpa_lines(cone_program(problem, quadratic=False), file_name(problem.title)))
 
 
 def to_cip(problem: Problem, file: Path) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from optfair.formats.cbf import triangle, unscaled
 from optfair.formats.file_problem import FileProblem
 from optfair.formats.layout import Rows, unique_names
 from optfair.formats.mps import Duplicates
-from optfair.formats.text import Source, number
+from optfair.formats.text import Source, number, stating
 from optfair.numbers import Floats
 from optfair.proofs.cones import below_semidefinite
 
@@ -33,7 +33,7 @@ _WIDTH = 60_000
 _SEPARATORS = str.maketrans(",(){}", "     ")
 
 
-def read_sdpa(path: Path, duplicates: Duplicates = "refuse") -> FileProblem:
+def read_sdpa(path: Path, duplicates: Duplicates) -> FileProblem:
     r"""Read a semidefinite program in the sparse format of SDPA.
 
     .. math:: \min_x\; c^T x \quad\text{s.t.}\quad \sum_i x_i F_i - F_0 \succeq 0
@@ -59,18 +59,14 @@ def read_sdpa(path: Path, duplicates: Duplicates = "refuse") -> FileProblem:
 class _Reader:
     def __init__(self, source: Source, duplicates: Duplicates) -> None:
         self.source, self.sum = source, duplicates == "sum"
-        self.names: dict[str, Any] = {}
+        said = source.stated(MARK)
+        fine = all(isinstance(v, (list, bool)) for v in said.values())
+        self.names = said if fine else {}
 
     def read(self) -> FileProblem:
         """Read the head, the costs and the entries."""
-        at, named = 0, ""
-        while at < len(self.source.lines) and self._is_comment(self.source.lines[at]):
-            named += (
-                self.source.lines[at].removeprefix(MARK) if MARK in self.source.lines[at] else ""
-            )
-            at += 1
-        self._read_names(named)
-        m, at = self._counts(at, 1)
+        head = takewhile(self._is_comment, self.source.lines)
+        m, at = self._counts(sum(1 for _ in head), 1)
         blocks, at = self._counts(at, 1)
         if not m[0] or not blocks[0]:
             raise self.source.fail("a program has at least one column and one block")
@@ -80,14 +76,6 @@ class _Reader:
 
     def _is_comment(self, line: str) -> bool:
         return line[:1] in ('"', "*") or not line.strip()
-
-    def _read_names(self, text: str) -> None:
-        try:
-            names = json.loads(text) if text else {}
-        except ValueError:
-            return  # somebody else's comment
-        if isinstance(names, dict) and all(isinstance(v, (list, bool)) for v in names.values()):
-            self.names = names
 
     def _counts(self, at: int, count: int, *, signed: bool = False) -> tuple[list[int], int]:
         """Return so many integers, and the next line; what stands behind them is a comment."""
@@ -312,8 +300,7 @@ def sdpa_lines(program: ConeProgram, title: str) -> Iterator[str]:
         "maximize": bool(program.maximize),
     }
     yield f"* {title}"
-    text = json.dumps(names, separators=(",", ":"))
-    yield from (MARK + text[at : at + _WIDTH] for at in range(0, len(text), _WIDTH))
+    yield from stating(MARK, names, _WIDTH)
     yield from (str(cost.size), str(len(orders)), " ".join(map(str, orders)))
     yield " ".join(number(v + 0.0) for v in cost)
     for at, c in enumerate(matrices, start=1):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import bz2
 import gzip
 import importlib
+import json
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -187,6 +188,15 @@ class Source:
         self.line = 0
         self.lines = read_text(path).splitlines()
 
+    def stated(self, mark: str) -> dict[str, Any]:
+        """Return what the comments behind a mark say as JSON, nothing where that is not ours."""
+        text = "".join(line.removeprefix(mark) for line in self.lines if line.startswith(mark))
+        try:
+            said = json.loads(text)
+        except (ValueError, RecursionError):
+            return {}
+        return said if isinstance(said, dict) else {}
+
     def declared(self, entries: int, what: str) -> None:
         """Refuse to make room for far more entries than a file of this length speaks of."""
         most = max(ROOM, EACH * sum(map(len, self.lines)))
@@ -249,6 +259,12 @@ class Source:
         if len(text) > 12 or int(text) > _MOST:
             raise self.fail(f"{text} is more than a file can hold")
         return int(text)
+
+
+def stating(mark: str, said: Mapping[str, Any], width: int) -> Iterator[str]:
+    """Yield the comments that `Source.stated` reads; readers limit the length of lines."""
+    text = json.dumps(said, separators=(",", ":"))
+    yield from (mark + text[at : at + width] for at in range(0, len(text), width))
 
 
 def write_lines(file: Path, lines: Iterable[str]) -> None:
