@@ -150,10 +150,8 @@ _monomial_rule(
     "exp(y)/x | x>=0.1",
 )
 def _log_convex(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
-    if not isinstance(node, Product):
-        return None
     signed = signed_factors(node, kind, a)
-    if signed is None or signed[0] != "convex" or len(signed[1]) == 0:
+    if signed is None or signed[0] != "convex":
         return None
     if any(isinstance(n, Call) and n.function == "abs" for n, _ in signed[1]):
         return None

@@ -323,17 +323,12 @@ def _optimality(certificate: Optimality) -> dict[str, Any]:
     size = max(form.unit, abs(form.objective(x) - form.offset))
     claim: dict[str, Any] = {"tolerance": plain(tolerance)}
     claim |= _point(exact, x, tolerance)
+    enough = float(check_proof.number(claim["objective"])) - tolerance * size
     for faint in FAINT:
         leaf = leaf_of(form, exact, z, x, cut, unit=size, faint=faint)
         claim |= {"cut": None if leaf.cut is None else plain(leaf.cut), "radius": None}
         try:
-            bound = _bound(
-                exact,
-                leaf.record,
-                claim,
-                x,
-                float(check_proof.number(claim["objective"])) - tolerance * size,
-            )
+            bound = _bound(exact, leaf.record, claim, x, enough)
             break
         except DataError:
             if faint == FAINT[-1]:
