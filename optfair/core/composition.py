@@ -414,9 +414,18 @@ class Rule(ABC):
             The rule does not fit the problem.
         """
 
-    def unfit(self, problem: Problem, about: str, remedy: str) -> DeclarationError:
-        """Return what to raise on a problem that has nothing of what the rule is about."""
-        return DeclarationError(
+    def fitting(self, problem: Problem, kind: type[Any]) -> Any:
+        """Return the problem, which must be of the kind that the rule is about.
+
+        Raises
+        ------
+        DeclarationError
+            It is not; the kind's ``rules_on`` says what it lacks, and what to do.
+        """
+        if isinstance(problem, kind):
+            return problem
+        about, remedy = kind.rules_on
+        raise DeclarationError(
             f"{type(self).__name__} is a rule on {about}",
             f"this problem has the variables {', '.join(problem.variables)}",
             remedy,

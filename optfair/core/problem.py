@@ -129,6 +129,8 @@ class Problem(ProblemVerbs, Labels):
     movable: ClassVar[Mapping[str, str]] = MappingProxyType({})
     #: whether nothing but its data says how large an objective is
     unit_from_data: ClassVar[bool] = False
+    #: what rules on such problems are about, and where they can be used
+    rules_on: ClassVar[tuple[str, str]] = ("problems", "use it with another problem")
     #: what the problem is called in prints: by the name of its class, where nothing else is said
     title: str = "Problem"
 

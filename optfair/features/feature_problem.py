@@ -84,6 +84,7 @@ class FeatureProblem(Problem, ABC):
     """
 
     features = Datum[tuple[str, ...]]("Names of the features, in the order of the columns.")
+    rules_on = "features", "use it with a problem of counterfactuals or of a map"
 
     def model_axes(self) -> Mapping[str, Any]:
         """Return the features, of what has a last axis of them."""
@@ -163,21 +164,6 @@ def sides_moved(indices: Indices, sign: Floats) -> Iterator[tuple[str, str, Indi
 # Rules on what may happen to single features.
 
 
-def feature_target(problem: Problem, rule: Rule) -> FeatureProblem:
-    """Return the problem as one that moves features.
-
-    Raises
-    ------
-    DeclarationError
-        It moves none.
-    """
-    if not isinstance(problem, FeatureProblem):
-        raise rule.unfit(
-            problem, "features", "use it with a problem of counterfactuals or of a map"
-        )
-    return problem
-
-
 @dataclass(frozen=True)
 class Immutable(Rule):
     """Features that stay as they are."""
@@ -191,7 +177,7 @@ class Immutable(Rule):
 
     def bind(self, problem: Problem) -> Any:
         """Return what keeps the features."""
-        p = feature_target(problem, self)
+        p = self.fitting(problem, FeatureProblem)
         return p.fixed(p.feature_indices(self.features))
 
 
@@ -204,7 +190,7 @@ class Box(Rule):
 
     def bind(self, problem: Problem) -> Any:
         """Return the bounds of the features."""
-        p = feature_target(problem, self)
+        p = self.fitting(problem, FeatureProblem)
         indices = p.feature_indices(f for f, _, _ in self.bounds)
         _, lower, upper = zip(*self.bounds, strict=True)
         return p.within(indices, np.array(lower, dtype=float), np.array(upper, dtype=float))
@@ -224,7 +210,7 @@ class Monotone(Rule):
 
     def bind(self, problem: Problem) -> Any:
         """Return the directions of the features."""
-        p = feature_target(problem, self)
+        p = self.fitting(problem, FeatureProblem)
         indices = p.feature_indices((*self.increasing, *self.decreasing))
         ups, downs = len(self.increasing), len(self.decreasing)
         return p.moves(indices, np.repeat([1.0, -1.0], [ups, downs]))

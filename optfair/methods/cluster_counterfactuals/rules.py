@@ -14,10 +14,10 @@ from optfair.core.composition import Parts, Rule
 from optfair.errors import DataError, DeclarationError, nearest
 from optfair.features.feature_problem import (
     Box,
+    FeatureProblem,
     Immutable,
     Monotone,
     box,
-    feature_target,
     listed,
 )
 from optfair.numbers import (
@@ -162,7 +162,7 @@ def least_density(density: float) -> LeastDensity:
 
 
 def _point(problem: Problem, rule: Rule) -> tuple[Any, Any]:
-    p = feature_target(problem, rule)
+    p = rule.fitting(problem, FeatureProblem)
     if "point" not in p.variables:
         raise DeclarationError(
             f"{type(rule).__name__} needs a problem of one point",

@@ -283,6 +283,7 @@ class MapProblem(GroupProblem):
     structures: ClassVar[tuple[Structure, ...]] = (LAZY_ROWS,)
     #: whether the matrix is
     symmetric: ClassVar[bool] = False
+    rules_on = "maps", "use it with AffineMap, PSDMap, GaussianMap or another problem of a map"
 
     # --- data ----------------------------------------------------------------------------
 

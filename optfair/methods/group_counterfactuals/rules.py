@@ -33,17 +33,6 @@ if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
 
-def map_target(problem: Problem, rule: Rule) -> MapProblem:
-    """Return the problem as one of a map, or raise: its unknown is no map."""
-    if not isinstance(problem, MapProblem):
-        raise rule.unfit(
-            problem,
-            "maps",
-            "use it with AffineMap, PSDMap, GaussianMap or another problem of a map",
-        )
-    return problem
-
-
 @dataclass(frozen=True)
 class Loewner(Rule):
     """Distances grow by at most K and shrink by at most k."""
@@ -58,7 +47,7 @@ class Loewner(Rule):
 
     def bind(self, problem: Problem) -> Any:
         """Return the bounds on every matrix of the map."""
-        p = map_target(problem, self)
+        p = self.fitting(problem, MapProblem)
         K, k = checked_bound(self.K, "K"), checked_bound(self.k, "k")
         return {
             part + piece.part: term
@@ -112,7 +101,7 @@ class TransportBudget(Rule):
 
     def bind(self, problem: Problem) -> Any:
         """Return the bound on the squared distance, without feature costs."""
-        p = map_target(problem, self)
+        p = self.fitting(problem, MapProblem)
         eye = np.eye(p.normal.size)
         total = 0.0
         for piece in p.pieces:
@@ -164,7 +153,7 @@ class L1Sparsity(Rule):
 
     def bind(self, problem: Problem) -> Any:
         """Return the sum of bounds on the changes, and the changes between them."""
-        p = map_target(problem, self)
+        p = self.fitting(problem, MapProblem)
         d = p.normal.size
         parts: dict[str, Any] = {}
         variables: dict[str, Any] = {}
@@ -190,7 +179,7 @@ class AtMost(Rule):
 
     def bind(self, problem: Problem) -> Any:
         """Return the rows that let a feature move only when it is counted."""
-        p = map_target(problem, self)
+        p = self.fitting(problem, MapProblem)
         d = p.normal.size
         moved = cp.Variable(d, name=MOVED)
         reach = _reach(p) if self.largest is None else float(self.largest)
@@ -401,7 +390,7 @@ class Chance(Rule):
 
     def bind(self, problem: Problem) -> Any:
         """Return one cone for each Gaussian; the part says where its moments come from."""
-        p = map_target(problem, self)
+        p = self.fitting(problem, MapProblem)
         parts = {}
         for piece in p.pieces:
             moments, word, factor = self._moments(p, piece)

@@ -298,12 +298,7 @@ class TransportMap:
     @checked(path=check_path)
     def save(self, path: str | Path) -> None:
         """Write ``path.npz``; see `TransportMap.load`."""
-        arrays = {
-            "matrix": self.matrix,
-            "offset": self.offset,
-            "mean": self.mean,
-            "covariance": self.covariance,
-        }
+        arrays = {name: getattr(self, name) for name in ARRAYS["affine"]}
         write_archive(path, {"schema": SCHEMA, **self.to_dict()}, arrays)
 
     @classmethod
@@ -311,13 +306,8 @@ class TransportMap:
     def load(cls, path: str | Path) -> TransportMap:
         """Read a map that was saved, by its file name."""
         record, arrays = read_map(path, "affine")
-        return cls(
-            arrays["matrix"],
-            arrays["offset"],
-            features=record["features"],
-            mean=arrays["mean"],
-            covariance=arrays["covariance"],
-        )
+        own = {name: arrays[name] for name in ARRAYS["affine"]}
+        return cls(features=record["features"], **own)
 
 
 def checked_rows(X: Any, features: tuple[str, ...]) -> Floats:

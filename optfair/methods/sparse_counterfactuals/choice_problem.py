@@ -130,6 +130,8 @@ class ChoiceProblem(FeatureProblem):
     single row says which of its choices may be made; such rules keep the structure.
     """
 
+    rules_on = "edits", "use it with ActionPlan or MinimumEdits"
+
     # --- data ----------------------------------------------------------------------------
 
     @staticmethod
@@ -395,22 +397,6 @@ def row_choices(*needs: str) -> tuple[Structure, ...]:
     return (rule, LAZY_ROWS)
 
 
-# What rules on edits need of a problem.
-
-
-def choice_target(problem: Problem, rule: Rule) -> ChoiceProblem:
-    """Return the problem as one that chooses edits.
-
-    Raises
-    ------
-    DeclarationError
-        It chooses none.
-    """
-    if not isinstance(problem, ChoiceProblem):
-        raise rule.unfit(problem, "edits", "use it with ActionPlan or MinimumEdits")
-    return problem
-
-
 @dataclass(frozen=True)
 class EditedTogether(Rule):
     """Features that are edited together or not at all."""
@@ -426,7 +412,7 @@ class EditedTogether(Rule):
 
     def bind(self, problem: Problem) -> Any:
         """Return the term that leaves out choices with a part of the edits."""
-        p = choice_target(problem, self)
+        p = self.fitting(problem, ChoiceProblem)
         group = p.feature_indices(self.features)
         c = p.choices
         count = c.edits[:, group].sum(axis=1)
@@ -489,7 +475,7 @@ class Implies(Rule):
 
     def bind(self, problem: Problem) -> Any:
         """Return the term that leaves out choices with the first edit alone."""
-        p = choice_target(problem, self)
+        p = self.fitting(problem, ChoiceProblem)
         j, k = p.feature_index(self.first), p.feature_index(self.second)
         if j == k:
             raise DeclarationError(f"{p.features[j]!r} implies itself", remedy="name two features")
@@ -544,7 +530,7 @@ class RowBudget(Rule):
 
     def bind(self, problem: Problem) -> Any:
         """Return the term that leaves dearer choices out."""
-        p = choice_target(problem, self)
+        p = self.fitting(problem, ChoiceProblem)
         most = finite_vector(self.most, p.choices.rows, "row_budget")
         if (most < 0.0).any():
             raise DeclarationError(
