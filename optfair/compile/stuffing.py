@@ -193,19 +193,8 @@ def recovered(
 
 # Atoms that put every entry of their arguments into one place, with another factor maybe.
 _PLACED: tuple[type, ...] = (
-    AddExpression,
-    NegExpression,
-    index,
-    special_index,
-    reshape,
-    multiply,
-    DivExpression,
-    Hstack,
-    Vstack,
-    transpose,
-    diag_vec,
-    diag_mat,
-    upper_tri,
+    *(AddExpression, NegExpression, index, special_index, reshape, multiply, DivExpression),
+    *(Hstack, Vstack, transpose, diag_vec, diag_mat, upper_tri),
 )
 
 
@@ -216,10 +205,10 @@ def _adds(e: Any, seen: dict[int, Any], *, inside: bool = False) -> bool:
     adds entries up.
     """
     if e.is_constant():
-        value = e.value.data if sp.issparse(e.value) else e.value
-        again = CONSTANT_ID in seen and bool(np.any(value))
-        if np.any(value):
-            seen[CONSTANT_ID] = True
+        value: Any = e.value
+        some = bool((value != 0).sum())
+        again = some and CONSTANT_ID in seen
+        seen |= {CONSTANT_ID: True} if some else {}
         return again
     if (known := _seen(e)) is not None:
         x, at = known
@@ -229,7 +218,7 @@ def _adds(e: Any, seen: dict[int, Any], *, inside: bool = False) -> bool:
         return again
     if inside and not (type(e) in _PLACED or type(e) is Sum):
         return True
-    if _is_triangle(e):  # it adds up the halves of entries that are the same
+    if _triangle(e) is not None:  # it adds up the halves of entries that are the same
         return _adds(e.args[1], seen)
     moved = [arg for arg in e.args if not arg.is_constant()]
     if isinstance(e, AddExpression):
@@ -238,16 +227,16 @@ def _adds(e: Any, seen: dict[int, Any], *, inside: bool = False) -> bool:
     return any(_adds(arg, seen, inside=inside) for arg in moved)
 
 
-def _is_triangle(e: Any) -> bool:
-    """Whether a product takes the triangle of a symmetric matrix as CVXPY does: half of each half."""
+def _triangle(e: Any) -> Any:
+    """Return the matrix that takes a triangle as CVXPY does, half of each half; None of others."""
     if type(e) is not MulExpression or type(e.args[1]) is not reshape:
-        return False
-    shape = e.args[1].args[0].shape
+        return None
     M: Any = e.args[0].value if e.args[0].is_constant() else None
-    if not sp.issparse(M) or len(shape) != 2 or shape[0] != shape[1]:
-        return False
-    each = np.diff(sp.csc_array(M).indptr)
-    return M.shape[0] == shape[0] * (shape[0] + 1) // 2 and bool((each == 1).all() and M.min() >= 0)
+    n = e.args[1].args[0].shape[-1:]
+    if getattr(M, "format", "") != "csc" or e.args[1].args[0].shape != 2 * n or not n:
+        return None
+    known = M.shape[0] == n[0] * (n[0] + 1) // 2 and (np.diff(M.indptr) == 1).all()
+    return M if known and (M.data > 0.0).all() else None
 
 
 def _sizes(expressions: Sequence[Any], columns: Mapping[int, int], m: int, n: int) -> Any:
@@ -393,17 +382,17 @@ def _read_rows(c: Any) -> tuple[_Entries, Floats] | None:
     return sums, np.concatenate(sides_of)
 
 
-def _read_triangle(e: Any) -> _Sum | None:
+def _read_triangle(e: Any) -> tuple[_Entries, Floats] | None:
     """Return the triangle of a matrix: half of what CVXPY multiplies each of two entries by."""
-    M: Any = e.args[0].value if type(e) is MulExpression else None
-    if getattr(M, "format", "") != "csc" or (np.diff(M.indptr) != 1).any():
+    if (M := _triangle(e)) is None:
         return None
-    X, whole = e.args[1], ([], np.zeros(e.args[1].size))  # type: tuple[Any, _Sum]
-    if not _add(X, -1.0, X.shape, whole):
+    whole: _Sum = ([], [np.zeros(e.args[1].size)])
+    if not _add(e.args[1], -1.0, e.args[1].shape, whole):
         return None
     row, factor = M.indices.astype(np.intp), M.data
     entries = [(x, row[place], at, factor[place] * data) for x, place, at, data in whole[0]]
-    return entries, np.asarray(np.bincount(row, factor * whole[1], M.shape[0]), dtype=float)
+    sides = np.bincount(row, factor * _total(whole[1]), M.shape[0])
+    return entries, np.asarray(sides, dtype=float)
 
 
 def _add_cost(e: Any, factor: float, to: _Cost) -> bool:

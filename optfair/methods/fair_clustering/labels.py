@@ -131,8 +131,8 @@ def hard_labels(
     >>> from optfair.methods.fair_clustering.labels import hard_labels
     >>> X, sex = of.datasets.load("german_credit").numeric("sex", standardize=True)
     >>> p = of.FairAssignment(X, groups=sex, centers=X[:5], fairness=of.max_gap(0.05))
-    >>> found = hard_labels(p.solve())
-    >>> found.exact, found.gap <= 1e-3
+    >>> whole = hard_labels(p.solve())
+    >>> whole.exact, whole.gap <= 1e-3
     (True, True)
 
     References
@@ -174,10 +174,10 @@ def hard_labels(
     ]
     rows = CountedRows(reduce(operator.add, every), prices, box, p.shares, p.cost.rounding)
     soft_labels = SoftLabels(rows, prices, solution["masses"], solution.bound, solution.grade)
-    found = soft_labels.whole(p, gap, max(limit - (time.perf_counter() - begin), 0.0))
+    whole = soft_labels.whole(p, gap, max(limit - (time.perf_counter() - begin), 0.0))
     labels = np.empty(costs.size, dtype=np.intp)
-    labels[costs.rows] = found.labels
-    return replace(found, labels=labels)
+    labels[costs.rows] = whole.labels
+    return replace(whole, labels=labels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,11 +217,11 @@ class SoftLabels:
         cost = self.rows.cost(self.labels)
         return self._all(p, Labelling(self.labels, cost, self.bound, self.prices))
 
-    def _all(self, p: FairAssignment, found: Labelling) -> HardLabels:
+    def _all(self, p: FairAssignment, labelling: Labelling) -> HardLabels:
         costs = self.rows.costs
-        masses = label_masses(found.labels, costs.groups, costs.weights, self.masses.shape)
+        masses = label_masses(labelling.labels, costs.groups, costs.weights, self.masses.shape)
         soft = self.bound, self.grade
-        every = replace(found, labels=self.rows.whole(found.labels))
+        every = replace(labelling, labels=self.rows.whole(labelling.labels))
         return _described(p, every, masses, soft)
 
 

@@ -220,14 +220,14 @@ def keep_passed_labels(
     begun = np.asarray(few.solve().multipliers["mass definition"])
     soft = passed_labels(few, sweep, begun, rows)
     model.label_prices_, hard = soft.prices, model.label_rule == "hard"
-    found = soft.whole(few, GAP, HARD_SECONDS) if hard else soft.largest(few)
-    model.hard_labels_ = found if hard else None
+    chosen = soft.whole(few, GAP, HARD_SECONDS) if hard else soft.largest(few)
+    model.hard_labels_ = chosen if hard else None
     part = soft.rows.rows
-    own, K = found.labels[part.at].astype(np.intp), len(model.weights_)
+    own, K = chosen.labels[part.at].astype(np.intp), len(model.weights_)
     apart = part.points - model.means_[own]
     cost = part.spread + float(part.weights @ np.square(apart).sum(axis=1))
     sums = part.apart + label_sums(apart, own, part.weights, K)
-    keep_numbers(model, numbers, s.shares, found.masses, cost, sums)
+    keep_numbers(model, numbers, s.shares, chosen.masses, cost, sums)
 
 
 def warn_unfinished(model: Any, stacklevel: int) -> None:
