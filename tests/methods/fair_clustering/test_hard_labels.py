@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.methods.fair_clustering.algorithms.integer_masses import CountRules
+from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
+from optfair.methods.fair_clustering.algorithms.integer_masses import (
+    CountedRows,
+    CountRules,
+    settled,
+)
+from optfair.methods.fair_clustering.algorithms.pricing import Box, price
 from optfair.methods.fair_clustering.labels import hard_labels
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 
@@ -48,6 +54,32 @@ def test_no_labelling_is_better(rule: str, seed: int) -> None:
     assert found.objective == pytest.approx(best, rel=1e-9)
     assert found.bound <= best * (1 + 1e-9)
     assert found.gap <= 1e-6 and found.soft_gap >= found.gap
+
+
+def test_what_counted_rows_prove_holds_for_all_at_any_prices() -> None:
+    rng = np.random.default_rng(5)
+    X, g, w = rng.normal(size=(3000, 2)), rng.integers(0, 2, 3000), np.full(3000, 1 / 3000)
+    X[:300] = np.round(X[:300])  # ties
+    D, prices = SeparableCost("sqeuclidean", X, X[:4]).columns(slice(None)), rng.normal(size=(2, 4))
+    box = Box(0.2 * rng.random((2, 4)), 0.2 * rng.random((2, 4)))
+    nothing = X[:, :0], X[:4, :0]
+    cuts = (slice(0, 1000), slice(1000, 3000))
+    first, second = (
+        settled(D[:, c], g[c], w[c], prices, box, 1e-15, (nothing[0][c], nothing[1])) for c in cuts
+    )
+    shares = np.bincount(g) / 3000
+    counted = CountedRows(first + second, prices, box, shares, 1e-15)
+    assert counted.costs.size < 2000 and counted.counts.sum() == 3000
+    assert counted.equal and counted.unit == pytest.approx(1 / 3000)
+    for scale in (0.0, 0.5, 1.0, 3.0):
+        side = rng.random((2, 4)) < 0.5
+        at = prices + scale * np.where(side, box.up, -box.down) * (1 - 1e-12)
+        exact = float(w @ (D + at[g].T).min(axis=0))
+        value, _ = counted.proved(at)
+        assert value <= exact
+        assert scale > 1.0 or value == pytest.approx(exact, abs=1e-12)
+    labels = (D + prices[g].T).argmin(axis=0)
+    assert np.array_equal(counted.whole(price(counted.costs, prices).best), labels)
 
 
 def test_the_generic_route_agrees() -> None:
