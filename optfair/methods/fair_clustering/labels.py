@@ -254,20 +254,20 @@ def passed_labels(
     for _ in range(PASSES):
         box = wide_box(few, prices, rows)
         counted = CountedRows(sweep(prices, box), prices, box, p.shares, rounding)
-        found = solve_mass_dual(program, *counted.stated, feasible=rules.feasible, prices=prices)
-        prices = program.prices(found.y, found.z)
+        optimum = solve_mass_dual(program, *counted.stated, feasible=rules.feasible, prices=prices)
+        prices = program.prices(optimum.y, optimum.z)
         D = counted.stated[0].points
-        stayed = D[found.rows, found.clusters] == 0.0
-        if stayed[found.rows >= counted.rows.at.size].all():
+        stayed = D[optimum.rows, optimum.clusters] == 0.0
+        if stayed[optimum.rows >= counted.rows.at.size].all():
             break
-    rest = program.proved_bound(found.y, found.z, prices)
+    rest = program.proved_bound(optimum.y, optimum.z, prices)
     paid, size = counted.proved(prices)
     bound = paid + rest.value - loss(rows, size + abs(paid) + abs(rest.value))
     A = np.zeros(D.shape)
-    A[found.rows, found.clusters] = found.fractions
+    A[optimum.rows, optimum.clusters] = optimum.fractions
     grade = PROVED if rest.unpaid is None else reported("mass-dual")
     labels = A.argmax(axis=1)[counted.costs.rows]
-    masses = found.y[program.masses]
+    masses = optimum.y[program.masses]
     return SoftLabels(counted, prices, masses, bound, grade, np.asarray(labels))
 
 
@@ -323,21 +323,21 @@ def check_whole(p: FairAssignment, soft: str = SOFT) -> None:
 
 
 def _described(
-    p: FairAssignment, found: Labelling, masses: Floats, soft: tuple[float, Grade]
+    p: FairAssignment, labelling: Labelling, masses: Floats, soft: tuple[float, Grade]
 ) -> HardLabels:
     values: dict[str, Any] = {"masses": masses}
     rules = [t for t in p.constraints.values() if t.scope <= {"masses"}]
     violation = max((t.relative_violation(values) for t in rules), default=0.0)
     violation = 0.0 if violation <= ROUNDING else float(violation)
-    unit = abs(found.objective) or 1.0
+    unit = abs(labelling.objective) or 1.0
     return HardLabels(
-        found.labels,
-        found.objective,
-        found.bound,
-        max(0.0, found.objective - found.bound) / unit,
-        max(0.0, found.objective - soft[0]) / unit,
-        PROVED if found.cases else soft[1],
-        found.cases,
+        labelling.labels,
+        labelling.objective,
+        labelling.bound,
+        max(0.0, labelling.objective - labelling.bound) / unit,
+        max(0.0, labelling.objective - soft[0]) / unit,
+        PROVED if labelling.cases else soft[1],
+        labelling.cases,
         violation,
         violation == 0.0,
         masses,
