@@ -273,7 +273,7 @@ def _in_fractions(
     try:
         nothing = _exactly(e, None, constants)
         rows = {j: _exactly(e, owner[j], constants) - nothing for j in asked} | {n: nothing}
-    except (TypeError, ValueError, AttributeError):  # an atom that knows floats only
+    except (TypeError, ValueError, AttributeError, OverflowError):  # of floats only, or infinite
         return
     for i, j in zip(lost.row.tolist(), lost.col.tolist(), strict=True):
         number = rows[j][i]
