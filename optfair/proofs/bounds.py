@@ -116,7 +116,7 @@ class Unpaid:
     def near(self) -> float:
         """What the bound loses within the size that a radius has to be clear of."""
         size = max(1.0, self.size, self.natural)
-        return self.slope * size + 2.0 * self.curve * self.columns.size * size**2
+        return self.slope * size + 2.0 * self.curve * self.columns.size * size * size
 
     def radius(self, loss: float) -> float:
         """Return the largest R for which the bound is short by no more than ``loss``."""
@@ -125,13 +125,13 @@ class Unpaid:
         bend = 0.5 * self.curve * self.columns.size
         # slope R + bend (R + size)² <= loss
         rate = self.slope + 2.0 * bend * self.size
-        left = loss * (1.0 - 1e-9) - bend * self.size**2
+        left = loss * (1.0 - 1e-9) - bend * self.size * self.size
         if not (left > 0.0 and np.isfinite(rate)):
             return 0.0
         if rate == 0.0 and bend == 0.0:
             return self.reach
         with np.errstate(over="ignore"):
-            reach = 2.0 * left / (rate + np.sqrt(rate**2 + 4.0 * bend * left))
+            reach = 2.0 * left / (rate + np.sqrt(rate * rate + 4.0 * bend * left))
         return float(min(reach * (1.0 - 1e-9), np.finfo(float).max, self.reach))
 
 

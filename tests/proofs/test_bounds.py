@@ -575,6 +575,13 @@ def test_what_does_not_bend_is_charged_no_curve() -> None:
     assert left.slope == pytest.approx(1e-12, rel=1e-3)
 
 
+@pytest.mark.parametrize("curve", [0.0, 1e-9])
+def test_a_point_whose_square_is_no_float_has_a_radius_or_none(curve: float) -> None:
+    left = Unpaid(np.array([0]), 1e-12, curve, 1e300)
+    assert left.near == (1e288 if curve == 0.0 else np.inf)
+    assert left.radius(1.0) == (0.0 if curve else pytest.approx(1e12))
+
+
 @pytest.mark.parametrize("kind", ["soc", "psd", "exp", "pow"])
 def test_points_in_curved_cones_need_room_for_the_move(kind: str) -> None:
     inner = {
