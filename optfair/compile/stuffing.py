@@ -220,9 +220,8 @@ def _adds(e: Any, seen: dict[int, Any], *, inside: bool = False) -> bool:
         return True
     if _triangle(e) is not None:  # it adds up the halves of entries that are the same
         return _adds(e.args[1], seen)
-    moved = [arg for arg in e.args if not arg.is_constant()]
-    if isinstance(e, AddExpression):
-        moved = e.args
+    added = isinstance(e, AddExpression)
+    moved = e.args if added else [arg for arg in e.args if not arg.is_constant()]
     inside = inside or type(e) not in (*_PLACED, Promote, broadcast_to)
     return any(_adds(arg, seen, inside=inside) for arg in moved)
 
@@ -242,9 +241,8 @@ def _triangle(e: Any) -> Any:
 def _sizes(expressions: Sequence[Any], columns: Mapping[int, int], m: int, n: int) -> Any:
     """Return the sum of the sizes of the numbers that every entry of matrix and constants adds up."""
     trees = [_unsigned(e.canonical_form[0]) for e in expressions]
-    constant = {CONSTANT_ID: 0}
-    tensor = get_problem_matrix(trees, n, dict(columns), {CONSTANT_ID: 1}, constant, m, "SCIPY")
-    entries = sp.coo_array(tensor)
+    one, none = {CONSTANT_ID: 1}, {CONSTANT_ID: 0}
+    entries = sp.coo_array(get_problem_matrix(trees, n, dict(columns), one, none, m, "SCIPY"))
     place = entries.coords[0].astype(np.int64)
     return sp.csr_array((entries.data, (place % m, place // m)), shape=(m, n + 1))
 
@@ -283,8 +281,7 @@ def _in_fractions(
 
 def _work(e: Any) -> int:
     """Return how many products one evaluation takes, about."""
-    own = max([e.size, *(arg.size for arg in e.args)])
-    return int(own + sum(_work(arg) for arg in e.args))
+    return max([int(e.size), *(int(a.size) for a in e.args)]) + sum(_work(a) for a in e.args)
 
 
 def _exactly(e: Any, unit: tuple[Any, int] | None, constants: dict[int, Any]) -> Any:
@@ -390,7 +387,9 @@ def _read_triangle(e: Any) -> tuple[_Entries, Floats] | None:
     if not _add(e.args[1], -1.0, e.args[1].shape, whole):
         return None
     row, factor = M.indices.astype(np.intp), M.data
-    entries = [(x, row[place], at, factor[place] * data) for x, place, at, data in whole[0]]
+    entries = [
+        (x, *_distinct(row[place], at, factor[place] * data)) for x, place, at, data in whole[0]
+    ]
     sides = np.bincount(row, factor * _total(whole[1]), M.shape[0])
     return entries, np.asarray(sides, dtype=float)
 
@@ -496,6 +495,15 @@ def _total(constants: list[Floats]) -> Floats:
     return summed(np.concatenate(constants), np.tile(np.arange(size), len(constants)), size)
 
 
+def _distinct(row: Indices, at: Indices, data: Floats) -> tuple[Indices, Indices, Floats]:
+    """Return entries with one number at each place."""
+    width = int(at.max(initial=0)) + 1
+    place, own = np.unique(row * width + at, return_inverse=True)
+    if place.size == row.size:
+        return row, at, data
+    return place // width, place % width, summed(data, own, place.size)
+
+
 def _merged(entries: _Entries) -> _Entries:
     """Return entries with one number at each place, correctly rounded where they cancel."""
     if len({variable for variable, *_ in entries}) == len(entries):
@@ -507,10 +515,7 @@ def _merged(entries: _Entries) -> _Entries:
     for variable, pieces in by_variable.items():
         row, at, data = (np.concatenate([p[k] for p in pieces]) for k in (1, 2, 3))
         if len(pieces) > 1:
-            width = int(at.max(initial=0)) + 1
-            place, own = np.unique(row * width + at, return_inverse=True)
-            if place.size < row.size:
-                (row, at), data = np.divmod(place, width), summed(data, own, place.size)
+            row, at, data = _distinct(row, at, data)
         out.append((variable, row, at, data))
     return out
 
