@@ -35,7 +35,7 @@ settings.register_profile(
     "optfair",
     deadline=None,
     derandomize=True,
-    max_examples=25,
+    max_examples=20,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("optfair")

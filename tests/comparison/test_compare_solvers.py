@@ -171,6 +171,7 @@ def test_problems_in_memory_go_by_fork(tmp_path):
     assert changed.runs[0].objective == pytest.approx(0.5)
 
 
+@pytest.mark.slow
 def test_a_registered_backend_carries_instances():
     class Counting(joblib.parallel.ThreadingBackend):
         calls = 0
@@ -316,6 +317,7 @@ def _seen(file):
 # --- what is asked -------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_default_is_every_installed_open_solver():
     known = of.solvers().to_list()
     c = compare_solvers("textbook/knapsack", tolerance=1e-6, time_limit=5)

@@ -28,7 +28,7 @@ ANSWERS = ("optimal", "interrupted", "KeyboardInterrupt")
 
 @pytest.mark.parametrize(
     ("route", "times"),
-    [("milp", 5), *(pytest.param(route, 30, marks=pytest.mark.slow) for route in ROUTES)],
+    [("milp", 3), *(pytest.param(route, 30, marks=pytest.mark.slow) for route in ROUTES)],
 )
 def test_no_session_is_poisoned(route: str, times: int) -> None:
     command = [sys.executable, "-W", "ignore", str(PROGRAM), route, str(times)]

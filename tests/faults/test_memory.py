@@ -13,7 +13,7 @@ sys.path.insert(0, str(FOLDER))
 from harness import swept  # noqa: E402
 
 
-@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [11, pytest.param(1, marks=pytest.mark.slow)])
 def test_no_verb_fails_raw_without_memory(step: int) -> None:
     found = swept(FOLDER / "memory.py", step)
     assert len(found) == -(-15 // step)

@@ -135,7 +135,7 @@ def test_max_cut_of_a_bipartite_graph_is_exact() -> None:
     assert np.abs(s["side"]) == pytest.approx(1.0)
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(st.integers(0, 10_000))
 def test_the_bound_holds_for_quadratics_of_any_sign(seed: int) -> None:
     """No grid point inside may beat the bound, and no certificate may vouch for a worse point."""

@@ -245,6 +245,7 @@ def sampled_from(monkeypatch, large=2000, size=600):
     monkeypatch.setattr(kmeans_fit, "surveyed", survey)
 
 
+@pytest.mark.slow
 def test_a_sample_serves_the_early_iterations_of_many_rows(data, monkeypatch):
     rng = np.random.default_rng(0)
     g = rng.integers(0, 3, 3000)
@@ -262,7 +263,9 @@ def test_a_sample_serves_the_early_iterations_of_many_rows(data, monkeypatch):
     assert tight.fit(X, groups=g, sample_weight=w).gap_ <= 1e-9
 
 
-@pytest.mark.parametrize("labels", [["f", "m", "x"], [1, 2, 3]])
+@pytest.mark.parametrize(
+    "labels", [["f", "m", "x"], pytest.param([1, 2, 3], marks=pytest.mark.slow)]
+)
 def test_the_sample_keeps_the_labels_that_rules_name(monkeypatch, labels):
     rng = np.random.default_rng(0)
     index = rng.integers(0, 3, 3000)

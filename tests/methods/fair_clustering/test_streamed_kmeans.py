@@ -69,7 +69,7 @@ def test_equal_to_the_fit_in_memory(rule: str, groups: int) -> None:
     ("search", "rule"),
     [
         ("restarts", "perfect"),
-        ("swap", "two rules"),
+        pytest.param("swap", "two rules", marks=pytest.mark.slow),
         pytest.param("restarts", "two rules", marks=pytest.mark.slow),
         pytest.param("swap", "perfect", marks=pytest.mark.slow),
     ],

@@ -53,7 +53,7 @@ def test_swaps_lower_the_objective_of_one_start(
     assert np.array_equal(again.labels_, swap.labels_)
 
 
-@pytest.mark.parametrize("n", [160, 2_000])
+@pytest.mark.parametrize("n", [160, pytest.param(2_000, marks=pytest.mark.slow)])
 def test_an_interrupt_ends_a_search_wherever_it_comes(
     n: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,7 +85,7 @@ def test_without_a_budget_a_swap_search_is_a_start() -> None:
     assert np.array_equal(one.cluster_centers_, swap.cluster_centers_)
 
 
-@pytest.mark.parametrize("n", [160, 2_000])
+@pytest.mark.parametrize("n", [160, pytest.param(2_000, marks=pytest.mark.slow)])
 def test_starts_of_a_search_are_those_of_restarts_and_in_its_budget(
     n: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

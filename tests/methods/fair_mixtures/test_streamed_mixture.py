@@ -285,7 +285,7 @@ def test_a_later_pass_with_other_rows_is_refused() -> None:
         of.FairMixture(2, random_state=0).fit_stream(fewer)
 
 
-@pytest.mark.parametrize("rule", ["fair", "hard"])
+@pytest.mark.parametrize("rule", [pytest.param("fair", marks=pytest.mark.slow), "hard"])
 def test_few_rows_have_labels_that_obey(rule: str) -> None:
     streamed = of.FairMixture(3, label_rule=rule, random_state=0).fit_stream(chunked(X))
     whole = of.FairMixture(3, label_rule=rule, random_state=0).fit(X, groups=G)
