@@ -83,7 +83,7 @@ def cut_short(monkeypatch: pytest.MonkeyPatch, sense: str = "minimize") -> Any:
     )
 
 
-@pytest.mark.parametrize("sense", ["minimize", "maximize"])
+@pytest.mark.parametrize("sense", ["minimize", pytest.param("maximize", marks=pytest.mark.slow)])
 def test_a_limit_returns_the_incumbent_with_what_the_boxes_left_prove(
     monkeypatch: pytest.MonkeyPatch, sense: str
 ) -> None:

@@ -174,6 +174,7 @@ def test_many_groups_have_a_table_and_no_picture(tmp_path):
     assert ">g8</th>" in text
 
 
+@pytest.mark.slow
 def test_other_shapes_of_tables(tmp_path):
     (tmp_path / "t.csv").write_text("a;g\n" + "".join(f"{i};{'xy'[i % 2]}\n" for i in range(30)))
     words = ("-g", "g", "-k", 2, "--gap", 0.2, "--metric", "l1", "--no-standardize")

@@ -103,6 +103,7 @@ def test_finished_runs_are_not_repeated(made, monkeypatch):
             compare_solvers("textbook/diet", "highs", **{"time_limit": 200, "out": out} | changed)
 
 
+@pytest.mark.slow
 def test_a_damaged_record_is_made_again(tmp_path):
     c = compare_solvers("textbook/diet", "highs", time_limit=20, out=tmp_path)
     (record,) = (tmp_path / "runs").iterdir()
@@ -142,6 +143,7 @@ def test_a_crash_is_tried_again(tmp_path, monkeypatch):
     assert c.runs[0].outcome == "solved"
 
 
+@pytest.mark.slow
 def test_a_time_limit_is_measured_again_under_another(tmp_path, monkeypatch):
     late = lambda task: {"outcome": "time_limit", "reason": "late", "seconds": 5.1}
     monkeypatch.setattr("optfair.comparison.compare.run_instance", late)

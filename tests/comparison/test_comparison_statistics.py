@@ -328,6 +328,7 @@ def test_a_data_profile_is_drawn_over_its_measure():
     plt.close("all")
 
 
+@pytest.mark.slow
 def test_a_page_is_written_from_python(tmp_path, monkeypatch):
     text = FOUR.to_html(tmp_path / "c.html", command="mine & yours")
     assert (tmp_path / "c.html").read_text(encoding="utf-8") == text

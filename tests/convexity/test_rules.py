@@ -206,7 +206,9 @@ def composed(rng: np.random.Generator, variables: list[Any], depth: int) -> Any:
     return cp.maximum(inner(), inner())
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    "seed", [*range(3), *(pytest.param(k, marks=pytest.mark.slow) for k in range(3, 8))]
+)
 def test_nothing_that_is_proved_is_refuted_by_chords(seed: int) -> None:
     """The expression is read without any bound, so that no simplification is shared."""
     rng = np.random.default_rng(seed)

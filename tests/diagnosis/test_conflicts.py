@@ -495,6 +495,7 @@ def test_linear_conflicts_are_found_on_one_model(monkeypatch, unit):
         assert (answer.proof or answer.point).verify()
 
 
+@pytest.mark.slow
 def test_columns_that_follow_from_others_cost_no_proof():
     """In an irreducible conflict the columns are equations that depend on each other."""
     rng = np.random.default_rng(0)

@@ -113,6 +113,7 @@ def test_two_of_one_name_leave_one(tmp_path: Path) -> None:
     assert of.load_solution(tmp_path / "s", writers.PROBLEM).is_optimal(1e-6)
 
 
+@pytest.mark.slow
 def test_two_processes_share_a_store(tmp_path: Path) -> None:
     code = (
         "import sys, numpy as np, cvxpy as cp, optfair as of\n"

@@ -118,7 +118,10 @@ def gapped() -> ClusterCounterfactual:
     raise AssertionError("no such problem among the seeds")
 
 
-@pytest.mark.parametrize("said", [Unbounded, SolverFailure, Infeasible])
+@pytest.mark.parametrize(
+    "said",
+    [*(pytest.param(e, marks=pytest.mark.slow) for e in (Unbounded, SolverFailure)), Infeasible],
+)
 def test_a_relaxation_that_fails_leaves_point_and_bound(
     monkeypatch: pytest.MonkeyPatch, said: Any
 ) -> None:

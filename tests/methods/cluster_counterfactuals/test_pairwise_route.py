@@ -38,7 +38,7 @@ def against_all(clusters: Partition, y: Any, **options: Any) -> ClusterCounterfa
     return ClusterCounterfactual(clusters, factual=y, target=1, against="all", **options)
 
 
-@pytest.mark.parametrize("bounded", [False, True])
+@pytest.mark.parametrize("bounded", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_several_boundaries_are_proved_or_left(rows: Any, gaussians: Any, bounded: bool) -> None:
     """What the dual proves is the optimum that branch and bound finds."""
     proved = 0
@@ -60,6 +60,7 @@ def test_several_boundaries_are_proved_or_left(rows: Any, gaussians: Any, bounde
     assert proved >= 3
 
 
+@pytest.mark.slow
 def test_the_route_needs_no_relaxation_where_the_dual_proves(
     rows: Any, gaussians: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

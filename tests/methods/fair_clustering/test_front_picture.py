@@ -103,6 +103,7 @@ def test_equal_points_do_not_dominate_each_other():
     assert len(curve(ax, 3).get_xdata()) == 3
 
 
+@pytest.mark.slow
 def test_labels_cover_neither_points_nor_each_other():
     rng = np.random.default_rng(0)
     references = {

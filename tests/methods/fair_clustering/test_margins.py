@@ -73,6 +73,7 @@ def test_a_rule_on_one_attribute_is_the_rule_on_groups_of_it_alone(people: Any) 
     assert every.solve().objective == pytest.approx(same.solve().objective, rel=1e-8)
 
 
+@pytest.mark.slow
 def test_estimators_take_frames_and_names_of_columns(people: Any) -> None:
     X, groups = people
     rules = [of.max_gap(0.02, on="sex"), of.max_gap(0.1, on="race")]

@@ -125,6 +125,7 @@ def test_starts_of_a_search_are_those_of_restarts_and_in_its_budget(
         assert first.best.objective == pytest.approx(least, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_where_swaps_fail_starts_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     X, groups = data()
     drawn, failed = [], []

@@ -73,6 +73,7 @@ def test_objective_never_falls_and_the_rules_hold(shape, eps):
     assert abs(run.gap) < 1e-8
 
 
+@pytest.mark.slow
 def test_likelihood_alone_may_fall_and_plain_responsibilities_are_not_fair():
     s = sample()
     run = fair_em(MemoryPasses(s), start(s), program(s, 0.0), groups=3)

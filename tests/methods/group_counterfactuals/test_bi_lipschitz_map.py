@@ -61,6 +61,7 @@ def test_built_terms_are_those_that_are_evaluated() -> None:
             v.value = None
 
 
+@pytest.mark.slow
 def test_global_optimum_lies_between_the_convex_ones() -> None:
     p = problem()
     options = {"score": ([1.0, 2.0], 0.0), "threshold": 3.0}

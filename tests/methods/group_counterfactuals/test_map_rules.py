@@ -176,6 +176,7 @@ def test_chance_uses_the_moments_it_is_given(name: str) -> None:
     assert norm.cdf(score / np.sqrt(v @ covariance @ v)) == pytest.approx(0.95, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_plug_in_falls_short_and_the_margin_does_not() -> None:
     """With 30 members the moments are off: the share that misses is above delta half the time."""
     mean, covariance = known(5, d=2)
