@@ -154,7 +154,7 @@ def recovered(
     """Return the matrix and the constants of affine expressions, correctly rounded where they cancel.
 
     With the sizes of all numbers the same expressions have the sizes of what is added up: an entry
-    that is much less is made again. So every entry is known but for a few roundings of its own.
+    that is much less is made again, if that takes few products, and is known to a few roundings then.
 
     Parameters
     ----------
