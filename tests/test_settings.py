@@ -66,6 +66,7 @@ def test_what_is_left_out_is_named(tmp_path: Path, workers: tuple[str, ...]) -> 
     assert "2 passed" in out and "test_not_asked_for" not in out
 
 
+@pytest.mark.slow
 def test_nothing_is_said_where_nothing_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "MANIFEST.toml").touch()
     (tmp_path / "test_first.py").write_text("def test_a(): pass\n")

@@ -157,6 +157,7 @@ def test_products_of_sparse_and_dense_matrices_are_what_they_stand_for(density: 
     np.testing.assert_allclose(M, expected, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_an_optimum_that_is_not_attained_is_proved_at_a_point_near_the_origin(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

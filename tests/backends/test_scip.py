@@ -300,6 +300,7 @@ def hard(n: int = 45) -> Any:
     return of.from_cvxpy(cp.Problem(cp.Minimize(cp.quad_form(x, Q)), [x >= 0, x <= 1]))
 
 
+@pytest.mark.slow
 def test_the_time_limit_leaves_an_incumbent_with_its_gap() -> None:
     p = hard()
     for limit in (2.0, 4.0, 8.0, 16.0, 32.0, 64.0):

@@ -137,6 +137,7 @@ def test_what_the_file_says_is_text(hostile):
     assert "$\\frac{x$" in words
 
 
+@pytest.mark.slow
 def test_the_command_makes_the_same_page(made):
     folder, text, _ = made
     command = "".join(Page(text).words).split("The command, in the folder it was given in:")[1]

@@ -112,6 +112,7 @@ def test_a_damaged_record_is_made_again(tmp_path):
     assert again.runs[0].outcome == "solved" and again.runs[0].seconds != c.runs[0].seconds
 
 
+@pytest.mark.slow
 def test_an_interrupted_comparison_keeps_what_is_done(tmp_path, monkeypatch):
     import optfair.comparison.compare as module
 
@@ -133,6 +134,7 @@ def test_an_interrupted_comparison_keeps_what_is_done(tmp_path, monkeypatch):
     assert set(outcomes(c).values()) == {"solved"}
 
 
+@pytest.mark.slow
 def test_a_crash_is_tried_again(tmp_path, monkeypatch):
     crash = lambda task: {"outcome": "crashed", "reason": "out of memory?"}
     monkeypatch.setattr("optfair.comparison.compare.run_instance", crash)
@@ -155,6 +157,7 @@ def test_a_time_limit_is_measured_again_under_another(tmp_path, monkeypatch):
     assert c.runs[0].outcome == "solved" and c.runs[0].time_limit == 20
 
 
+@pytest.mark.slow
 def test_problems_in_memory_go_by_fork(tmp_path):
     p = small()
     # threads of a solver in this process must not stop its copies

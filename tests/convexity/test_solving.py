@@ -253,6 +253,7 @@ def steep(limit: float) -> Any:
     return of.from_cvxpy(cp.Problem(cp.Minimize(y - x), rows), ["well", "low", "high", "near"])
 
 
+@pytest.mark.slow
 def test_what_tangents_exclude_is_proved_by_tangents_made_anew(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:

@@ -69,6 +69,7 @@ def test_what_is_pickled_together_shares_its_variables() -> None:
     assert again.at(b=4.0).solve().objective == pytest.approx(16.0 / 3.0)
 
 
+@pytest.mark.slow
 def test_a_traveller_is_no_stranger(tmp_path: Path) -> None:
     """In a fresh process ids begin at the same number: theirs and ours must not meet."""
     p, _, _ = small()
@@ -146,6 +147,7 @@ def test_a_certificate_of_infeasibility_travels() -> None:
     assert trip(e.value.certificate).verify()
 
 
+@pytest.mark.slow
 def test_copies_and_other_picklers() -> None:
     p, _, _ = small()
     assert copy.copy(p) is p and copy.deepcopy(p) is p

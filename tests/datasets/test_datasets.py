@@ -418,7 +418,10 @@ def test_every_set_has_a_width():
 
 @pytest.mark.parametrize(
     "name",
-    [n if n in SHIPPED else pytest.param(n, marks=pytest.mark.data) for n in WIDTHS],
+    [
+        n if n in SHIPPED else pytest.param(n, marks=(pytest.mark.data, pytest.mark.slow))
+        for n in WIDTHS
+    ],
 )
 def test_every_set_loads_and_gives_groups(name):
     data = datasets.load(name, fetch=False)

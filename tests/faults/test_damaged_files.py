@@ -21,6 +21,7 @@ def test_every_damaged_file_is_read_or_refused(count: int) -> None:
     assert sum(row[1] == "typed" for row in found) > count // 2
 
 
+@pytest.mark.slow
 def test_no_file_takes_more_than_it_holds() -> None:
     found = swept(FOLDER / "damaged_files.py", 1, "0")
     assert len(found) == 12

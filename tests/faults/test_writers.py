@@ -35,7 +35,7 @@ def known():  # type: ignore[no-untyped-def]
 
 @pytest.mark.parametrize(
     ("kind", "kills"),
-    [("solution", 1), ("report", 1), *(pytest.param(k, 12, marks=pytest.mark.slow) for k in KINDS)],
+    [("solution", 1), *(pytest.param(k, 12, marks=pytest.mark.slow) for k in KINDS)],
 )
 def test_kill_leaves_a_whole_file(kind: str, kills: int, known, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     name, _, read = known[kind]
@@ -69,6 +69,7 @@ def test_a_full_disk_leaves_what_was_there(kind: str, known, tmp_path: Path) -> 
     read(path)
 
 
+@pytest.mark.slow
 @pytest.mark.mount
 def test_a_disk_of_its_own_that_is_full_leaves_what_was_there(
     mounted: tuple[str, ...], tmp_path: Path

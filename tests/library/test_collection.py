@@ -116,6 +116,7 @@ DAMAGED = {  # what a manifest says, what lies there, and what is said
 }
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_a_row_and_the_others_are_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

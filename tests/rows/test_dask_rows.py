@@ -105,6 +105,7 @@ def mixtures(source: Any) -> tuple[of.FairMixture, of.FairMixture]:
         return whole, model.fit_stream(source)
 
 
+@pytest.mark.slow
 def test_mixture_equals_memory_with_the_threads_of_one_process() -> None:
     import dask
 

@@ -301,6 +301,7 @@ class Deadly:
         return largest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("once", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_process_that_is_killed_takes_no_other_point_with_it(tmp_path: Path, once: bool) -> None:
     x, t = cp.Variable(2, name="x"), cp.Parameter(name="t", value=1.0)

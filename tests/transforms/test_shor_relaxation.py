@@ -35,6 +35,7 @@ def trust_region(seed: int) -> TrustRegion:
     return TrustRegion(H=H, g=rng.normal(size=n), radius=float(rng.uniform(0.3, 4)))
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(st.integers(0, 10_000))
 def test_a_trust_region_is_always_exact(seed: int) -> None:
@@ -68,6 +69,7 @@ def test_the_hard_case(d: list[float], g: list[float]) -> None:
     assert np.linalg.norm(s["step"]) == pytest.approx(2.0)
 
 
+@pytest.mark.slow
 @settings(max_examples=12)
 @given(st.integers(0, 10_000))
 def test_one_indefinite_constraint_agrees_with_the_secular_equation(seed: int) -> None:

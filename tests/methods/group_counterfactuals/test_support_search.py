@@ -51,6 +51,7 @@ def test_optimum_of_the_semidefinite_map(s: int) -> None:
     assert sum(g.moved(j) for j in range(4)) <= s == round(float(found["few.moved"].sum()))
 
 
+@pytest.mark.slow
 def test_other_classes() -> None:
     for p, name in (
         (problem(AffineMap, K=None), "MIQP"),
