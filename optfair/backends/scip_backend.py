@@ -129,7 +129,7 @@ def export_scip(problem: Problem, path: str | Path) -> Path:
             str(e),
             "pip install pyscipopt",
         ) from e
-    name = "_".join((problem.title).split())
+    name = "_".join(problem.title.split())
     if target.suffix == ".lp":
         # some readers take a constant in the objective for the name of a variable
         shifted = bool(forms.total.r[0] != 0.0)

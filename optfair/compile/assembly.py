@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
+from cvxpy.constraints import SOC, ExpCone, PowCone3D
 from cvxpy.lin_ops.lin_op import CONSTANT_ID
 from cvxpy.reductions.dcp2cone.cone_matrix_stuffing import ParamConeProg
 from cvxpy.reductions.solvers.qp_solvers.qp_solver import QpSolver
 from numpy.typing import NDArray
 
-from optfair.core.canonical import Canonical
+from optfair.core.canonical import Canonical, height
 from optfair.numbers import Floats, Indices
 from optfair.proofs.rounding import summed
 
@@ -155,6 +156,19 @@ def moved(
         cost = None if part.cost is None else numbers.cost(vectors[key])
         out.append(replace(term, matrices=Part(stuffings[key], part.blocks, cost)))
     return out, stuffings
+
+
+def row_places(constraint: Any) -> Indices:
+    """Return where each row of a constraint, argument by argument, stands in its cones."""
+    args = constraint.args
+    if type(constraint) is SOC:
+        count, depth = args[0].size, args[1].shape[0] if args[1].shape else 1
+        heads = np.arange(count) * (depth + 1)
+        return np.concatenate([heads, (heads[:, None] + 1 + np.arange(depth)).ravel()])
+    if type(constraint) in (ExpCone, PowCone3D):
+        count = args[0].size
+        return np.concatenate([3 * np.arange(count) + i for i in range(3)])
+    return np.arange(height(constraint))
 
 
 def columns_of(

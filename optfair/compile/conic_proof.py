@@ -16,7 +16,7 @@ from optfair.compile.form import Compiled, compile_problem
 from optfair.core.certificate import UNKNOWN, Certificate, DualCheck, DualProof, Verdict, drift
 from optfair.core.expressions import Values
 from optfair.errors import UnsupportedProblem
-from optfair.numbers import Floats
+from optfair.numbers import Floats, check_number
 from optfair.proofs import check_proof
 from optfair.proofs.bounds import LowerBound, lower_bound
 from optfair.proofs.cones import Cone
@@ -330,7 +330,8 @@ def conic_proof(problem: Problem, facts: Mapping[str, Any], x: Floats, z: Floats
         )
     fractions = facts.get("fractions")
     if fractions is None:
-        return ConicProof(problem, compiled, x, z, tolerance=float(facts.get("tolerance", 0.0)))
+        tolerance = check_number(facts.get("tolerance", 0.0), "the tolerance of a proof", least=0.0)
+        return ConicProof(problem, compiled, x, z, tolerance=tolerance)
     try:
         point, prices = (tuple(map(Fraction, fractions[part])) for part in ("point", "prices"))
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as e:

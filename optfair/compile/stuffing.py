@@ -31,7 +31,7 @@ from cvxpy.cvxcore.python.canonInterface import get_problem_matrix
 from cvxpy.lin_ops.lin_op import CONSTANT_ID, DENSE_CONST, NEG, SCALAR_CONST, SPARSE_CONST, LinOp
 from cvxpy.reductions.dcp2cone.cone_matrix_stuffing import ConeMatrixStuffing
 
-from optfair.compile.assembly import Numbers, Part, Stuffing
+from optfair.compile.assembly import Numbers, Part, Stuffing, row_places
 from optfair.core.canonical import Canonical, height
 from optfair.core.expressions import dense
 from optfair.core.term import scalar_row
@@ -89,7 +89,7 @@ def _stuff_group(parts: Sequence[Canonical], cost: Canonical | None) -> None:
     stuffed = program.constraints
     sizes = np.array([height(c) for c in stuffed], dtype=np.intp)
     m = int(sizes.sum())
-    places = [_places(c) for c in stuffed]
+    places = [row_places(c) for c in stuffed]
     place = np.concatenate(places) if places else np.zeros(0, dtype=np.intp)
     zero = np.repeat(np.array([type(c) is Zero for c in stuffed], dtype=bool), sizes)
     # CVXPY: A x + b = 0 or in K; here: b - A x in K
@@ -180,15 +180,23 @@ def recovered(
     lost.eliminate_zeros()
     if not lost.nnz:
         return A, b
-    made, done = sp.lil_array(whole), 0
+    changed: list[tuple[int, int, float]] = []
+    done = 0
     for k in some:
-        e = expressions[k]
-        own = lost[done : done + e.size]
-        done += e.size
-        for row, column, number in _in_fractions(e, columns, sp.coo_array(own), n):
-            made[starts[k] + row, column] = number
-    out = sp.csc_array(made)
-    return out[:, :n], out[:, [n]].toarray().ravel()
+        own = sp.coo_array(lost[done : done + expressions[k].size])
+        done += expressions[k].size
+        exact = _in_fractions(expressions[k], columns, own, n) if own.nnz else ()
+        changed += [(int(starts[k]) + i, j, number) for i, j, number in exact]
+    if not changed:
+        return A, b
+    row, column, number = map(np.array, zip(*changed, strict=True))
+    entries = sp.coo_array(whole)
+    width = np.int64(n + 1)
+    kept = ~np.isin(entries.row * width + entries.col, row * width + column)
+    data = np.append(entries.data[kept], number)
+    where = (np.append(entries.row[kept], row), np.append(entries.col[kept], column))
+    made = sp.csc_array((data, where), shape=whole.shape)
+    return made[:, :n], made[:, [n]].toarray().ravel()
 
 
 # Atoms that put every entry of their arguments into one place, with another factor maybe.
@@ -263,10 +271,11 @@ def _in_fractions(
     e: Any, columns: Mapping[int, int], lost: Any, n: int
 ) -> Iterator[tuple[int, int, float]]:
     """Yield (row, column, number) of entries of an expression, n as the column of the constants."""
-    owner = {columns[v.id] + i: (v, i) for v in e.variables() for i in range(v.size)}
-    asked = sorted({int(j) for j in lost.col} - {n})
-    if not lost.nnz or (len(asked) + 1) * _work(e) > FRACTIONS:
+    asked = np.unique(lost.col[lost.col < n]).tolist()
+    if (len(asked) + 1) * _work(e) > FRACTIONS:
         return
+    starts = [(v, columns[v.id]) for v in e.variables()]
+    owner = {j: (v, j - k) for v, k in starts for j in asked if k <= j < k + v.size}
     constants: dict[int, Any] = {}
     try:
         nothing = _exactly(e, None, constants)
@@ -549,7 +558,7 @@ def _join(read: Sequence[_Read]) -> None:
         entry=np.concatenate(entry),
         b=np.concatenate([np.zeros(0), *(-rows[1] for _, rows in stated)]) + 0.0,
         sizes=sizes,
-        place=np.concatenate([nothing, *(_places(c) for c in constraints)]),
+        place=np.concatenate([nothing, *(row_places(c) for c in constraints)]),
         ranks=[_RANK[type(c)] for c in constraints],
         constraints=constraints,
         variables=variables,
@@ -585,16 +594,3 @@ def _stated(cost: _Cost | None, stuffing: Stuffing) -> tuple[Any, Floats, float]
 @lru_cache(maxsize=64)
 def _blank(shape: tuple[int, ...]) -> Any:
     return cp.Variable(shape)
-
-
-def _places(constraint: Any) -> Indices:
-    """Return where each row of a constraint, argument by argument, stands in its cones."""
-    args = constraint.args
-    if type(constraint) is SOC:
-        count, depth = args[0].size, args[1].shape[0] if args[1].shape else 1
-        heads = np.arange(count) * (depth + 1)
-        return np.concatenate([heads, (heads[:, None] + 1 + np.arange(depth)).ravel()])
-    if type(constraint) in (ExpCone, PowCone3D):
-        count = args[0].size
-        return np.concatenate([3 * np.arange(count) + i for i in range(3)])
-    return np.arange(height(constraint))

@@ -122,7 +122,7 @@ def sharper(
         more += ((form.P, x),)
     center, radius = exact_products(form.columns_of_rows, z, at, more, form.rows)
     if form.declared_within is not None:
-        radius = radius + form.across.sizes[at] @ (form.declared_within * np.abs(z))
+        radius = radius + form.across.terms(form.declared_within * np.abs(z))[at]
     low, high = residual.low.copy(), residual.high.copy()
     sharp = _enclosed(center, radius)
     low[at], high[at] = sharp.low, sharp.high

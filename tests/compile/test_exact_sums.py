@@ -83,6 +83,17 @@ def test_cones_hold_what_was_declared() -> None:
     assert np.abs(form.A.data).max() == 1.0
 
 
+def test_among_many_rows_only_what_cancels_is_made_again() -> None:
+    wide = cp.Variable(400, name="wide")
+    lost = HUGE * wide[7] + wide[7] - HUGE * wide[7]
+    rows = [cp.hstack([lost, 2.0 * wide[1:]]) @ np.ones(400) + cp.sum(wide) <= 3.0, wide >= 0]
+    form = compiled(rows)
+    expected = np.full(400, 3.0)
+    expected[[0, 7]] = 1.0, 4.0
+    (own,) = np.flatnonzero(form.b == 3.0)
+    assert form.A.toarray()[own].tolist() == expected.tolist()
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_every_entry_is_known_to_a_few_roundings(seed: int) -> None:
     rng = np.random.default_rng(seed)
