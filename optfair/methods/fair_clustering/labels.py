@@ -266,7 +266,7 @@ def passed_labels(
     A = np.zeros(D.shape)
     A[optimum.rows, optimum.clusters] = optimum.fractions
     grade = PROVED if rest.unpaid is None else reported("mass-dual")
-    labels = A.argmax(axis=1)[counted.costs.rows]
+    labels = counted.kept(A.argmax(axis=1)[counted.costs.rows])
     masses = optimum.y[program.masses]
     return SoftLabels(counted, prices, masses, bound, grade, np.asarray(labels))
 

@@ -10,6 +10,7 @@ import pytest
 
 import optfair as of
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
+from optfair.methods.fair_clustering.algorithms.count_tree import IntegerSearch
 from optfair.methods.fair_clustering.algorithms.integer_masses import (
     CountedRows,
     CountRules,
@@ -80,6 +81,29 @@ def test_what_counted_rows_prove_holds_for_all_at_any_prices() -> None:
         assert scale > 1.0 or value == pytest.approx(exact, abs=1e-12)
     labels = (D + prices[g].T).argmin(axis=0)
     assert np.array_equal(counted.whole(price(counted.costs, prices).best), labels)
+
+
+def test_labels_of_settled_rows_are_not_moved_by_what_counts_them() -> None:
+    # three rows at 0, one between, one at 1 of each group: the last stands alone in its cell
+    X = np.tile([[0.0], [0.0], [0.0], [0.49], [1.0]], (2, 1))
+    g, w = np.repeat([0, 1], 5), np.full(10, 0.1)
+    p = of.FairAssignment(X, groups=g, centers=[[0.0], [1.0]], fairness=of.max_gap(1.0))
+    D, prices = p.cost.columns(slice(None)), np.zeros((2, 2))
+    box = Box(np.full((2, 2), 0.1), np.full((2, 2), 0.1))
+    rows = settled(D, g, w, prices, box, 1e-15, (X[:, :0], X[:2, :0]))
+    counted = CountedRows(rows, prices, box, p.shares, 1e-15)
+    assert sorted(counted.counts.tolist()) == [1, 1, 1, 1, 3, 3]
+    search = IntegerSearch(compile_rules(p).program, counted, prices, 0.0)
+    # rows of each group in the first cluster: for five the settled one had to move
+    for few in (3, 4, 5):
+        labelling = search.labelled(np.array([[few, 5 - few]] * 2, dtype=float))
+        if few == 5:
+            assert labelling is None
+            continue
+        assert labelling is not None
+        whole = counted.whole(labelling.labels)
+        assert np.bincount(whole[g == 0], minlength=2).tolist() == [few, 5 - few]
+        assert labelling.objective == pytest.approx(float(w @ D[whole, np.arange(10)]))
 
 
 def test_the_generic_route_agrees() -> None:

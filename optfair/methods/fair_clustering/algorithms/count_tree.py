@@ -462,6 +462,7 @@ class IntegerSearch(WholeCounts):
         last = order[np.diff(rows[order], append=-1) != 0]
         labels = np.empty(costs.size, dtype=np.intp)
         labels[rows[last]] = clusters[last]
+        labels = self.rows.kept(labels)
         if not np.array_equal(self._counted(labels), np.round(counts)):
             return None
         prices = search.program.prices(search.y, search.z)

@@ -389,6 +389,8 @@ class CountedRows:
         every = np.concatenate([np.ones(rows.at.size), rows.counts[g, k]])
         #: rows that each stands for, in the order of the costs
         self.counts = every[self.costs.rows]
+        # clusters of those that stand for settled rows, -1 for open ones
+        self._settled = np.append(np.full(rows.at.size, -1), k)[self.costs.rows]
         #: weight of a row and number of rows of each group
         self.total = rows.counts.sum(axis=1) + np.bincount(rows.groups, minlength=G)
         self.unit = shares / self.total
@@ -417,6 +419,10 @@ class CountedRows:
             own = block[labels[start:stop], np.arange(stop - start)]
             total += float(self.costs.weights[start:stop] @ own)
         return total
+
+    def kept(self, labels: Integers) -> Integers:
+        """Return labels with those of settled rows, which are all alike, where they are settled."""
+        return np.where(self._settled < 0, labels, self._settled)
 
     def whole(self, labels: Integers) -> Integers:
         """Return the labels of all rows, from those of the open ones."""
