@@ -10,7 +10,7 @@ costs a few products of matrices of the order of the blocks; a general cone solv
 matrix with a row for each *entry* of a block. Directions are those of Helmberg, Rendl,
 Vanderbei, Wolkowicz (1996), Kojima, Shindoh, Hara (1997) and Monteiro (1997); steps are those of
 Mehrotra, as in Borchers: CSDP, a C library for semidefinite programming (1999); how entries of M
-are formed follows Fujisawa, Kojima, Nakata (1997).
+are formed follows Fujisawa, Kojima, Nakata (1997). What `Spheres` reads is tried there first.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from optfair.backends.psd_block import (
     norm,
 )
 from optfair.backends.request import RawPoint
+from optfair.backends.spheres import Spheres
 from optfair.compile.conic_proof import is_enough
 from optfair.numbers import Floats
 from optfair.proofs.cones import Cone, ConeKind
@@ -545,7 +546,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         loose = r.complementarity > 0.05 * request.tolerance**0.5
         return worst + r.unpaid.here / size + (r.complementarity if loose else 0.0)
 
-    def call(compiled: Compiled, scale: float, options: dict[str, Any], log: bool) -> RawPoint:
+    def call(compiled: Compiled, scale: float, options: dict[str, Any], verbose: bool) -> RawPoint:
         form, rows, columns = compiled.form.congruent or (compiled.form, 1.0, 1.0)
         left, begin = options.pop("time_limit", np.inf), time.perf_counter()
         if (known := forced(form)) is not None:
@@ -554,6 +555,15 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
                 return RawPoint(on.status, on.x * columns, on.z * rows)
         beside = Beside.of(form)
         stated = form if beside is None else beside
+        log = print if verbose else None
+        program = stated.q, stated.A, stated.b, stated.cones
+        pair: Any = None
+        if (spheres := Spheres.of(*program)) is not None:
+            for near in spheres.pairs(request.tolerance, begin + 0.5 * left, log):
+                x, z = near if beside is None else beside.back(*near)
+                pair = x * columns, z * rows
+                if short(form, x, z) == 0.0:
+                    return RawPoint("optimal", *pair)
 
         proved, looked = None, False
 
@@ -566,18 +576,9 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
                 looked = True
             return lack if proved is None else 0.0
 
-        ended = interior_point(
-            stated.q,
-            stated.A,
-            stated.b,
-            stated.cones,
-            deadline=begin + left,
-            short=lacking,
-            log=print if log else None,
-            **options,
-        )
+        ended = interior_point(*program, deadline=begin + left, short=lacking, log=log, **options)
         if ended.status == "time_limit" and ended.iterations == 0:
-            return RawPoint(ended.status, None, None)  # not a step was made
+            return RawPoint(ended.status, *(pair or (None, None)))  # not a step was made
         if proved is not None:
             return RawPoint(proved.status, proved.x * columns, proved.z * rows)
         ended = ended if beside is None else beside.ended(ended)
@@ -588,9 +589,9 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
             if short(form, ended.x, ended.z) > 0.0:
                 ended = _nearer(form, ended, short, request.tolerance, begin + left, **options)
             if short(form, ended.x, ended.z) > 0.0:
-                pair = central_pair(form, CENTRAL * request.tolerance, begin + left)
-                if pair is not None and short(form, *pair) == 0.0:
-                    return RawPoint("optimal", pair[0] * columns, pair[1] * rows)
+                central = central_pair(form, CENTRAL * request.tolerance, begin + left)
+                if central is not None and short(form, *central) == 0.0:
+                    return RawPoint("optimal", central[0] * columns, central[1] * rows)
         return RawPoint(ended.status, ended.x * columns, ended.z * rows)
 
     return run_generic(problem, profile, request, call, quadratic=False)

@@ -37,7 +37,7 @@ from optfair.core.expressions import dense
 from optfair.core.term import scalar_row
 from optfair.numbers import Floats, Indices
 from optfair.proofs.definiteness import is_symmetric
-from optfair.proofs.rounding import CANCELS, summed
+from optfair.proofs.rounding import CANCELS, cancelled, summed
 
 if TYPE_CHECKING:
     pass
@@ -498,10 +498,15 @@ def _seen(e: Any) -> tuple[int, Indices] | None:
 
 def _total(constants: list[Floats]) -> Floats:
     """Return the sum of vectors, correctly rounded where entries cancel."""
+    total = np.asarray(sum(constants))
     if len(constants) <= 2:  # the first is 0
-        return np.asarray(sum(constants))
-    size = constants[0].size
-    return summed(np.concatenate(constants), np.tile(np.arange(size), len(constants)), size)
+        return total
+    with np.errstate(over="ignore"):
+        lost = np.flatnonzero(cancelled(total, np.asarray(sum(map(np.abs, constants)))))
+    if lost.size:
+        terms = np.concatenate([c[lost] for c in constants])
+        total[lost] = summed(terms, np.tile(np.arange(lost.size), len(constants)), lost.size)
+    return total
 
 
 def _distinct(row: Indices, at: Indices, data: Floats) -> tuple[Indices, Indices, Floats]:

@@ -318,18 +318,16 @@ def lower_bound(
     """
     if not (np.isfinite(x).all() and np.isfinite(z).all()):
         return LowerBound(-np.inf, fault="the multipliers are not finite")
-    made_of = (x.tobytes(), z.tobytes(), upper, enough)
-    known = form.last.get("bound")
-    if known is None or known[0] != made_of:  # a pair is looked at by its solver and by others
+
+    def proved() -> LowerBound:
         held, within = loosened(form, upper, (x, z))
-        proved = _bound_of_rows(held, x, z, (upper, enough))
+        bound = _bound_of_rows(held, x, z, (upper, enough))
         if held is not form:  # loosened where the objective is at most that
-            proved = replace(proved, value=min(proved.value, upper))
-        if within is not None:
-            proved = replace(proved, unpaid=within.joined(proved.unpaid))
-        known = form.last["bound"] = (made_of, proved)
-    bound: LowerBound = known[1]
-    return bound
+            bound = replace(bound, value=min(bound.value, upper))
+        return bound if within is None else replace(bound, unpaid=within.joined(bound.unpaid))
+
+    # a pair is looked at by its solver and by others
+    return form.remembered("bound", (x.tobytes(), z.tobytes(), upper, enough), proved)
 
 
 def _bound_of_rows(form: ConicForm, x: Floats, z: Floats, limits: Limits) -> LowerBound:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
@@ -38,6 +39,10 @@ ConeKind = Literal["zero", "nonneg", "soc", "psd", "exp", "pow"]
 FLOOR = 1e-290
 # Largest order of a matrix whose products are formed in long doubles, which are slow.
 LONG = 250
+# Steps of inverse iteration, which find the least eigenvalue to a few percent.
+INVERSE = 12
+# Entries for each that is not 0 from which on a matrix is multiplied as a sparse one.
+SPARSE = 20
 
 
 @dataclass(frozen=True)
@@ -73,8 +78,8 @@ class Cone:
         """Return the symmetric matrix of a psd block from its scaled triangle."""
         full = np.zeros((self.order, self.order))
         rows, cols = self.places
-        full[rows, cols] = entries / np.where(rows == cols, 1.0, self.root)
-        return np.asarray(full + full.T - np.diag(np.diag(full)))
+        full[rows, cols] = full[cols, rows] = entries / np.where(self.diagonal, 1.0, self.root)
+        return full
 
     def distance(self, entries: Floats, *, dual: bool = False) -> float:
         """Return how far a block is outside the cone (or its dual), in the largest entry."""
@@ -150,9 +155,12 @@ class Cone:
         What moves the scaled entries by no more, in length, stays in the cone.
         """
         Z = self.matrix(z)
-        least = 0.5 * float(np.linalg.eigvalsh(Z)[0]) if np.isfinite(Z).all() else 0.0
-        if not (least > FLOOR and _semidefinite(Z - least * np.eye(self.order))):
+        own = np.diag(Z).copy()
+        least = 0.5 * _least_eigenvalue(Z) if np.isfinite(Z).all() else 0.0
+        np.fill_diagonal(Z, own - least)
+        if not (least > FLOOR and _semidefinite(Z)):
             return 0.0
+        np.fill_diagonal(Z, own)
         # entries off the diagonal were divided by the root of 2, those on it rounded once
         size = float(np.abs(Z).sum(axis=1).max()) + least
         return max(0.0, least * (1.0 - 1e-12) - 8.0 * UNIT * size) / self.stretch
@@ -194,13 +202,15 @@ class Cone:
         M, E = self.matrix(s), self.matrix(error)
         used = M.any(axis=1) | E.any(axis=1)
         M, E = M[np.ix_(used, used)], E[np.ix_(used, used)]
-        apart = M - np.diag(np.diag(M))
-        if not apart.any() and not E.any():
-            return float(max(0.0, -np.diag(M).min()))
+        own = np.diag(M).copy()
+        if np.count_nonzero(M) == np.count_nonzero(own) and not E.any():
+            return float(max(0.0, -own.min()))
         # an entry off the diagonal is the scaled one over the root of 2, one on it is lowered
         loose = float((E + 4.0 * UNIT * np.abs(M)).sum(axis=1).max())
-        shift = definiteness(M - loose * (1.0 + 1e-6) * np.eye(len(M))).shift
-        return 0.0 if shift == 0.0 else max(loose, min(shift, float(np.abs(M).max())))
+        most = float(np.abs(M).max())
+        np.fill_diagonal(M, own - loose * (1.0 + 1e-6))
+        shift = definiteness(M).shift
+        return 0.0 if shift == 0.0 else max(loose, min(shift, most))
 
     def complementarity(self, s: Floats, z: Floats) -> float:
         """Return the size of the Jordan product of slack and multiplier (0 at an optimum)."""
@@ -211,7 +221,10 @@ class Cone:
         if self.kind == "soc":
             return SecondOrder.of([replace(self, start=0, stop=s.size)]).complementarity(s, z)
         if self.kind == "psd":
-            product = self.matrix(s) @ self.matrix(z)
+            slack: Any = self.matrix(s)
+            if SPARSE * np.count_nonzero(slack) < slack.size:
+                slack = sp.csr_array(slack)
+            product = np.asarray(slack @ self.matrix(z))
             return float(np.abs(product + product.T).max() / 2)
         return float(abs(s @ z))
 
@@ -357,14 +370,31 @@ def _semidefinite(Z: Floats) -> bool:
     return dense_shift(Z, 0.0) == 0.0 or definiteness(Z).shift == 0.0
 
 
+def _least_eigenvalue(Z: Floats) -> float:
+    """Return about the least eigenvalue; of large matrices by inverse iteration, 0 if not positive."""
+    if len(Z) <= LONG:
+        return float(np.linalg.eigvalsh(Z)[0])
+    try:
+        root = scipy.linalg.cho_factor(Z, check_finite=False)
+    except np.linalg.LinAlgError:
+        return 0.0
+    v, size = np.random.default_rng(0).standard_normal(len(Z)), 1.0
+    for _ in range(INVERSE):
+        v = scipy.linalg.cho_solve(root, v / np.linalg.norm(v), check_finite=False)
+        size = float(np.linalg.norm(v))
+    return 1.0 / size
+
+
 def _lift(Z: Floats) -> float:
     """Return what to add to the diagonal so that the matrix is proved positive semidefinite."""
-    own = np.diag(Z)
-    if not (Z - np.diag(own)).any():
+    own = np.diag(Z).copy()
+    if np.count_nonzero(Z) == np.count_nonzero(own):
         return max(0.0, -float(own.min(initial=0.0)))
     size = float(np.abs(Z).sum(axis=1).max(initial=0.0))
     slack = 8.0 * UNIT * size  # entries off the diagonal were divided by the root of 2
-    if _semidefinite(Z - slack * np.eye(len(Z))):
+    lowered = Z.copy()
+    np.fill_diagonal(lowered, own - slack)
+    if _semidefinite(lowered):
         return 0.0  # there is room for that
     lift = min(definiteness(Z).shift, _beyond(Z))
     if not np.isfinite(lift):

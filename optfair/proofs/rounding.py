@@ -396,6 +396,12 @@ def exact_sums(a: Floats, b: Floats, group: NDArray[np.intp], count: int) -> lis
     return sums
 
 
+def cancelled(total: Floats, size: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return which sums are so much less than their terms that they have lost digits."""
+    with np.errstate(over="ignore"):
+        return np.asarray((size > CANCELS * np.abs(total)) & np.isfinite(size))
+
+
 def summed(values: Floats, group: NDArray[np.intp], count: int) -> Floats:
     """Return the sum of each group, correctly rounded where terms cancel.
 
@@ -406,9 +412,7 @@ def summed(values: Floats, group: NDArray[np.intp], count: int) -> Floats:
     """
     total = np.bincount(group, values, count).astype(float)
     size = np.bincount(group, np.abs(values), count)
-    with np.errstate(over="ignore"):
-        lost = (size > CANCELS * np.abs(total)) & np.isfinite(size)
-    if lost.any():
+    if (lost := cancelled(total, size)).any():
         here = lost[group]
         exact = exact_sums(values[here], np.ones(here.sum()), group[here], count)
         total[lost] = [float(exact[k]) for k in np.flatnonzero(lost)]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,6 +19,8 @@ from optfair.proofs.definiteness import Definiteness, definiteness
 from optfair.proofs.reduction import Entries, forced
 from optfair.proofs.rounding import UNIT, Products, coordinates
 from optfair.solution.units import Handed, alike, balanced, congruence, equilibrated, level, turned
+
+T = TypeVar("T")
 
 # Violations of rows below this share of their terms are as good as none.
 NEGLIGIBLE = 1e-12
@@ -134,8 +136,13 @@ class ConicForm:
         """Return the relative residuals of the pair (x, z), with a bound that is ``enough`` or the best.
 
         Feasibility is relative to 1 + the largest right-hand side or objective entry,
-        the gap to max(1, abs(objective)).
+        the gap to max(1, abs(objective)). The last ones are kept: a solver may have asked for
+        those that are asked for again to prove its answer.
         """
+        asked = (x.tobytes(), z.tobytes(), enough)
+        return self.remembered("residuals", asked, lambda: self._residuals(x, z, enough))
+
+    def _residuals(self, x: Floats, z: Floats, enough: float) -> ConicResiduals:
         s = self.slack(x)
         primal, outside, jordan, leak = self._cones(s, z)
         Px = self.bending.times(x)
@@ -370,8 +377,16 @@ class ConicForm:
 
     @cached_property
     def last(self) -> dict[str, tuple[Any, Any]]:
-        """What the last face and the last bound were made of, and they themselves."""
+        """What the last face, residuals and bound were made of, and they themselves."""
         return {}
+
+    def remembered(self, what: str, made_of: Any, make: Callable[[], T]) -> T:
+        """Return what was made last where it was made of the same, else make it."""
+        before, known = self.last.get(what, (None, None))
+        if before != made_of:
+            known = make()
+            self.last[what] = made_of, known
+        return cast("T", known)
 
     @cached_property
     def unit(self) -> float:
