@@ -2,42 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import lru_cache
-from inspect import getclosurevars
 from typing import TYPE_CHECKING, Any
 
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 from cvxpy.atoms.affine.add_expr import AddExpression
-from cvxpy.atoms.affine.binary_operators import DivExpression, MulExpression, multiply
-from cvxpy.atoms.affine.broadcast_to import broadcast_to
-from cvxpy.atoms.affine.diag import diag_mat, diag_vec
-from cvxpy.atoms.affine.hstack import Hstack
-from cvxpy.atoms.affine.index import index, special_index
-from cvxpy.atoms.affine.promote import Promote
+from cvxpy.atoms.affine.binary_operators import MulExpression, multiply
 from cvxpy.atoms.affine.reshape import reshape
 from cvxpy.atoms.affine.sum import Sum
-from cvxpy.atoms.affine.transpose import transpose
 from cvxpy.atoms.affine.unary_operators import NegExpression
-from cvxpy.atoms.affine.upper_tri import upper_tri
-from cvxpy.atoms.affine.vstack import Vstack
 from cvxpy.atoms.quad_form import SymbolicQuadForm
 from cvxpy.constraints import SOC, Equality, ExpCone, Inequality, NonNeg, PowCone3D, SvecPSD, Zero
-from cvxpy.cvxcore.python.canonInterface import get_problem_matrix
-from cvxpy.lin_ops.lin_op import CONSTANT_ID, DENSE_CONST, NEG, SCALAR_CONST, SPARSE_CONST, LinOp
 from cvxpy.reductions.dcp2cone.cone_matrix_stuffing import ConeMatrixStuffing
 
 from optfair.compile.assembly import Numbers, Part, Stuffing, row_places
 from optfair.core.canonical import Canonical, height
 from optfair.core.expressions import dense
-from optfair.core.term import scalar_row
+from optfair.core.labels import scalar_row
+from optfair.core.quadratics import NotQuadratic, QuadraticMap, corrected
+from optfair.core.term import shown, triangle
+from optfair.errors import UnsupportedProblem, shortened
 from optfair.numbers import Floats, Indices
 from optfair.proofs.definiteness import is_symmetric
-from optfair.proofs.rounding import CANCELS, cancelled, summed
+from optfair.proofs.rounding import cancelled, distinct, summed
 
 if TYPE_CHECKING:
     pass
@@ -151,169 +142,22 @@ def affine_part(e: Any) -> Any:
 def recovered(
     expressions: Sequence[Any], columns: Mapping[int, int], A: Any, b: Floats
 ) -> tuple[Any, Floats]:
-    """Return the matrix and the constants of affine expressions, correctly rounded where they cancel.
+    """Return the matrix and the constants of affine expressions as `corrected` does.
 
-    With the sizes of all numbers the same expressions have the sizes of what is added up: an entry
-    that is much less is made again, if that takes few products, and is known to a few roundings then.
-
-    Parameters
-    ----------
-    expressions : sequence of cvxpy.Expression
-        Affine, without parameters; their entries are the rows, one after the other.
-    columns : mapping
-        First column of each variable by id.
-    A : sparse csc (m, n)
-        Matrix, as floats add it up.
-    b : array (m,)
-        Constants.
+    Raises
+    ------
+    UnsupportedProblem
+        A coefficient is too large or too small for floats.
     """
-    starts = np.cumsum([0, *(e.size for e in expressions)])
-    some = [k for k, e in enumerate(expressions) if _adds(e, {})]
-    if not some:
-        return A, b
-    n = A.shape[1]
-    whole = sp.csr_array(sp.hstack([A, sp.csc_array(b[:, None])]))
-    at = np.concatenate([np.arange(starts[k], starts[k + 1]) for k in some])
-    sizes = _sizes([expressions[k] for k in some], columns, at.size, n)
-    lost = sp.csr_array(sizes - CANCELS * abs(whole[at]))
-    lost.data[~(lost.data > 0.0)] = 0.0
-    lost.eliminate_zeros()
-    if not lost.nnz:
-        return A, b
-    changed: list[tuple[int, int, float]] = []
-    done = 0
-    for k in some:
-        own = sp.coo_array(lost[done : done + expressions[k].size])
-        done += expressions[k].size
-        exact = _in_fractions(expressions[k], columns, own, n) if own.nnz else ()
-        changed += [(int(starts[k]) + i, j, number) for i, j, number in exact]
-    if not changed:
-        return A, b
-    row, column, number = map(np.array, zip(*changed, strict=True))
-    entries = sp.coo_array(whole)
-    width = np.int64(n + 1)
-    kept = ~np.isin(entries.row * width + entries.col, row * width + column)
-    data = np.append(entries.data[kept], number)
-    where = (np.append(entries.row[kept], row), np.append(entries.col[kept], column))
-    made = sp.csc_array((data, where), shape=whole.shape)
-    return made[:, :n], made[:, [n]].toarray().ravel()
-
-
-# Atoms that put every entry of their arguments into one place, with another factor maybe.
-_PLACED: tuple[type, ...] = (
-    *(AddExpression, NegExpression, index, special_index, reshape, multiply, DivExpression),
-    *(Hstack, Vstack, transpose, diag_vec, diag_mat, upper_tri),
-)
-
-
-def _adds(e: Any, seen: dict[int, Any], *, inside: bool = False) -> bool:
-    """Whether an entry of an affine expression may be a sum of several numbers of one column.
-
-    It is where something is met twice, or what puts one number into several entries is inside what
-    adds entries up.
-    """
-    if e.is_constant():
-        value: Any = e.value
-        some = bool((value != 0).sum())
-        again = some and CONSTANT_ID in seen
-        seen |= {CONSTANT_ID: True} if some else {}
-        return again
-    if (known := _seen(e)) is not None:
-        x, at = known
-        met = seen.setdefault(x, np.zeros(e.variables()[0].size, dtype=bool))
-        again = bool(met[at].any())
-        met[at] = True
-        return again
-    if inside and not (type(e) in _PLACED or type(e) is Sum):
-        return True
-    if _triangle(e) is not None:  # it adds up the halves of entries that are the same
-        return _adds(e.args[1], seen)
-    added = isinstance(e, AddExpression)
-    moved = e.args if added else [arg for arg in e.args if not arg.is_constant()]
-    inside = inside or type(e) not in (*_PLACED, Promote, broadcast_to)
-    return any(_adds(arg, seen, inside=inside) for arg in moved)
-
-
-def _triangle(e: Any) -> Any:
-    """Return the matrix that takes a triangle as CVXPY does, half of each half; None of others."""
-    if type(e) is not MulExpression or type(e.args[1]) is not reshape:
-        return None
-    M: Any = e.args[0].value if e.args[0].is_constant() else None
-    n = e.args[1].args[0].shape[-1:]
-    if getattr(M, "format", "") != "csc" or e.args[1].args[0].shape != 2 * n or not n:
-        return None
-    known = M.shape[0] == n[0] * (n[0] + 1) // 2 and (np.diff(M.indptr) == 1).all()
-    return M if known and (M.data > 0.0).all() else None
-
-
-def _sizes(expressions: Sequence[Any], columns: Mapping[int, int], m: int, n: int) -> Any:
-    """Return the sum of the sizes of the numbers that every entry of matrix and constants adds up."""
-    trees = [_unsigned(e.canonical_form[0]) for e in expressions]
-    one, none = {CONSTANT_ID: 1}, {CONSTANT_ID: 0}
-    entries = sp.coo_array(get_problem_matrix(trees, n, dict(columns), one, none, m, "SCIPY"))
-    place = entries.coords[0].astype(np.int64)
-    return sp.csr_array((entries.data, (place % m, place // m)), shape=(m, n + 1))
-
-
-def _unsigned(tree: Any) -> Any:
-    """Return a tree of linear operators with the sizes of its numbers."""
-    if tree.type == NEG:
-        return _unsigned(tree.args[0])
-    data = tree.data
-    if tree.type in (SCALAR_CONST, DENSE_CONST, SPARSE_CONST):
-        data = abs(data)
-    elif isinstance(data, LinOp):
-        data = _unsigned(data)
-    return LinOp(tree.type, tree.shape, [_unsigned(arg) for arg in tree.args], data)
-
-
-def _in_fractions(
-    e: Any, columns: Mapping[int, int], lost: Any, n: int
-) -> Iterator[tuple[int, int, float]]:
-    """Yield (row, column, number) of entries of an expression, n as the column of the constants."""
-    asked = np.unique(lost.col[lost.col < n]).tolist()
-    if (len(asked) + 1) * _work(e) > FRACTIONS:
-        return
-    starts = [(v, columns[v.id]) for v in e.variables()]
-    owner = {j: (v, j - k) for v, k in starts for j in asked if k <= j < k + v.size}
-    constants: dict[int, Any] = {}
+    f = QuadraticMap.affine(A, b)
     try:
-        nothing = _exactly(e, None, constants)
-        rows = {j: _exactly(e, owner[j], constants) - nothing for j in asked} | {n: nothing}
-    except (TypeError, ValueError, AttributeError, OverflowError):  # of floats only, or infinite
-        return
-    for i, j in zip(lost.row.tolist(), lost.col.tolist(), strict=True):
-        number = rows[j][i]
-        if isinstance(number, (Fraction, int)):  # of an atom with factors of its own it is a float
-            yield i, j, float(number)
-
-
-def _work(e: Any) -> int:
-    """Return how many products one evaluation takes, about."""
-    return max([int(e.size), *(int(a.size) for a in e.args)]) + sum(_work(a) for a in e.args)
-
-
-def _exactly(e: Any, unit: tuple[Any, int] | None, constants: dict[int, Any]) -> Any:
-    """Return the entries of an affine expression at a unit vector, or at 0, column by column."""
-
-    def at(e: Any) -> Any:
-        if e.is_constant():
-            if id(e) not in constants:
-                constants[id(e)] = np.vectorize(Fraction, otypes=[object])(dense(e.value))
-            return constants[id(e)]
-        if isinstance(e, cp.Variable):
-            x = np.full(e.size, Fraction(0), dtype=object)
-            if unit is not None and unit[0].id == e.id:
-                x[unit[1]] = Fraction(1)
-            return x.reshape(e.shape, order="F")
-        args = [at(arg) for arg in e.args]
-        if isinstance(e, Promote):
-            return np.full(e.shape, args[0])
-        # what makes floats of arguments and of the result is around what computes it
-        inner = getclosurevars(type(e).numeric).nonlocals.get("numeric_func", type(e).numeric)
-        return inner(e, args)
-
-    return np.ravel(np.asarray(at(e), dtype=object), order="F")
+        made = corrected(expressions, columns, f)
+    except NotQuadratic as e:
+        which = expressions[0] if len(expressions) == 1 else "a row"
+        raise UnsupportedProblem(
+            f"{shortened(which)} {e.what}", str(e), "write it in other units"
+        ) from e
+    return (A, b) if made is f else (sp.csc_array(made.A), made.b)
 
 
 # Terms as they are usually written are read without CVXPY's matrices, which take ten times as long.
@@ -390,14 +234,14 @@ def _read_rows(c: Any) -> tuple[_Entries, Floats] | None:
 
 def _read_triangle(e: Any) -> tuple[_Entries, Floats] | None:
     """Return the triangle of a matrix: half of what CVXPY multiplies each of two entries by."""
-    if (M := _triangle(e)) is None:
+    if (M := triangle(e)) is None:
         return None
     whole: _Sum = ([], [np.zeros(e.args[1].size)])
     if not _add(e.args[1], -1.0, e.args[1].shape, whole):
         return None
     row, factor = M.indices.astype(np.intp), M.data
     entries = [
-        (x, *_distinct(row[place], at, factor[place] * data)) for x, place, at, data in whole[0]
+        (x, *distinct(row[place], at, factor[place] * data)) for x, place, at, data in whole[0]
     ]
     sides = np.bincount(row, factor * _total(whole[1]), M.shape[0])
     return entries, np.asarray(sides, dtype=float)
@@ -418,7 +262,7 @@ def _add_cost(e: Any, factor: float, to: _Cost) -> bool:
             return False
         return _add_cost(inner, factor * float(np.squeeze(dense(e.args[0].value))), to)
     if isinstance(e, SymbolicQuadForm):
-        seen = _seen(e.args[0])
+        seen = shown(e.args[0])
         if seen is None or e.size != 1 or e.block_indices is not None or not e.P.is_constant():
             return False
         P = sp.coo_array(e.P.value)
@@ -454,7 +298,7 @@ def _add(e: Any, sign: float, shape: tuple[int, ...], to: _Sum) -> bool:
         factor = sign * float(each.flat[0])
         return factor == 0.0 or _add(e.args[1], factor, shape, to)
     if type(e) is MulExpression and e.args[0].is_constant():
-        seen, A = _seen(e.args[1]), e.args[0].value
+        seen, A = shown(e.args[1]), e.args[0].value
         if seen is None or len(e.args[1].shape) not in (1, 2) or not np.ndim(A):
             return False
         across = e.args[1].shape[1:]
@@ -467,13 +311,13 @@ def _add(e: Any, sign: float, shape: tuple[int, ...], to: _Sum) -> bool:
             row = np.ravel(down.astype(np.intp) + m * each)
             at, data = seen[1][np.ravel(along + n * each)], np.tile(entries.data, each.size)
     elif type(e) is Sum and e.axis is None:
-        seen = _seen(e.args[0])
+        seen = shown(e.args[0])
         if seen is None:
             return False
         row, at = np.zeros(seen[1].size, dtype=np.intp), seen[1]
         data = np.ones(at.size)
     else:
-        seen = _seen(e)
+        seen = shown(e)
         if seen is None:
             return False
         row, at, data = np.arange(seen[1].size), seen[1], np.ones(seen[1].size)
@@ -482,18 +326,6 @@ def _add(e: Any, sign: float, shape: tuple[int, ...], to: _Sum) -> bool:
     here = data != 0.0
     to[0].append((seen[0], row[here], at[here], sign * np.asarray(data[here], dtype=float)))
     return True
-
-
-def _seen(e: Any) -> tuple[int, Indices] | None:
-    """Return a variable and the positions in it that an expression shows, column by column."""
-    if isinstance(e, cp.Variable):
-        return e.id, np.arange(e.size)
-    if type(e) in (index, special_index) and isinstance(e.args[0], cp.Variable):
-        x = e.args[0]
-        shown = np.ravel(e.numeric([np.arange(x.size).reshape(x.shape, order="F")]), order="F")
-        repeated = type(e) is special_index and np.unique(shown).size < shown.size
-        return None if repeated else (x.id, shown)
-    return None
 
 
 def _total(constants: list[Floats]) -> Floats:
@@ -509,15 +341,6 @@ def _total(constants: list[Floats]) -> Floats:
     return total
 
 
-def _distinct(row: Indices, at: Indices, data: Floats) -> tuple[Indices, Indices, Floats]:
-    """Return entries with one number at each place."""
-    width = int(at.max(initial=0)) + 1
-    place, own = np.unique(row * width + at, return_inverse=True)
-    if place.size == row.size:
-        return row, at, data
-    return place // width, place % width, summed(data, own, place.size)
-
-
 def _merged(entries: _Entries) -> _Entries:
     """Return entries with one number at each place, correctly rounded where they cancel."""
     if len({variable for variable, *_ in entries}) == len(entries):
@@ -529,7 +352,7 @@ def _merged(entries: _Entries) -> _Entries:
     for variable, pieces in by_variable.items():
         row, at, data = (np.concatenate([p[k] for p in pieces]) for k in (1, 2, 3))
         if len(pieces) > 1:
-            row, at, data = _distinct(row, at, data)
+            row, at, data = distinct(row, at, data)
         out.append((variable, row, at, data))
     return out
 

@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.convexity.algebra import Algebra
@@ -40,6 +41,13 @@ from optfair.convexity.polynomials import (
     univariate,
 )
 from optfair.convexity.rules import Goal, Kind, rule
+from optfair.core.quadratics import (
+    Definiteness,
+    NotQuadratic,
+    QuadraticMap,
+    curvature_of,
+    quadratic_map,
+)
 from optfair.numbers import Floats
 
 # Rules that look at second derivatives: their sign by polynomials, or by intervals over boxes.
@@ -415,3 +423,79 @@ def _sum_of_squares(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[G
     ):
         return None
     return [] if inertia([list(row) for row in data.matrix])[1] == 0 else None
+
+
+# The curvature of quadratics, proved from their coefficients whatever an expression asserts.
+
+# Eigenvalues are told for so many scalars at most; they illustrate, the proof is another.
+LISTED = 120
+
+
+@dataclass(frozen=True, eq=False)
+class QuadraticCurvature:
+    """What is proved of the Hessian H of a quadratic, and of -H.
+
+    Attributes
+    ----------
+    up, down : Definiteness
+        Of H and of -H.
+    note : str
+        The finding in words.
+    rows : QuadraticMap
+        Its coefficients.
+    """
+
+    up: Definiteness
+    down: Definiteness
+    note: str
+    rows: QuadraticMap
+
+    @property
+    def convex(self) -> bool:
+        """Whether H is positive semidefinite, up to a shift that bounds are charged for."""
+        return self.up.accepted
+
+    @property
+    def word(self) -> str:
+        """What to call it."""
+        if self.convex:
+            return "convex quadratic"
+        return "concave quadratic" if self.down.accepted else "indefinite quadratic"
+
+
+def quadratic_curvature(expression: Any) -> QuadraticCurvature | None:
+    """Return the curvature of a scalar quadratic from its exact coefficients, at any size.
+
+    None when the expression is not multiplied out.
+
+    Examples
+    --------
+    >>> x = cp.Variable(2)
+    >>> quadratic_curvature(x[0] * x[0] + 2 * x[0] * x[1] + x[1] * x[1]).word
+    'convex quadratic'
+    >>> quadratic_curvature(x[0] * x[0] - 1e-4 * x[1] * x[1]).word
+    'indefinite quadratic'
+    """
+    if expression.size != 1:
+        return None
+    offsets, size = {}, 0
+    for v in sorted(expression.variables(), key=lambda v: v.id):
+        offsets[v.id] = size
+        size += v.size
+    try:
+        rows = quadratic_map(expression, offsets, size)
+    except NotQuadratic:
+        return None
+    i, j = rows.pairs
+    Q = sp.csr_array(rows.Q)
+    at = slice(Q.indptr[0], Q.indptr[1])
+    k, value = Q.indices[at], Q.data[at]
+    half = sp.csc_array((value, (i[k], j[k])), shape=(size, size))
+    H = sp.csc_array(half + half.T)
+    up, down = curvature_of(H), curvature_of(-H)
+    if size <= LISTED:
+        eigenvalues = np.linalg.eigvalsh(H.toarray())
+        note = f"Hessian eigenvalues in [{eigenvalues[0]:.3g}, {eigenvalues[-1]:.3g}]"
+    else:
+        note = f"Hessian {up}"
+    return QuadraticCurvature(up, down, note, rows)

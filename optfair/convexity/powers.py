@@ -24,6 +24,7 @@ from optfair.convexity.expression import (
     scalars,
     select,
 )
+from optfair.convexity.hessians import quadratic_curvature
 from optfair.convexity.intervals import Interval
 from optfair.convexity.polynomials import (
     Polynomial,
@@ -48,7 +49,6 @@ from optfair.convexity.rules import (
 from optfair.core.quadratics import (
     NotQuadratic,
     QuadraticMap,
-    quadratic_curvature,
     quadratic_map,
     root_below,
 )

@@ -15,6 +15,7 @@ from cvxpy.constraints import Equality, Inequality, NonNeg, NonPos, Zero
 from optfair.convexity.cones import disciplined
 from optfair.convexity.domain import Domain, Fact
 from optfair.convexity.expression import Opaque, affine, opaque, text
+from optfair.convexity.hessians import quadratic_curvature
 from optfair.convexity.proof import (
     Chord,
     CurvatureProof,
@@ -31,13 +32,15 @@ from optfair.convexity.witness import chord, hints_of, shown
 from optfair.core.canonical import Draft, built
 from optfair.core.composition import cones_of
 from optfair.core.problem_class import Evidence, ProblemClass
-from optfair.core.quadratics import (
+from optfair.core.term import (
+    ConstraintTerm,
+    ObjectiveTerm,
+    Term,
+    is_quadratic,
     parts_of,
     proved_assertions,
-    quadratic_curvature,
     rounding,
 )
-from optfair.core.term import ConstraintTerm, ObjectiveTerm, Term, is_quadratic
 from optfair.errors import DataError, DeclarationError, OptfairError, kind_of
 from optfair.numbers import check_choice, check_seconds, check_text, checked
 

@@ -12,7 +12,6 @@ import numpy as np
 import scipy.sparse as sp
 from cvxpy.atoms.affine.affine_atom import AffAtom
 from cvxpy.atoms.affine.binary_operators import DivExpression, MulExpression, multiply
-from cvxpy.atoms.affine.cumsum import cumsum
 from cvxpy.atoms.affine.wraps import Wrap
 from cvxpy.constraints import SOC, Equality, Inequality, NonNeg, NonPos, Zero
 
@@ -37,7 +36,8 @@ from optfair.convexity.expression import (
 )
 from optfair.convexity.intervals import Interval
 from optfair.core.expressions import dense
-from optfair.core.quadratics import _affine, _count, _matrix_product
+from optfair.core.quadratics import atom_matrix
+from optfair.core.term import count_of, matrix_product
 from optfair.errors import DataError, shortened
 
 # Arguments of a maximum that are compared with each other.
@@ -214,11 +214,6 @@ class Reader:
             return self._times(e)
         if isinstance(e, MulExpression):
             return self._matmul(e)
-        if isinstance(e, cumsum):  # the one affine atom without a form for the affine backends
-            if not e.shape:
-                return self.node(e.args[0])
-            (gradient,) = e._grad([np.zeros(e.args[0].shape)])
-            return linear([(sp.csr_array(gradient.T), self.node(e.args[0]))], np.zeros(e.size))
         if isinstance(e, AffAtom):
             return self._affine_atom(e)
         return self._opaque(e)
@@ -244,19 +239,12 @@ class Reader:
             return self.node(e.args[0])
         if name == "imag":
             return constant(np.zeros(e.size))
-        stand_ins, ids, at = {}, {}, 0
-        parts: list[tuple[Any, Node]] = []
-        for a in {id(a): a for a in e.args if not _known(a)}.values():
-            stand_ins[id(a)] = stand_in = cp.Variable(a.shape)
-            ids[stand_in.id] = at
-            parts.append((at, self.node(a)))
-            at += a.size
-        head = e.copy(args=[stand_ins.get(id(a), a) for a in e.args])
-        if not head.is_affine():
+        made = atom_matrix(e)
+        if made is None:
             return self._opaque(e)
-        A, b = _affine(head, ids, at)
-        A = sp.csc_array(A)
-        return linear([(A[:, s : s + n.size], n) for s, n in parts], b)
+        A, starts = sp.csc_array(made[0]), np.cumsum([0, *(a.size for a in made[2])])
+        parts = zip(starts[:-1].tolist(), made[2], strict=True)
+        return linear([(A[:, s : s + a.size], self.node(a)) for s, a in parts], made[1])
 
     def _promoted(self, node: Node, size: int) -> Node:
         if node.size == size:
@@ -270,7 +258,7 @@ class Reader:
             return node
         if a.size == 1:
             return self._promoted(node, e.size)
-        at = np.ravel(np.broadcast_to(_count(a.shape), e.shape), order="F")
+        at = np.ravel(np.broadcast_to(count_of(a.shape), e.shape), order="F")
         return select(node, at)
 
     def _times(self, e: Any) -> Node:
@@ -306,7 +294,7 @@ class Reader:
         out, i, j = (
             np.ravel(v)
             for v in np.broadcast_arrays(
-                *_matrix_product(_count(e.shape), _count(left.shape), _count(right.shape))
+                *matrix_product(count_of(e.shape), count_of(left.shape), count_of(right.shape))
             )
         )
         if out.size > LARGEST:
@@ -494,7 +482,7 @@ def _known(e: Any) -> bool:
 def _structured(variable: Any) -> Node:
     """Return a variable as what its attributes leave of its entries."""
     leaf, shape, a = leaf_of(variable), variable.shape, variable.attributes
-    at = _count(shape)
+    at = count_of(shape)
     if a.get("symmetric") or a.get("PSD") or a.get("NSD"):
         return select(leaf, np.ravel(np.minimum(at, at.T), order="F"))
     if a.get("diag"):

@@ -27,7 +27,7 @@ from cvxpy.settings import OPTIMAL
 from cvxpy.utilities.solver_context import SolverInfo
 
 from optfair.core.expressions import refuse_nonfinite
-from optfair.core.quadratics import CONES, cones_of, quadratic_curvature
+from optfair.core.quadratics import CONES, cones_of
 from optfair.core.term import exact_functions, is_quadratic
 from optfair.errors import UnsupportedProblem, shortened
 from optfair.numbers import Floats
@@ -433,6 +433,8 @@ def _disciplined(
             )
     elif is_quadratic(expression):
         if quadratic is None:
+            from optfair.convexity.hessians import quadratic_curvature
+
             quadratic = quadratic_curvature(expression if sign >= 0 else -expression)
         if quadratic is not None and quadratic.convex:
             coefficients = quadratic.rows if sign >= 0 else -1.0 * quadratic.rows

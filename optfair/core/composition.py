@@ -25,7 +25,6 @@ from optfair.core.expressions import (
     variable_names,
 )
 from optfair.core.problem_class import Evidence, ProblemClass
-from optfair.core.quadratics import proved_assertions, quadratic_curvature
 from optfair.core.term import (
     ConstraintTerm,
     ObjectiveTerm,
@@ -33,6 +32,7 @@ from optfair.core.term import (
     exact_functions,
     family,
     is_quadratic,
+    proved_assertions,
 )
 from optfair.errors import DeclarationError, kind_of, nearest
 from optfair.numbers import Floats
@@ -306,6 +306,8 @@ def _cone_evidence(name: str, constraint: Any, draft: Draft) -> Evidence:
 def _unproved(name: str, expression: Any, where: str, draft: Draft, *, equality: bool) -> Evidence:
     """Return evidence for a constraint that the composition rules do not accept."""
     if is_quadratic(expression):
+        from optfair.convexity.hessians import quadratic_curvature
+
         plain = ProblemClass(False, True)
         curvature = draft.quadratic = quadratic_curvature(expression)
         if curvature is None:
@@ -329,6 +331,8 @@ def objective_evidence(
         plain = ProblemClass(True)
         if good:
             return Evidence(name, _function(expression), sense, plain)
+        from optfair.convexity.hessians import quadratic_curvature
+
         curvature = draft.quadratic = quadratic_curvature(
             expression if sense == "minimize" else -expression
         )

@@ -23,8 +23,14 @@ from optfair.core.composition import (
 from optfair.core.display import latex as as_latex
 from optfair.core.expressions import Evaluator, Written, substitute
 from optfair.core.labels import free_name
-from optfair.core.quadratics import proved_assertions
-from optfair.core.term import ConstraintTerm, Term, exact_functions, family, of_family
+from optfair.core.term import (
+    ConstraintTerm,
+    Term,
+    exact_functions,
+    family,
+    of_family,
+    proved_assertions,
+)
 from optfair.errors import DeclarationError, OptfairError, nearest, shortened
 from optfair.numbers import check_text
 

@@ -10,6 +10,7 @@ from optfair.errors import ClassError, nearest
 
 if TYPE_CHECKING:
     from optfair.convexity.proof import CurvatureProof
+    from optfair.core.term import ConstraintTerm, ObjectiveTerm
 
 # The class of a formulation: which cones, which curvature, integer or not.
 
@@ -185,3 +186,75 @@ class Evidence:
             what = f"{self.function} in {self.set}" if self.set else self.function
         note = f" ({self.note})" if self.note else ""
         return f"{self.term}: {what} -> {self.problem_class}{note}"
+
+
+# A structure is a promise about a problem's terms that a special algorithm relies on.
+
+
+@dataclass(frozen=True)
+class Structure:
+    """Which terms a special algorithm needs and which it tolerates.
+
+    Parameters
+    ----------
+    name : str
+        Name that solver profiles refer to.
+    needs : tuple of str
+        Model terms that must be present.
+    tolerates : frozenset of str or None
+        Variables that further convex terms may use; none when empty, any for None.
+    stranger : str
+        How a term outside is described: "'share' is not a marginal".
+    rows : bool
+        Whether some term must be one that can be built row by row.
+    proof : bool
+        Whether some term must be one that is proved beyond composition rules; with integers, one
+        of exponential or power cones does as well.
+    integers : bool
+        Whether variables may be integer.
+    """
+
+    name: str
+    needs: tuple[str, ...]
+    tolerates: frozenset[str] | None
+    stranger: str
+    rows: bool = False
+    proof: bool = False
+    integers: bool = False
+
+    def refusal(
+        self,
+        objective: Iterable[ObjectiveTerm],
+        constraints: Iterable[ConstraintTerm],
+        integers: Iterable[str],
+    ) -> str:
+        """Return why the structure is lost, or an empty string while it stands."""
+        terms = [*objective, *constraints]
+        present = {t.name for t in terms if t.origin == "model"}
+        missing = [name for name in self.needs if name not in present]
+        if missing:
+            return f"{missing[0]!r} was removed"
+        if self.rows and not any(getattr(t, "rows", None) for t in terms):
+            return "no term of it is built row by row"
+        whole = sorted(integers)
+        if self.proof and not any(t.evidence.proof is not None for t in terms):
+            cones = frozenset[str]().union(*(t.evidence.problem_class.cones for t in terms))
+            if not (whole and self.integers and cones & {"exp", "pow"}):
+                return "composition rules decide every term of it"
+        if whole and not self.integers:
+            return f"{whole[0]!r} is integer"
+        for term in terms:
+            if term.name in self.needs:
+                continue
+            if self.tolerates is not None and not term.scope <= self.tolerates:
+                return f"{term.name!r} is not {self.stranger}"
+            if not term.evidence.problem_class.convex:
+                return f"{term.name!r} is not known to be convex"
+        return ""
+
+
+#: Terms proved convex beyond composition rules, beside any other convex terms.
+PROVED_TERMS = Structure("proved-terms", (), None, "", proof=True, integers=True)
+
+#: Terms of many rows that are generated as they are needed, beside any other convex terms.
+LAZY_ROWS = Structure("many-rows", (), None, "", rows=True)

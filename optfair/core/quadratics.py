@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
-from cvxpy.atoms.affine import wraps
 from cvxpy.atoms.affine.affine_atom import AffAtom
-from cvxpy.atoms.affine.binary_operators import DivExpression, MulExpression, multiply
+from cvxpy.atoms.affine.binary_operators import DivExpression, MulExpression
 from cvxpy.atoms.affine.broadcast_to import broadcast_to
 from cvxpy.atoms.affine.cumsum import cumsum
 from cvxpy.atoms.elementwise.power import Power
@@ -20,18 +21,30 @@ from cvxpy.atoms.quad_form import QuadForm
 from cvxpy.atoms.quad_over_lin import quad_over_lin
 from cvxpy.constraints import Inequality
 from cvxpy.cvxcore.python import canonInterface
+from cvxpy.lin_ops.lin_op import CONSTANT_ID
 from cvxpy.reductions.dcp2cone.canonicalizers import CANON_METHODS
 from cvxpy.reductions.dcp2cone.canonicalizers.quad_over_lin_canon import quad_over_lin_canon
 from cvxpy.settings import SCIPY_CANON_BACKEND
 from numpy.typing import NDArray
 
-from optfair.core.expressions import dense, substitute
-from optfair.errors import DeclarationError, shortened
+from optfair.core.expressions import dense
+from optfair.core.term import (
+    adds,
+    factors,
+    in_numbers,
+    is_whole,
+    largest_exponent,
+    parts_of,
+    power_of,
+    products_of,
+)
+from optfair.errors import shortened
 from optfair.numbers import Floats
-from optfair.proofs.definiteness import Definiteness, curvature_of, symmetric
+from optfair.proofs.definiteness import Definiteness as Definiteness
+from optfair.proofs.definiteness import curvature_of as curvature_of
 from optfair.proofs.definiteness import lower_root as lower_root
+from optfair.proofs.rounding import distinct, root_excess, summed
 from optfair.proofs.rounding import root_below as root_below
-from optfair.proofs.rounding import root_excess
 
 # Multiply out CVXPY expressions of degree two.
 
@@ -39,7 +52,11 @@ Indices = NDArray[np.int64]
 
 
 class NotQuadratic(Exception):
-    """An expression is no quadratic; the text says which part."""
+    """An expression is no quadratic of floats; the texts say which part, and what is wrong."""
+
+    def __init__(self, why: str, what: str = "is not quadratic") -> None:
+        super().__init__(why)
+        self.what = what
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,10 +115,13 @@ class QuadraticMap:
         return np.asarray(self.Q @ products + self.A @ x + self.b, dtype=float)
 
     def __add__(self, other: QuadraticMap) -> QuadraticMap:
-        both = self.stacked([self, other])
-        m = self.b.size
-        eye = sp.eye_array(m, format="csr")
-        return both.after(sp.csr_array(sp.hstack([eye, eye])), np.zeros(m))
+        both, m = self.stacked([self, other]), self.b.size
+        parts = []
+        for M in map(sp.coo_array, (both.Q, both.A)):
+            row, column, data = distinct(M.row % m, M.col, M.data)
+            parts.append(sp.csr_array((data, (row, column)), shape=(m, M.shape[1])))
+        b = summed(both.b, np.tile(np.arange(m), 2), m)
+        return QuadraticMap(parts[0], both.pairs, parts[1], b).tidy()
 
     def __rmul__(self, factor: float) -> QuadraticMap:
         return QuadraticMap(factor * self.Q, self.pairs, factor * self.A, factor * self.b)
@@ -111,6 +131,62 @@ class QuadraticMap:
         return QuadraticMap(
             sp.csr_array(D @ self.Q), self.pairs, sp.csr_array(D @ self.A), D @ self.b + b
         ).tidy()
+
+    def lost(self, sizes: QuadraticMap, whole: NDArray[np.bool_]) -> tuple[Indices, Indices]:
+        """Return the degrees, by entry, and columns of coefficients much less than what they add up.
+
+        Given the sizes of that, and which entries have whole numbers: small sums are exact then.
+        """
+        both, m = self.stacked([sizes, self]), self.b.size
+        kept = np.where(whole, 2.0**53, 0.0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            far = (sizes.b > LOST * np.abs(self.b)) & (sizes.b >= kept)
+        degree, columns = np.where(far & np.isfinite(sizes.b), 1, 0), [np.zeros(0, dtype=np.int64)]
+        squares = both.pairs[0] == both.pairs[1]
+        for M, d in ((both.A, 1), (both.Q, 2)):
+            off = sp.coo_array(M[:m] - LOST * abs(M[m:]))
+            row, column = (at[off.data > 0.0].astype(np.int64) for at in off.coords)
+            size = _at(M[:m], row, column)
+            if d == 2 and row.size:  # beside squares that are large it is a rounding
+                D = sp.coo_array(abs(both.Q[m:, squares]))
+                place = (D.row, both.pairs[0][squares][D.col])
+                diagonal = sp.csr_array((D.data, place), shape=(m, self.A.shape[1]))
+                beside = np.prod([_at(diagonal, row, k[column]) for k in both.pairs], axis=0)
+                size = np.where(size > 2.0 * LOST * np.sqrt(beside), size, 0.0)
+            here = (size > 0.0) & (size >= kept[row])
+            degree[row[here]] = d
+            columns.append(column[here] if d == 1 else both.pairs[:, column[here]].ravel())
+        return degree, np.unique(np.concatenate(columns))
+
+    def replaced(
+        self,
+        rows: Mapping[int, Mapping[tuple[int, ...], Fraction]],
+        degree: Indices,
+        columns: Indices,
+    ) -> QuadraticMap:
+        """Return a map with other coefficients in some entries: of some columns, up to a degree."""
+        (m, n), parts = self.A.shape, list[Any]()
+        b, other, among = self.b.copy(), np.zeros(m, dtype=bool), np.zeros(n, dtype=bool)
+        other[list(rows)], among[columns] = True, True
+        b[other] = 0.0
+        for M, d in ((self.A, 1), (self.Q, 2)):
+            own: Any = among if d == 1 else among[self.pairs].all(axis=0)
+            M = sp.coo_array(M)
+            left = ~(other & (degree >= d))[M.row] | ~own[M.col]
+            where = (M.row[left], M.col[left])
+            parts.append(sp.csr_array((M.data[left], where), shape=M.shape))
+        made = [(k, m, held(number)) for k, e in rows.items() for m, number in e.items()]
+        for d in range(3):
+            some = [one for one in made if len(one[1]) == d <= max(1, degree[one[0]])]
+            row, data = np.array([k for k, *_ in some], dtype=int), [one[2] for one in some]
+            if not d:
+                b[row] = data
+                continue
+            at = np.array([one[1] for one in some], dtype=np.int64).reshape(-1, d).T
+            column, width = (at[0], n) if d == 1 else (np.arange(row.size), row.size)
+            parts.append(sp.csr_array((data, (row, column)), shape=(m, width)))
+        changed = QuadraticMap(parts[3], at, parts[2], np.zeros(m))
+        return QuadraticMap(parts[1], self.pairs, parts[0], b) + changed
 
     def tidy(self) -> QuadraticMap:
         """Drop coefficients that cancelled, and products nobody uses."""
@@ -130,6 +206,9 @@ class QuadraticMap:
 def quadratic_map(expression: Any, offsets: Mapping[int, int], size: int) -> QuadraticMap:
     """Return the coefficients of an expression of numbers and variables.
 
+    They are sums and products of its numbers: added up in floats, and in fractions where these
+    lose them.
+
     Parameters
     ----------
     expression : cvxpy.Expression
@@ -142,19 +221,30 @@ def quadratic_map(expression: Any, offsets: Mapping[int, int], size: int) -> Qua
     Raises
     ------
     NotQuadratic
-        Some part is not known to be quadratic.
+        Some part is not known to be quadratic, or a coefficient is no float.
     """
     if expression.parameters():  # CVXPY's compiled backend dies of them
         raise NotQuadratic(f"{shortened(expression)} has coefficients that are not numbers yet")
+    f = _in_floats(expression, offsets, size)
+    return corrected([expression], offsets, f)
+
+
+def _in_floats(
+    expression: Any,
+    offsets: Mapping[int, int],
+    size: int,
+    number: Callable[[Any], Any] | None = None,
+) -> QuadraticMap:
+    """Return coefficients as floats add them up, of the numbers or of a function of each."""
     if expression.is_constant():
         b = np.ravel(dense(expression.value), order="F")
-        return QuadraticMap.constant(np.asarray(b, dtype=float), size)
+        return QuadraticMap.constant(number(b) if number else b, size)
     if isinstance(expression, cp.Variable):
         m, at = int(expression.size), offsets[expression.id]
         own = (np.ones(m), np.arange(at, at + m), np.arange(m + 1))
         return QuadraticMap.affine(sp.csr_array(own, shape=(m, size)), np.zeros(m))
     special: dict[int, tuple[Any, QuadraticMap]] = {}
-    _collect(expression, offsets, size, special)
+    _collect(expression, offsets, size, special, number)
     if id(expression) in special:
         return special[id(expression)][1]
     head = expression
@@ -165,14 +255,18 @@ def quadratic_map(expression: Any, offsets: Mapping[int, int], size: int) -> Qua
         at += stand_in.size
     if special:
         head = _replaced(expression, {k: v for k, (v, _) in special.items()})
-    A, b = _affine(head, ids, at)
+    A, b = _affine([head], ids, at, number)
     inner = [QuadraticMap.affine(sp.eye_array(size, format="csr"), np.zeros(size))]
     inner += [m for _, m in special.values()]
     return QuadraticMap.stacked(inner).after(A, b) if special else QuadraticMap.affine(A, b).tidy()
 
 
 def _collect(
-    e: Any, offsets: Mapping[int, int], size: int, special: dict[int, tuple[Any, QuadraticMap]]
+    e: Any,
+    offsets: Mapping[int, int],
+    size: int,
+    special: dict[int, tuple[Any, QuadraticMap]],
+    number: Callable[[Any], Any] | None,
 ) -> None:
     """Find the outermost parts that are not affine atoms, each with its coefficients."""
     if id(e) in special or e.is_constant() or isinstance(e, cp.Variable):
@@ -180,51 +274,41 @@ def _collect(
     product = isinstance(e, MulExpression) and not any(a.is_constant() for a in e.args)
     if isinstance(e, AffAtom) and not product and not isinstance(e, cumsum):
         for a in e.args:
-            _collect(a, offsets, size, special)
-    else:
-        special[id(e)] = (cp.Variable(e.shape), _special(e, offsets, size))
-
-
-def _special(e: Any, offsets: Mapping[int, int], size: int) -> QuadraticMap:
-    """Return the coefficients of a product, a power or a quadratic form."""
-
-    def arg(i: int) -> QuadraticMap:
-        inner = quadratic_map(e.args[i], offsets, size)
-        if inner.Q.nnz:
+            _collect(a, offsets, size, special, number)
+        return
+    stand_in = cp.Variable(e.shape)
+    if (products := products_of(e)) is not None:
+        args = [_in_floats(a, offsets, size, number) for a in e.args[: 1 + product]]
+        if any(a.Q.nnz for a in args):
             raise NotQuadratic(f"{shortened(e)} multiplies what is quadratic already")
-        return inner
+        entry, left, right, weight, divisor = products
+        weight = weight / divisor if number is None else number(weight / divisor)
+        special[id(e)] = stand_in, _products(e.size, entry, left, right, weight, args[0], args[-1])
+    elif (linear := atom_matrix(e)) is not None:
+        inner = _in_floats(linear[2][0], offsets, size, number)
+        special[id(e)] = stand_in, inner.after(linear[0], linear[1])
+    else:
+        raise NotQuadratic(f"{shortened(e)} is not of degree 2 by any rule known here")
 
-    def entries(i: int) -> Indices:
-        return _count(e.args[i].shape)
 
-    out = _count(e.shape)
-    if isinstance(e, multiply):
-        left, right = (np.broadcast_to(entries(i), e.shape) for i in (0, 1))
-        return _products(e.size, out, left, right, 1.0, arg(0), arg(1))
-    if isinstance(e, MulExpression):
-        return _products(e.size, *_matrix_product(out, entries(0), entries(1)), 1.0, arg(0), arg(1))
+def atom_matrix(e: Any) -> tuple[Any, Floats, list[Any]] | None:
+    """Return A, b and the arguments that vary, each once, of an atom that is A (arguments) + b.
+
+    Every entry is one number of the data, or the sum of constants; None of any other atom.
+    """
+    parts = list({id(a): a for a in e.args if not a.is_constant()}.values())
+    if isinstance(e, Power) and power_of(e) == 1.0:
+        return sp.eye_array(e.size, format="csr"), np.zeros(e.size), parts
     if isinstance(e, cumsum):  # the one affine atom without a form for the affine backends
-        (gradient,) = e._grad([np.zeros(e.args[0].shape)])
-        summed = quadratic_map(e.args[0], offsets, size)
-        return summed.after(sp.csr_array(gradient.T), np.zeros(e.size))
-    if isinstance(e, Power):
-        exponent = float(getattr(e.p, "value", e.p))
-        if exponent == 1.0:
-            return quadratic_map(e.args[0], offsets, size)
-        if exponent == 2.0:
-            return _products(e.size, out, out, out, 1.0, arg(0), arg(0))
-    elif isinstance(e, quad_over_lin) and e.args[1].is_constant():
-        inside = entries(0)
-        total = out if e.axis is None or e.keepdims else np.expand_dims(out, e.axis)
-        scale = 1.0 / float(np.squeeze(dense(e.args[1].value)))
-        return _products(
-            e.size, np.broadcast_to(total, inside.shape), inside, inside, scale, arg(0), arg(0)
-        )
-    elif isinstance(e, QuadForm) and e.args[1].is_constant():
-        form = sp.coo_array(e.args[1].value)
-        zero = np.zeros(form.nnz, dtype=np.int64)
-        return _products(e.size, zero, form.row, form.col, form.data, arg(0), arg(0))
-    raise NotQuadratic(f"{shortened(e)} is not of degree 2 by any rule known here")
+        (gradient,) = e._grad([np.zeros(e.args[0].shape)]) if e.shape else (np.ones((1, 1)),)
+        return sp.csr_array(np.transpose(gradient)), np.zeros(e.size), parts
+    if not isinstance(e, AffAtom):
+        return None
+    stand_ins = {id(a): cp.Variable(a.shape) for a in parts}
+    starts = np.cumsum([0, *(a.size for a in parts)]).tolist()
+    ids = {v.id: at for v, at in zip(stand_ins.values(), starts[:-1], strict=True)}
+    head = e.copy(args=[stand_ins.get(id(a), a) for a in e.args])
+    return (*_affine([head], ids, starts[-1]), parts) if head.is_affine() else None
 
 
 def _replaced(e: Any, stand_ins: Mapping[int, Any]) -> Any:
@@ -236,26 +320,31 @@ def _replaced(e: Any, stand_ins: Mapping[int, Any]) -> Any:
     return e.copy(args=[_replaced(a, stand_ins) for a in e.args])
 
 
-def _count(shape: tuple[int, ...]) -> Indices:
-    """Return the position of each entry, column by column."""
-    return np.arange(int(np.prod(shape)), dtype=np.int64).reshape(shape, order="F")
+def _affine(
+    expressions: Sequence[Any],
+    offsets: Mapping[int, int],
+    size: int,
+    number: Callable[[Any], Any] | None = None,
+) -> tuple[Any, Floats]:
+    """Return (A, b) of affine expressions, one after the other, as CVXPY adds them up.
 
-
-def _affine(expression: Any, offsets: Mapping[int, int], size: int) -> tuple[Any, Floats]:
-    """Return (A, b) of an affine expression, by CVXPY's own canonicalisation."""
-    if not expression.is_affine():
-        raise NotQuadratic(f"{shortened(expression)} is not of degree 2 by any rule known here")
-    m = int(expression.size)
-    # the compiled backend of CVXPY knows two dimensions only
-    deep = any(len(n.shape) > 2 or isinstance(n, broadcast_to) for n in parts_of(expression))
+    With ``number`` they are of that function of every number instead.
+    """
+    m, plain = sum(int(e.size) for e in expressions), number is None
+    for e in expressions if plain else ():
+        if not e.is_affine():
+            raise NotQuadratic(f"{shortened(e)} is not of degree 2 by any rule known here")
+        # the compiled backend of CVXPY knows two dimensions only
+        plain &= all(len(n.shape) < 3 and not isinstance(n, broadcast_to) for n in parts_of(e))
+    trees = [e.canonical_form[0] for e in expressions]
     tensor = canonInterface.get_problem_matrix(
-        [expression.canonical_form[0]],
+        trees if number is None else [in_numbers(tree, number) for tree in trees],
         size,
         dict(offsets),
-        {-1: 1},
-        {-1: 0},
+        {CONSTANT_ID: 1},
+        {CONSTANT_ID: 0},
         m,
-        SCIPY_CANON_BACKEND if deep else None,
+        None if plain else SCIPY_CANON_BACKEND,
     )
     flat = sp.coo_array(tensor)
     row, column = flat.row % m, flat.row // m
@@ -267,21 +356,10 @@ def _affine(expression: Any, offsets: Mapping[int, int], size: int) -> tuple[Any
     return A, b
 
 
-def _matrix_product(
-    out: Indices, left: Indices, right: Indices
-) -> tuple[Indices, Indices, Indices]:
-    """Return for every scalar product in left @ right (entry of the result, left, right)."""
-    a = left[None, :] if left.ndim == 1 else left
-    b = right[:, None] if right.ndim == 1 else right
-    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    shape = (*batch, a.shape[-2], a.shape[-1], b.shape[-1])
-    # out has the axes of the result only: put back those a vector does not have
-    full = out.reshape((*batch, a.shape[-2], 1, b.shape[-1])) if out.ndim != 2 else out[:, None, :]
-    return (
-        np.broadcast_to(full, shape),
-        np.broadcast_to(a[..., None], shape),
-        np.broadcast_to(b[..., None, :, :], shape),
-    )
+def _at(M: Any, row: Indices, column: Indices) -> Floats:
+    """Return entries of a sparse matrix."""
+    some: Any = sp.csr_array(M)[row, column]
+    return np.ravel(dense(some))
 
 
 def _products(
@@ -329,161 +407,85 @@ def _expand(
     )
 
 
-# The curvature of quadratics, proved from their coefficients whatever an expression asserts.
+# Numbers that floats lose in sums are made again in fractions.
 
-# Eigenvalues are told for so many scalars at most; they illustrate, the proof is another.
-LISTED = 120
+# Products of fractions that may be made of one expression.
+FRACTIONS = 100_000
+# Times that terms may be as large as their sum before it is made again.
+LOST = 256.0
+# Binary exponents up to which products lose no digits.
+_EXPONENT = 960.0
 
 
-@dataclass(frozen=True, eq=False)
-class QuadraticCurvature:
-    """What is proved of the Hessian H of a quadratic, and of -H.
+def corrected(
+    expressions: Sequence[Any], offsets: Mapping[int, int], f: QuadraticMap
+) -> QuadraticMap:
+    """Return coefficients, as floats add them up, correctly rounded where they cancel.
 
-    Attributes
-    ----------
-    up, down : Definiteness
-        Of H and of -H.
-    note : str
-        The finding in words.
-    rows : QuadraticMap
-        Its coefficients.
+    With the sizes of all numbers the same expressions have the sizes of what is added up: a
+    coefficient that is much less is made again, if that takes few products, and is known to a few
+    roundings then, of itself or of the squares it stands beside. The expressions are one, or
+    several affine ones, without parameters; their entries are those of the map.
+
+    Raises
+    ------
+    NotQuadratic
+        A coefficient is no float: it is too large, or too small.
     """
+    beyond = [(k := factors(e)) > 1 and k * largest_exponent(e) > _EXPONENT for e in expressions]
+    some = [k for k, e in enumerate(expressions) if beyond[k] or not e.is_affine() or adds(e, {})]
+    if not some:
+        return f
+    n, starts = f.A.shape[1], np.cumsum([0, *(e.size for e in expressions)])
+    chosen = [expressions[k] for k in some]
+    at = np.concatenate([np.arange(starts[k], starts[k + 1]) for k in some])
 
-    up: Definiteness
-    down: Definiteness
-    note: str
-    rows: QuadraticMap
+    def summed_up(number: Callable[[Any], Any]) -> QuadraticMap:
+        if len(chosen) == 1:
+            return _in_floats(chosen[0], offsets, n, number)
+        return QuadraticMap.affine(*_affine(chosen, offsets, n, number))
 
-    @property
-    def convex(self) -> bool:
-        """Whether H is positive semidefinite, up to a shift that bounds are charged for."""
-        return self.up.accepted
+    each = [(is_whole(e), beyond[k]) for k, e in zip(some, chosen, strict=True)]
+    whole, far = np.repeat(np.array(each), [e.size for e in chosen], axis=0).T
+    part = QuadraticMap(f.Q[at], f.pairs, sp.csr_array(f.A)[at], f.b[at])
+    own, columns = part.lost(summed_up(np.abs), whole)
+    if far.any():
+        own[far], columns = 2, np.arange(n)
+    if not own.any():
+        return f
+    products = summed_up(lambda number: (number != 0) * 1.0)
+    count = np.asarray(products.A.sum(axis=1)) + products.b
+    count += np.where(own > 1, np.asarray(products.Q.sum(axis=1)), 0.0)
+    degree = np.zeros(f.b.size, dtype=np.int64)
+    degree[at] = own
+    rows: dict[int, Mapping[tuple[int, ...], Fraction]] = {}
+    from optfair.convexity.polynomials import Entries
 
-    @property
-    def word(self) -> str:
-        """What to call it."""
-        if self.convex:
-            return "convex quadratic"
-        return "concave quadratic" if self.down.accepted else "indefinite quadratic"
+    for k in some:
+        here = starts[k] + np.flatnonzero(degree[starts[k] : starts[k + 1]])
+        if here.size and count[np.isin(at, here)].sum() <= FRACTIONS:
+            entries = Entries(offsets, int(degree[here].max()), set(columns.tolist()))
+            rows |= entries.of(expressions[k], here.tolist(), int(starts[k]))
+    return f.replaced(rows, degree, columns) if rows else f
 
 
-def quadratic_curvature(expression: Any) -> QuadraticCurvature | None:
-    """Return the curvature of a scalar quadratic from its exact coefficients, at any size.
-
-    None when the expression is not multiplied out.
-
-    Examples
-    --------
-    >>> x = cp.Variable(2)
-    >>> quadratic_curvature(x[0] * x[0] + 2 * x[0] * x[1] + x[1] * x[1]).word
-    'convex quadratic'
-    >>> quadratic_curvature(x[0] * x[0] - 1e-4 * x[1] * x[1]).word
-    'indefinite quadratic'
-    """
-    if expression.size != 1:
-        return None
-    offsets, size = {}, 0
-    for v in sorted(expression.variables(), key=lambda v: v.id):
-        offsets[v.id] = size
-        size += v.size
+def held(number: Fraction) -> float:
+    """Return the float next to a number, if there is one that has its digits."""
     try:
-        rows = quadratic_map(expression, offsets, size)
-    except NotQuadratic:
-        return None
-    i, j = rows.pairs
-    Q = sp.csr_array(rows.Q)
-    at = slice(Q.indptr[0], Q.indptr[1])
-    k, value = Q.indices[at], Q.data[at]
-    half = sp.csc_array((value, (i[k], j[k])), shape=(size, size))
-    H = sp.csc_array(half + half.T)
-    up, down = curvature_of(H), curvature_of(-H)
-    if size <= LISTED:
-        eigenvalues = np.linalg.eigvalsh(H.toarray())
-        note = f"Hessian eigenvalues in [{eigenvalues[0]:.3g}, {eigenvalues[-1]:.3g}]"
-    else:
-        note = f"Hessian {up}"
-    return QuadraticCurvature(up, down, note, rows)
-
-
-def rounding(parts: Iterable[Any]) -> float:
-    """Return the largest shift with which a quadratic form among parts counts as definite."""
-    quadratic_atoms = [n.args[1] for n in parts if QuadForm in type(n).__mro__]
-    forms = [P.value for P in quadratic_atoms if P.is_constant() and not P.parameters()]
-    curvatures = [curvature_of(sign * symmetric(P)) for P in forms for sign in (1.0, -1.0)]
-    return max((d.shift for d in curvatures if d.accepted), default=0.0)
-
-
-def proved_assertions(name: str, expression: Any) -> Any:
-    """Return an expression or constraint in which nothing is asserted that is not proved.
-
-    ``psd_wrap`` and ``assume_PSD`` make CVXPY believe; so the matrix of every quadratic form is
-    tested here, and handed on as proved or as neither. Assertions about what varies are dropped.
-
-    Parameters
-    ----------
-    name : str
-        What errors call the term.
-    expression : cvxpy.Expression or cvxpy.Constraint
-        What somebody wrote, without parameters.
-    """
-    swaps: dict[int, Any] = {}
-    for node in parts_of(expression):
-        if isinstance(node, QuadForm) and node.args[1].is_constant():
-            swaps[id(node.args[1])] = _tested(name, node.args[1])
-        elif isinstance(node, wraps.Wrap) and id(node) not in swaps and not _holds(node):
-            swaps[id(node)] = node.args[0]
-    return substitute(expression, swaps) if swaps else expression
-
-
-def parts_of(e: Any) -> Iterator[Any]:
-    """Yield every node once; a matrix before what it is made of."""
-    seen: set[int] = set()
-    stack = [e]
-    while stack:
-        node = stack.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        yield node
-        stack += [a for a in node.args if hasattr(a, "args")]
-
-
-def _tested(name: str, matrix: Any) -> Any:
-    """Return the matrix of a quadratic form with what is proved about it."""
-    value = matrix.value
-    if np.iscomplexobj(getattr(value, "data", value)):
-        raise DeclarationError(
-            f"{name!r} has a quadratic form with a complex matrix",
-            remedy="write it with real variables and matrices",
+        near = float(number)
+    except OverflowError:
+        near = math.inf
+    small = abs(near) < np.finfo(float).tiny
+    if near == math.inf or (small and Fraction(near) != number):
+        size = "small" if small else "large"
+        raise NotQuadratic(
+            f"a sum or product of its constants is too {size} for floats",
+            "has a number that no float is",
         )
-    P = symmetric(value)
-    stored: Any = P if sp.issparse(value) else P.toarray()
-    constant = cp.Constant(stored)
-    if curvature_of(P).accepted:
-        return wraps.psd_wrap(constant)
-    if curvature_of(-P).accepted:
-        return wraps.nsd_wrap(constant)
-    # a sum of one of each kind is neither to CVXPY, which would test any other constant itself
-    return wraps.psd_wrap(constant) + wraps.nsd_wrap(cp.Constant(sp.csc_array(P.shape)))
+    return near
 
 
-def _holds(wrap: Any) -> bool:
-    """Whether what a wrap asserts is true of a constant; of anything else nobody knows."""
-    if isinstance(wrap, (wraps.symmetric_wrap, wraps.hermitian_wrap)):
-        return True  # no curvature rests on it
-    if not wrap.is_constant():
-        return False
-    value = wrap.args[0].value
-    entries = dense(value, None)
-    if isinstance(wrap, wraps.nonneg_wrap):
-        return bool((entries >= 0.0).all())
-    if isinstance(wrap, wraps.nonpos_wrap):
-        return bool((entries <= 0.0).all())
-    if isinstance(wrap, wraps.psd_wrap):
-        return curvature_of(symmetric(value)).accepted
-    if isinstance(wrap, wraps.nsd_wrap):
-        return curvature_of(symmetric(-value)).accepted
-    return bool(np.array_equal(entries, -entries.T))
+# Squares in rows of cones.
 
 
 class Shortfall(cp.Variable):  # type: ignore[misc]

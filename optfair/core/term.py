@@ -3,27 +3,45 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import cvxpy as cp
 import numpy as np
+import scipy.sparse as sp
+from cvxpy.atoms.affine import wraps
+from cvxpy.atoms.affine.add_expr import AddExpression
 from cvxpy.atoms.affine.affine_atom import AffAtom
-from cvxpy.atoms.affine.binary_operators import DivExpression, MulExpression
+from cvxpy.atoms.affine.binary_operators import DivExpression, MulExpression, multiply
+from cvxpy.atoms.affine.broadcast_to import broadcast_to
+from cvxpy.atoms.affine.diag import diag_mat, diag_vec
+from cvxpy.atoms.affine.hstack import Hstack
+from cvxpy.atoms.affine.index import index, special_index
+from cvxpy.atoms.affine.promote import Promote
+from cvxpy.atoms.affine.reshape import reshape
+from cvxpy.atoms.affine.sum import Sum
+from cvxpy.atoms.affine.transpose import transpose
+from cvxpy.atoms.affine.unary_operators import NegExpression
+from cvxpy.atoms.affine.upper_tri import upper_tri
+from cvxpy.atoms.affine.vstack import Vstack
 from cvxpy.atoms.elementwise.power import Power, PowerApprox
 from cvxpy.atoms.geo_mean import GeoMeanApprox
 from cvxpy.atoms.pnorm import PnormApprox
 from cvxpy.atoms.quad_form import QuadForm
 from cvxpy.atoms.quad_over_lin import quad_over_lin
-from cvxpy.constraints import Equality, Inequality
+from cvxpy.lin_ops.lin_op import CONSTANT_ID, DENSE_CONST, NEG, SCALAR_CONST, SPARSE_CONST, LinOp
 from numpy.typing import NDArray
 
-from optfair.core.expressions import Evaluator, Values, dense, fitted
+from optfair.core.expressions import Values, dense, substitute
+from optfair.core.problem_class import LAZY_ROWS as LAZY_ROWS
+from optfair.core.problem_class import PROVED_TERMS as PROVED_TERMS
 from optfair.core.problem_class import Evidence
+from optfair.core.problem_class import Structure as Structure
 from optfair.errors import DeclarationError, kind_of
-from optfair.numbers import Floats, check_mapping
+from optfair.numbers import Floats, Indices, check_mapping
+from optfair.proofs.definiteness import curvature_of, symmetric
 
 if TYPE_CHECKING:
     from optfair.core.expressions import FrozenParameter, Written
@@ -220,179 +238,6 @@ def family(name: str) -> str:
     return name.partition(".")[0]
 
 
-# A structure is a promise about a problem's terms that a special algorithm relies on.
-
-
-@dataclass(frozen=True)
-class Structure:
-    """Which terms a special algorithm needs and which it tolerates.
-
-    Parameters
-    ----------
-    name : str
-        Name that solver profiles refer to.
-    needs : tuple of str
-        Model terms that must be present.
-    tolerates : frozenset of str or None
-        Variables that further convex terms may use; none when empty, any for None.
-    stranger : str
-        How a term outside is described: "'share' is not a marginal".
-    rows : bool
-        Whether some term must be one that can be built row by row.
-    proof : bool
-        Whether some term must be one that is proved beyond composition rules; with integers, one
-        of exponential or power cones does as well.
-    integers : bool
-        Whether variables may be integer.
-    """
-
-    name: str
-    needs: tuple[str, ...]
-    tolerates: frozenset[str] | None
-    stranger: str
-    rows: bool = False
-    proof: bool = False
-    integers: bool = False
-
-    def refusal(
-        self,
-        objective: Iterable[ObjectiveTerm],
-        constraints: Iterable[ConstraintTerm],
-        integers: Iterable[str],
-    ) -> str:
-        """Return why the structure is lost, or an empty string while it stands."""
-        terms = [*objective, *constraints]
-        present = {t.name for t in terms if t.origin == "model"}
-        missing = [name for name in self.needs if name not in present]
-        if missing:
-            return f"{missing[0]!r} was removed"
-        if self.rows and not any(getattr(t, "rows", None) for t in terms):
-            return "no term of it is built row by row"
-        whole = sorted(integers)
-        if self.proof and not any(t.evidence.proof is not None for t in terms):
-            cones = frozenset[str]().union(*(t.evidence.problem_class.cones for t in terms))
-            if not (whole and self.integers and cones & {"exp", "pow"}):
-                return "composition rules decide every term of it"
-        if whole and not self.integers:
-            return f"{whole[0]!r} is integer"
-        for term in terms:
-            if term.name in self.needs:
-                continue
-            if self.tolerates is not None and not term.scope <= self.tolerates:
-                return f"{term.name!r} is not {self.stranger}"
-            if not term.evidence.problem_class.convex:
-                return f"{term.name!r} is not known to be convex"
-        return ""
-
-
-#: Terms proved convex beyond composition rules, beside any other convex terms.
-PROVED_TERMS = Structure("proved-terms", (), None, "", proof=True, integers=True)
-
-#: Terms of many rows that are generated as they are needed, beside any other convex terms.
-LAZY_ROWS = Structure("many-rows", (), None, "", rows=True)
-
-
-# Rows of one number each, every one a constraint of its own: measured together.
-
-# Rows on one variable from which on they are one product.
-SEVERAL = 8
-
-
-@dataclass(frozen=True, eq=False)
-class _Row:
-    """Coefficients times a vector of variables is at most, or equal to, a constant."""
-
-    variable: str
-    leaf: Any
-    coefficients: Floats
-    constant: float
-    equal: bool
-
-
-def _row(t: ConstraintTerm) -> _Row | None:
-    """Return the numbers of a row that is written ``a @ x <= b``, None of anything else."""
-    evaluator = getattr(t.violation, "__self__", None)
-    if not isinstance(evaluator, Evaluator) or np.ndim(t.scale):
-        return None
-    if "row" not in evaluator.__dict__:  # problems share their terms
-        evaluator.__dict__["row"] = _read(evaluator.stated, evaluator.names)
-    row: _Row | None = evaluator.__dict__["row"]
-    return row
-
-
-def _read(e: Any, names: Mapping[int, str]) -> _Row | None:
-    row = scalar_row(e) if isinstance(e, (Equality, Inequality)) and not e.shape else None
-    return row and _Row(names[row[0].id], *row, isinstance(e, Equality))
-
-
-def scalar_row(e: Any) -> tuple[Any, Floats, float] | None:
-    """Return x, a and b of a row that is written ``a @ x <= b``, as most are, else None."""
-    for body, side, sign in zip(e.args, e.args[::-1], (1.0, -1.0), strict=True):
-        if type(body) is MulExpression and isinstance(side, cp.Constant):
-            a, x = body.args
-            plain = isinstance(a, cp.Constant) and isinstance(x, cp.Variable) and a.shape == x.shape
-            if plain and not (a.is_complex() or side.is_complex()):
-                return x, sign * dense(a.value), sign * float(dense(side.value).item())
-    return None
-
-
-class ScalarRows:
-    r"""Constraints :math:`a_i^T x \le b_i`, :math:`\ge` or :math:`=` that somebody wrote one by one.
-
-    Parameters
-    ----------
-    terms : mapping
-        Constraints by name; those that are written in another way are left out.
-
-    Examples
-    --------
-    >>> import cvxpy as cp, numpy as np, optfair as of
-    >>> x = cp.Variable(2, name="x")
-    >>> rows = [np.array([1.0, i]) @ x <= i for i in range(9)]
-    >>> p = of.from_cvxpy(cp.Problem(cp.Minimize(0), rows))
-    >>> found = ScalarRows(p.constraints).violations({"x": np.array([1.0, 2.0])})
-    >>> len(found), [float(v) for v in found["c1"]]
-    (9, [1.0, 1.0])
-    """
-
-    def __init__(self, terms: Mapping[str, ConstraintTerm]) -> None:
-        groups: dict[Any, list[tuple[str, Any, float]]] = {}
-        for name, t in terms.items() if len(terms) >= SEVERAL else ():
-            row = _row(t)
-            if row is not None:
-                groups.setdefault((row.variable, row.leaf.shape), []).append((name, row, t.scale))
-        self._groups = [
-            (
-                rows[0][1],
-                [name for name, _, _ in rows],
-                np.array([row.coefficients for _, row, _ in rows]),
-                np.array([row.constant for _, row, _ in rows]),
-                np.array([row.equal for _, row, _ in rows]),
-                np.array([scale for _, _, scale in rows], dtype=float),
-            )
-            for rows in groups.values()
-            if len(rows) >= SEVERAL
-        ]
-
-    def violations(self, values: Values, unit: float = 1.0) -> dict[str, tuple[float, float]]:
-        """Return what `ConstraintTerm.violations` does, by name."""
-        by_name: dict[str, tuple[float, float]] = {}
-        for first, names, A, b, equal, scale in self._groups:
-            if first.variable not in values:
-                continue
-            x = fitted(values, first.variable, first.leaf)
-            with np.errstate(all="ignore"):
-                over = A @ x - b
-                outside = np.where(equal, np.abs(over), np.maximum(over, 0.0))
-                finite = np.isfinite(outside)
-                side = np.where(np.isfinite(scale), scale, 0.0)
-                loose = np.where(finite, outside / (1.0 + side), np.inf)
-                own = np.where(outside > 0.0, outside / (unit + scale), 0.0)
-            own = np.where(finite, own, np.inf)
-            by_name |= zip(names, zip(loose.tolist(), own.tolist(), strict=True), strict=True)
-        return by_name
-
-
 # The functions of an expression, and its degree as a polynomial in its variables.
 
 
@@ -496,3 +341,256 @@ def _of(e: Any, known: dict[int, float]) -> float:
     if isinstance(e, (quad_over_lin, QuadForm)):
         return 2 * arg(0) if e.args[1].is_constant() else math.inf
     return math.inf
+
+
+# Where an expression adds up several numbers.
+
+# Atoms that put every entry of their arguments into one place, with another factor maybe.
+PLACED: tuple[type, ...] = (
+    *(AddExpression, NegExpression, index, special_index, reshape, multiply, DivExpression),
+    *(Hstack, Vstack, transpose, diag_vec, diag_mat, upper_tri),
+)
+
+
+def adds(e: Any, seen: dict[int, Any], *, inside: bool = False) -> bool:
+    """Whether an entry of an affine expression may be a sum of several numbers of one column.
+
+    It is where something is met twice, or what puts one number into several entries is inside what
+    adds entries up.
+    """
+    if e.is_constant():
+        value: Any = e.value
+        some = bool((value != 0).sum())
+        again = some and CONSTANT_ID in seen
+        seen |= {CONSTANT_ID: True} if some else {}
+        return again
+    if (known := shown(e)) is not None:
+        x, at = known
+        met = seen.setdefault(x, np.zeros(e.variables()[0].size, dtype=bool))
+        again = bool(met[at].any())
+        met[at] = True
+        return again
+    if inside and not (type(e) in PLACED or type(e) is Sum):
+        return True
+    if triangle(e) is not None:  # it adds up the halves of entries that are the same
+        return adds(e.args[1], seen)
+    added = isinstance(e, AddExpression)
+    moved = e.args if added else [arg for arg in e.args if not arg.is_constant()]
+    inside = inside or type(e) not in (*PLACED, Promote, broadcast_to)
+    return any(adds(arg, seen, inside=inside) for arg in moved)
+
+
+def triangle(e: Any) -> Any:
+    """Return the matrix that takes a triangle as CVXPY does, half of each half; None of others."""
+    if type(e) is not MulExpression or type(e.args[1]) is not reshape:
+        return None
+    M: Any = e.args[0].value if e.args[0].is_constant() else None
+    n = e.args[1].args[0].shape[-1:]
+    if getattr(M, "format", "") != "csc" or e.args[1].args[0].shape != 2 * n or not n:
+        return None
+    known = M.shape[0] == n[0] * (n[0] + 1) // 2 and (np.diff(M.indptr) == 1).all()
+    return M if known and (M.data > 0.0).all() else None
+
+
+def shown(e: Any) -> tuple[int, Indices] | None:
+    """Return a variable and the positions in it that an expression shows, column by column."""
+    if isinstance(e, cp.Variable):
+        return e.id, np.arange(e.size)
+    if type(e) in (index, special_index) and isinstance(e.args[0], cp.Variable):
+        x = e.args[0]
+        place = np.ravel(e.numeric([np.arange(x.size).reshape(x.shape, order="F")]), order="F")
+        repeated = type(e) is special_index and np.unique(place).size < place.size
+        return None if repeated else (x.id, place)
+    return None
+
+
+# Entry of the result, of the left and the right factor, weight; and what all is divided by.
+Factors = tuple[Any, Any, Any, Any, float]
+
+
+def products_of(e: Any) -> Factors | None:
+    """Return the products that the entries of a product, a square or a quadratic form add up.
+
+    The factors are entries of the first argument, the right one of the second where that varies.
+    """
+
+    def entries(i: int) -> Indices:
+        return count_of(e.args[i].shape)
+
+    out = count_of(e.shape)
+    if isinstance(e, MulExpression):
+        if any(a.is_constant() for a in e.args):
+            return None
+        if isinstance(e, multiply):
+            left, right = (np.broadcast_to(entries(i), e.shape) for i in (0, 1))
+            return out, left, right, 1.0, 1.0
+        return *matrix_product(out, entries(0), entries(1)), 1.0, 1.0
+    if isinstance(e, Power):
+        return (out, out, out, 1.0, 1.0) if power_of(e) == 2.0 else None
+    if isinstance(e, quad_over_lin) and e.args[1].is_constant():
+        inside = entries(0)
+        total = out if e.axis is None or e.keepdims else np.expand_dims(out, e.axis)
+        below = float(np.squeeze(dense(e.args[1].value)))
+        return np.broadcast_to(total, inside.shape), inside, inside, 1.0, below
+    if isinstance(e, QuadForm) and e.args[1].is_constant():
+        form = sp.coo_array(e.args[1].value)
+        return np.zeros(form.nnz, dtype=np.int64), form.row, form.col, form.data, 1.0
+    return None
+
+
+def power_of(e: Any) -> float:
+    """Return the exponent of a power."""
+    return float(getattr(e.p, "value", e.p))
+
+
+def count_of(shape: tuple[int, ...]) -> Indices:
+    """Return the position of each entry, column by column."""
+    return np.arange(int(np.prod(shape)), dtype=np.int64).reshape(shape, order="F")
+
+
+def matrix_product(out: Indices, left: Indices, right: Indices) -> tuple[Indices, Indices, Indices]:
+    """Return for every scalar product in left @ right (entry of the result, left, right)."""
+    a = left[None, :] if left.ndim == 1 else left
+    b = right[:, None] if right.ndim == 1 else right
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    shape = (*batch, a.shape[-2], a.shape[-1], b.shape[-1])
+    # out has the axes of the result only: put back those a vector does not have
+    full = out.reshape((*batch, a.shape[-2], 1, b.shape[-1])) if out.ndim != 2 else out[:, None, :]
+    return (
+        np.broadcast_to(full, shape),
+        np.broadcast_to(a[..., None], shape),
+        np.broadcast_to(b[..., None, :, :], shape),
+    )
+
+
+def in_numbers(tree: Any, number: Callable[[Any], Any]) -> Any:
+    """Return a tree of linear operators with a function of its numbers, and no minus signs."""
+    if tree.type == NEG:
+        return in_numbers(tree.args[0], number)
+    data = tree.data
+    if tree.type in (SCALAR_CONST, DENSE_CONST, SPARSE_CONST):
+        data = number(data)
+    elif isinstance(data, LinOp):
+        data = in_numbers(data, number)
+    return LinOp(tree.type, tree.shape, [in_numbers(arg, number) for arg in tree.args], data)
+
+
+def _numbers(e: Any) -> NDArray[Any]:
+    """Return the numbers of a constant."""
+    value: Any = e.value
+    return np.asarray(value.data if hasattr(value, "toarray") else value)
+
+
+def largest_exponent(e: Any) -> float:
+    """Return the largest size of the binary exponent of a number in an expression."""
+    if isinstance(e, cp.Variable):
+        return 0.0
+    if not e.is_constant():
+        return max(map(largest_exponent, e.args))
+    data = np.abs(_numbers(e))
+    data = data[(data > 0.0) & np.isfinite(data)]
+    return float(np.abs(np.log2([data.min(), data.max()])).max()) if data.size else 0.0
+
+
+def is_whole(e: Any) -> bool:
+    """Whether all numbers of an expression are whole: sums below 2**53 are exact in floats."""
+    if isinstance(e, cp.Variable):
+        return True
+    if e.is_constant():
+        data = _numbers(e)
+        return bool(np.isrealobj(data) and (np.rint(data) == data).all())
+    divided = isinstance(e, (DivExpression, quad_over_lin))
+    return all(map(is_whole, e.args)) and not (divided and (dense(e.args[1].value) != 1.0).any())
+
+
+def factors(e: Any) -> int:
+    """Return how many numbers a product in an expression has at most."""
+    if isinstance(e, cp.Variable) or e.is_constant():
+        return 0
+    squares = isinstance(e, (MulExpression, DivExpression, Power, quad_over_lin, QuadForm))
+    times = squares or (type(e) not in PLACED and any(a.is_constant() for a in e.args))
+    return max(map(factors, e.args)) * (1 + isinstance(e, (Power, QuadForm, quad_over_lin))) + times
+
+
+# Nothing is asserted that is not proved: matrices of quadratic forms.
+
+
+def rounding(parts: Iterable[Any]) -> float:
+    """Return the largest shift with which a quadratic form among parts counts as definite."""
+    quadratic_atoms = [n.args[1] for n in parts if QuadForm in type(n).__mro__]
+    forms = [P.value for P in quadratic_atoms if P.is_constant() and not P.parameters()]
+    curvatures = [curvature_of(sign * symmetric(P)) for P in forms for sign in (1.0, -1.0)]
+    return max((d.shift for d in curvatures if d.accepted), default=0.0)
+
+
+def proved_assertions(name: str, expression: Any) -> Any:
+    """Return an expression or constraint in which nothing is asserted that is not proved.
+
+    ``psd_wrap`` and ``assume_PSD`` make CVXPY believe; so the matrix of every quadratic form is
+    tested here, and handed on as proved or as neither. Assertions about what varies are dropped.
+
+    Parameters
+    ----------
+    name : str
+        What errors call the term.
+    expression : cvxpy.Expression or cvxpy.Constraint
+        What somebody wrote, without parameters.
+    """
+    swaps: dict[int, Any] = {}
+    for node in parts_of(expression):
+        if isinstance(node, QuadForm) and node.args[1].is_constant():
+            swaps[id(node.args[1])] = _tested(name, node.args[1])
+        elif isinstance(node, wraps.Wrap) and id(node) not in swaps and not _holds(node):
+            swaps[id(node)] = node.args[0]
+    return substitute(expression, swaps) if swaps else expression
+
+
+def parts_of(e: Any) -> Iterator[Any]:
+    """Yield every node once; a matrix before what it is made of."""
+    seen: set[int] = set()
+    stack = [e]
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        yield node
+        stack += [a for a in node.args if hasattr(a, "args")]
+
+
+def _tested(name: str, matrix: Any) -> Any:
+    """Return the matrix of a quadratic form with what is proved about it."""
+    value = matrix.value
+    if np.iscomplexobj(getattr(value, "data", value)):
+        raise DeclarationError(
+            f"{name!r} has a quadratic form with a complex matrix",
+            remedy="write it with real variables and matrices",
+        )
+    P = symmetric(value)
+    stored: Any = P if sp.issparse(value) else P.toarray()
+    constant = cp.Constant(stored)
+    if curvature_of(P).accepted:
+        return wraps.psd_wrap(constant)
+    if curvature_of(-P).accepted:
+        return wraps.nsd_wrap(constant)
+    # a sum of one of each kind is neither to CVXPY, which would test any other constant itself
+    return wraps.psd_wrap(constant) + wraps.nsd_wrap(cp.Constant(sp.csc_array(P.shape)))
+
+
+def _holds(wrap: Any) -> bool:
+    """Whether what a wrap asserts is true of a constant; of anything else nobody knows."""
+    if isinstance(wrap, (wraps.symmetric_wrap, wraps.hermitian_wrap)):
+        return True  # no curvature rests on it
+    if not wrap.is_constant():
+        return False
+    value = wrap.args[0].value
+    entries = dense(value, None)
+    if isinstance(wrap, wraps.nonneg_wrap):
+        return bool((entries >= 0.0).all())
+    if isinstance(wrap, wraps.nonpos_wrap):
+        return bool((entries <= 0.0).all())
+    if isinstance(wrap, wraps.psd_wrap):
+        return curvature_of(symmetric(value)).accepted
+    if isinstance(wrap, wraps.nsd_wrap):
+        return curvature_of(symmetric(-value)).accepted
+    return bool(np.array_equal(entries, -entries.T))

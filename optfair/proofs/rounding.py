@@ -419,6 +419,17 @@ def summed(values: Floats, group: NDArray[np.intp], count: int) -> Floats:
     return total
 
 
+def distinct(
+    row: NDArray[Any], at: NDArray[Any], data: Floats
+) -> tuple[NDArray[Any], NDArray[Any], Floats]:
+    """Return entries with one number at each place, correctly rounded where they cancel."""
+    width = int(at.max(initial=0)) + 1
+    place, own = np.unique(row.astype(np.int64) * width + at, return_inverse=True)
+    if place.size == row.size:
+        return row, at, data
+    return place // width, place % width, summed(data, own, place.size)
+
+
 def _too_large(k: int, m: int) -> bool:
     """Whether a dense factorisation of k rows of m entries takes too long; few rows may be longer."""
     return k > EQUATIONS or k * m > ENTRIES * (2 if k <= FEW else 1)

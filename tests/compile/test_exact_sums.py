@@ -14,6 +14,7 @@ import optfair as of
 from optfair.compile.form import compile_problem
 from optfair.core.composition import constraint_term, objective_term
 from optfair.core.problem import Declaration, Problem
+from optfair.core.quadratics import quadratic_map
 
 HUGE = 1e16
 x = cp.Variable(name="x")
@@ -107,3 +108,49 @@ def test_every_entry_is_known_to_a_few_roundings(seed: int) -> None:
             exact = sum(Fraction(a) * Fraction(b) for a, b in pairs)
             own = Fraction(float(form.A.toarray()[i, j]))
             assert abs(own - exact) <= abs(exact) * Fraction(1, 2**44)
+
+
+def test_products_are_multiplied_out_as_they_are() -> None:
+    at = {x.id: 0, y.id: 1}
+
+    def coefficients(e: Any) -> dict[tuple[int, ...], float]:
+        f = quadratic_map(e, at, 4)
+        entries = {(i, j): float(f.Q[[0], [k]].item()) for k, (i, j) in enumerate(f.pairs.T)}
+        linear = {(j,): v for j, v in enumerate(f.A.toarray()[0].tolist()) if v}
+        return {k: v for k, v in (entries | linear | {(): float(f.b[0])}).items() if v}
+
+    small = Fraction(0.1) ** 2 - Fraction(0.1 * 0.1)
+    assert coefficients(cp.square(0.1 * x) - 0.1 * 0.1 * x * x) == {(0, 0): float(small)}
+    assert coefficients(HUGE * x * y[0] - x * y[0] - HUGE * y[0] * x) == {(0, 1): -1.0}
+    form = HUGE * cp.quad_form(y, np.eye(3)) - HUGE * cp.sum_squares(y) + cp.square(y[2])
+    assert coefficients(form) == {(3, 3): 1.0}
+    assert coefficients(cp.sum_squares(HUGE * x + y[:1]) - HUGE**2 * x**2)[1, 1] == 1.0
+    assert coefficients(cp.cumsum(HUGE * y)[2] - HUGE * cp.sum(y) + y[1]) == {(2,): 1.0}
+    assert coefficients(x / 3.0 + x / 3.0 + x / 3.0 - x + 1.0) == {(): 1.0}
+
+
+# what floats add up is convex, or 0: the least value is far below
+CONCAVE = {
+    "by a rounding": (cp.square(0.1 * x) - 0.1 * 0.1 * cp.square(x), 1e9),
+    "by a digit": (HUGE * x * x - x * x - HUGE * x * x, 3.0),
+    "of a product": (HUGE * x * y[0] - x * y[0] - HUGE * x * y[0], 3.0),
+}
+
+
+@pytest.mark.parametrize("name", CONCAVE)
+def test_no_curvature_is_proved_of_what_floats_lose(name: str) -> None:
+    cost, most = CONCAVE[name]
+    rows = [x >= -most, x <= most, y >= -most, y <= most]
+    problem = of.from_cvxpy(cp.Problem(cp.Minimize(cost), rows))
+    assert not problem.problem_class.convex
+
+
+def test_numbers_that_no_float_is_are_refused() -> None:
+    for tiny in (1e-200 * (1e-200 * x), 1e-200 * (1e-120 * x) + 1e-200 * (1e-130 * x)):
+        with pytest.raises(of.UnsupportedProblem, match="no float"):
+            compiled([tiny <= 1e-300, x >= -10])
+    with pytest.raises(of.UnsupportedProblem, match="no float"):
+        compiled([1e200 * (1e200 * x) <= 1.0])
+    # what is within reach in the end is made of what is not
+    form = compiled([1e-200 * (1e-200 * (1e200 * (1e200 * x))) <= 5.0])
+    assert abs(form.A.toarray()).max() == pytest.approx(1.0)

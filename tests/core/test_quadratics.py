@@ -11,12 +11,11 @@ import pytest
 
 import optfair as of
 from optfair.core.quadratics import (
-    parts_of,
     power_of_two,
     quadratic_map,
-    rounding,
     units_of_squares,
 )
+from optfair.core.term import parts_of, rounding
 
 x = cp.Variable(3, name="x")
 P = np.diag([1.0, 2.0, 3.0]) + 0.5

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.core.term import SEVERAL
+from optfair.core.labels import SEVERAL
 
 
 def problem(seed: int = 0, count: int = 2 * SEVERAL) -> Any:

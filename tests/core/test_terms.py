@@ -17,8 +17,7 @@ from optfair.core.composition import evaluated_constraint, evaluated_objective
 from optfair.core.expressions import Evaluator
 from optfair.core.problem import Declaration, Problem
 from optfair.core.problem_class import Evidence, ProblemClass
-from optfair.core.quadratics import parts_of
-from optfair.core.term import ConstraintTerm, ObjectiveTerm
+from optfair.core.term import ConstraintTerm, ObjectiveTerm, parts_of
 
 LP = ProblemClass()
 
