@@ -25,7 +25,8 @@ from optfair.convexity.intervals import Interval
 from optfair.convexity.reading import Unread, demanded, leaf_of, read, read_constraint
 from optfair.core.canonical import built
 from optfair.core.certificate import Certificate, Verdict, within
-from optfair.core.term import ConstraintTerm, Term, is_quadratic, parts_of
+from optfair.core.problem_class import parts_of
+from optfair.core.term import ConstraintTerm, Term, is_quadratic
 from optfair.errors import DataError, SolverFailure, Unbounded
 from optfair.numbers import Floats
 from optfair.proofs.bounds import infeasibility

@@ -28,6 +28,7 @@ from optfair.core.canonical import Draft
 from optfair.core.composition import evaluated_constraint, evaluated_objective
 from optfair.core.expressions import Values, substitute
 from optfair.core.problem import Declaration, Problem
+from optfair.core.problem_class import follows_rules
 from optfair.core.quadratics import NotQuadratic, QuadraticMap, quadratic_map
 from optfair.core.term import is_quadratic
 from optfair.errors import OptfairError, SolverFailure, UnsupportedProblem
@@ -91,7 +92,7 @@ def quadratic_form(problem: Problem) -> QuadraticForms:
         objective[term.name] = term, lifted
     for constraint in problem.constraints.values():
         built = constraint.build()
-        if not _plain(built) and built.is_dcp():
+        if not _plain(built) and follows_rules(built):
             constraints |= _conic_parts(constraint, built)
             continue
         lifted, squares = _separate_squares(built, offsets, at)
@@ -279,7 +280,7 @@ def _plain(built: Any) -> bool:
 
 
 def _follows(expression: Any, sense: str) -> bool:
-    return bool(expression.is_convex() if sense == "minimize" else expression.is_concave())
+    return follows_rules(expression, "convex" if sense == "minimize" else "concave")
 
 
 def _conic_parts(term: Term, constraint: Any) -> dict[str, Row]:

@@ -376,12 +376,13 @@ def implied_text(expression: Any, domain: Domain | None = None) -> list[str]:
     return list(dict.fromkeys(f"{text(plain.scaled(-1.0, f.node), 60)} >= 0" for f in facts))
 
 
-def read_again(expression: Any, domain: Domain) -> Node | None:
-    """Return an expression in normal form, None where it cannot be read on a domain."""
+def read_again(expression: Any, domain: Domain, *, refuting: bool = False) -> Node | None:
+    """Return an expression in normal form, None where it cannot be read, or proved, on a domain."""
     try:
-        return read(expression, domain).node
+        reading = read(expression, domain)
     except OptfairError:
         return None
+    return reading.node if refuting or not reading.curved else None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -416,7 +417,7 @@ class CurvatureWitness(_Answer):
 
     def verify(self) -> Verdict:
         """Compute the three values of every chord anew, rounded outward."""
-        node = read_again(self.expression, self.domain)
+        node = read_again(self.expression, self.domain, refuting=True)
         if node is None:
             return _verdict(("the expression cannot be read again",))
         if self.domain.unread:
@@ -451,7 +452,7 @@ class CurvatureWitness(_Answer):
         import matplotlib.pyplot as plt
 
         ax = plt.subplots()[1] if ax is None else ax
-        node = read_again(self.expression, self.domain)
+        node = read_again(self.expression, self.domain, refuting=True)
         for c in self.chords:
             if node is None:
                 break

@@ -31,13 +31,13 @@ from optfair.convexity.search import Search
 from optfair.convexity.witness import chord, hints_of, shown
 from optfair.core.canonical import Draft, built
 from optfair.core.composition import cones_of
-from optfair.core.problem_class import Evidence, ProblemClass
+from optfair.core.labels import free_name
+from optfair.core.problem_class import Evidence, ProblemClass, follows_rules, parts_of
 from optfair.core.term import (
     ConstraintTerm,
     ObjectiveTerm,
     Term,
     is_quadratic,
-    parts_of,
     proved_assertions,
     rounding,
 )
@@ -193,7 +193,7 @@ def prove(
     if curvature is not None:
         check_choice(curvature, "curvature", ("convex", "concave"))
     named = _named(where)
-    said = {**attribute_constraints(item), **named}
+    said = attribute_constraints(item, named)
     if named and item.is_dcp() and sum(v.size for v in item.variables()) <= WRITTEN:
         with contextlib.suppress(Unread):
             read(item, domain_of(said))  # a part that is defined nowhere is an error
@@ -263,28 +263,23 @@ def _constant_parts(expression: Any) -> Iterator[Any]:
             left += part.args
 
 
-def attribute_constraints(expression: Any) -> dict[str, Any]:
-    """Return what the attributes of the variables of an expression say, as constraints."""
-    constraints: dict[str, Any] = {}
+def attribute_constraints(expression: Any, named: Mapping[str, Any]) -> dict[str, Any]:
+    """Return constraints, and what the attributes of the variables of an expression say."""
+    from optfair.core.adopt import entries_at, sign_constraints
+
+    said = dict(named)
     for v in expression.variables():
-        a = v.attributes
-        if a.get("nonneg") or a.get("pos") or a.get("boolean"):
-            constraints[f"{v.name()} nonnegative"] = v >= 0
-        if a.get("nonpos") or a.get("neg"):
-            constraints[f"{v.name()} nonpositive"] = v <= 0
-        if a.get("boolean"):
-            constraints[f"{v.name()} at most one"] = v <= 1
-        if a.get("bounds"):
-            low, high = a["bounds"]
-            if low is not None and not isinstance(low, cp.Expression):
-                constraints[f"{v.name()} lower"] = v >= low
-            if high is not None and not isinstance(high, cp.Expression):
-                constraints[f"{v.name()} upper"] = v <= high
-        for name, sign in (("PSD", 1.0), ("NSD", -1.0)):
-            if a.get(name):
-                constraints[f"{v.name()} diagonal"] = sign * cp.diag(v) >= 0
-                constraints[f"{v.name()} {name}"] = sign * v >> 0
-    return constraints
+        name, a = v.name(), v.attributes
+        own = sign_constraints(name, v, v)
+        if a["boolean"] is not True and len(v.boolean_idx):
+            part = entries_at(v, v.boolean_idx)
+            own |= {f"{name} boolean lower": part >= 0, f"{name} boolean upper": part <= 1}
+        for word, sign in (("PSD", 1.0), ("NSD", -1.0)):
+            if a[word]:
+                own[f"{name} diagonal"] = sign * cp.diag(v) >= 0
+        for label, c in own.items():
+            said[free_name(label, said)] = c
+    return said
 
 
 def proved_on(
@@ -311,6 +306,7 @@ def proved_on(
     unread = reading.domain.unread
     few = search.sampled(reading.node, reading.domain) if refute and not unread else None
     left = [k for k in kinds if few is None or not shown(reading.node, reading.domain, k, few)]
+    left = [] if reading.curved else left
     steps = [s for s in (search.prove(reading.node, k) for k in left) if s is not None]
     if steps:
         return _proof(expression, tuple(steps), reading)
@@ -326,6 +322,8 @@ def proved_on(
         dict.fromkeys(f"that {text(g.node, 80)} is {g.kind}" for g in search.stuck.values())
     )
     reason = "" if not unread or not refute else f"chords may leave {', '.join(map(repr, unread))}"
+    if reading.curved:
+        reason = f"only where {text(reading.curved[0], 80)} is not negative it is defined"
     return Undecided(expression, stuck[:4], hints, reason, reading.domain)
 
 
@@ -357,9 +355,7 @@ def _needed(proof: CurvatureProof) -> Domain:
 
 def _by_cvxpy(expression: Any, kinds: tuple[Kind, ...], domain: Domain) -> CurvatureProof | None:
     """Return a proof by CVXPY's own rules, or of a quadratic too large to write out."""
-    held = [
-        k for k in kinds if (expression.is_convex() if k == "convex" else expression.is_concave())
-    ]
+    held = [k for k in kinds if follows_rules(expression, k)]
     if held:
         return _composed(expression, held, domain)
     variables = expression.variables()

@@ -78,10 +78,14 @@ class Reading:
         The expression.
     domain : Domain
         With what the expression's own functions demand of affine arguments.
+    curved : tuple of Node
+        What else must not be negative and does not show it in the node: of x**3 on no convex set.
     """
 
-    def __init__(self, node: Node, domain: Domain) -> None:
-        self.node, self.domain = node, domain
+    def __init__(self, node: Node, domain: Domain, curved: tuple[Node, ...] = ()) -> None:
+        self.node, self.curved = node, curved
+        beside = [Fact(IMPLIED, Algebra(domain).scaled(-1.0, g)) for g in self.curved]
+        self.domain = domain.extended(beside=beside)
 
 
 def read(expression: Any, domain: Domain) -> Reading:
@@ -101,7 +105,10 @@ def read(expression: Any, domain: Domain) -> Reading:
             break
         domain = domain.extended(new)
     reader.refuse_lost(node)
-    return Reading(node, domain)
+    limited = limits(subnodes(node)).items()
+    shown = {base for (part, zero), base in limited if isinstance(part, Call) or not zero}
+    curved = [g for g in reader.hidden if not affine(g) and g not in shown]
+    return Reading(node, domain, tuple(dict.fromkeys(curved)))
 
 
 def demanded(expression: Any, domain: Domain) -> list[Fact]:
@@ -142,11 +149,14 @@ class Reader:
         What functions that were read demand of affine arguments.
     demands : list of Node
         Arguments that must not be negative.
+    hidden : list of Node
+        Those of functions whose normal form is defined beyond: x**3 is x x x there.
     """
 
     def __init__(self, domain: Domain) -> None:
         self.domain = domain
         self.demands: list[Node] = []
+        self.hidden: list[Node] = []
         self.algebra = Algebra(domain)
         self.implied: list[Fact] = []
         self._known: dict[int, tuple[Any, Node]] = {}
@@ -307,7 +317,7 @@ class Reader:
 
     # --- atoms ---------------------------------------------------------------------------------
 
-    def demand(self, node: Node, what: str) -> None:
+    def demand(self, node: Node, what: str, *, fractional: bool = False) -> None:
         """Note that an argument must not be negative: of an affine one this is a half-space."""
         if constant_value(node) is not None:
             return
@@ -320,6 +330,8 @@ class Reader:
             )
         if not (r.low >= 0.0).all():
             self.demands.append(node)
+            if what != "log" and not fractional:
+                self.hidden.append(node)
         if affine(node) and not (r.low >= 0.0).all():
             self.implied.append(Fact(IMPLIED, self.algebra.scaled(-1.0, node)))
 
@@ -328,7 +340,7 @@ class Reader:
         if p == 0:
             return constant(np.ones(e.size))
         if p != 1 and not (p.denominator == 1 and p > 0 and int(p) % 2 == 0):
-            self.demand(inner, "power")
+            self.demand(inner, "power", fractional=p.denominator > 1)
         return self.algebra.product([(inner, p)])
 
     def _function(self, e: Any) -> Node:
@@ -355,7 +367,7 @@ class Reader:
 
     def _entropy(self, e: Any) -> Node:
         inner = self.node(e.args[0])
-        self.demand(inner, "entr")
+        self.demand(inner, "entr", fractional=True)
         return self.algebra.scaled(-1.0, raw_call("xlogx", [inner], e.size))
 
     def _relative_entropy(self, e: Any) -> Node:
@@ -396,7 +408,7 @@ class Reader:
         if getattr(e, "axis", None) is not None:
             return self._opaque(e)
         inner = self.node(e.args[0])
-        self.demand(inner, "geo_mean")
+        self.demand(inner, "geo_mean", fractional=True)
         exact = [Fraction(w) for w in e.w]
         return self.algebra.product([(select(inner, [i]), w) for i, w in enumerate(exact)])
 
@@ -406,7 +418,7 @@ class Reader:
             return self._opaque(e)
         a, inner = self.algebra, self.node(e.args[0])
         if p < 1:
-            self.demand(inner, "pnorm")
+            self.demand(inner, "pnorm", fractional=p.denominator > 1)
         elif p.denominator > 1 or int(p) % 2:
             inner = a.call("abs", [inner], inner.size)
         return a.product([(_summed(a.product([(inner, p)])), 1 / p)])
@@ -467,9 +479,9 @@ def signs_of(parameters: Iterable[Any]) -> dict[Leaf, Interval]:
     boxes: dict[Leaf, Interval] = {}
     for p in parameters:
         a, tiny = p.attributes, 5e-324
-        low = tiny if a.get("pos") else 0.0 if a.get("nonneg") or a.get("boolean") else -np.inf
-        high = -tiny if a.get("neg") else 0.0 if a.get("nonpos") else np.inf
-        high = 1.0 if a.get("boolean") else high
+        boolean = a.get("boolean") is True  # of all entries
+        low = tiny if a.get("pos") else 0.0 if a.get("nonneg") or boolean else -np.inf
+        high = -tiny if a.get("neg") else 0.0 if a.get("nonpos") else 1.0 if boolean else np.inf
         boxes[number_of(p)] = Interval.of(np.full(p.size, low), np.full(p.size, high))
     return boxes
 

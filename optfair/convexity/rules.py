@@ -31,6 +31,7 @@ from optfair.convexity.expression import (
     select,
 )
 from optfair.convexity.intervals import Interval
+from optfair.core.problem_class import follows_rules
 from optfair.numbers import Floats
 
 Kind = Literal["convex", "concave"]
@@ -155,8 +156,7 @@ def _terms(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | No
 def _opaque(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     if not isinstance(node, Opaque):
         return None
-    e = node.expression
-    return [] if (e.is_convex() if kind == "convex" else e.is_concave()) else None
+    return [] if follows_rules(node.expression, kind) else None
 
 
 @rule(

@@ -11,7 +11,7 @@ from optfair.core.problem import Declaration as Declaration
 from optfair.core.problem import Problem as Problem
 from optfair.core.problem_class import Evidence as Evidence
 from optfair.core.problem_class import ProblemClass as ProblemClass
+from optfair.core.problem_class import Structure as Structure
 from optfair.core.solution import Solution as Solution
 from optfair.core.term import ConstraintTerm as ConstraintTerm
 from optfair.core.term import ObjectiveTerm as ObjectiveTerm
-from optfair.core.term import Structure as Structure

@@ -95,7 +95,7 @@ class AdoptedProblem(Problem):
             name = free_name(old.name(), variables)
             new = cp.Variable(old.shape, name=name, **_kept(old))
             variables[name], aliases[old], swaps[id(old)] = new, name, new
-            signs.update(_sign_constraints(name, old, new))
+            signs.update(sign_constraints(name, old, new))
             if any(old.attributes[k] is True for k in ("boolean", "integer")):
                 integers.add(name)
             for kind, at in (("boolean", old.boolean_idx), ("integer", old.integer_idx)):
@@ -104,7 +104,7 @@ class AdoptedProblem(Problem):
                 label = free_name(f"{name} {kind}", variables)  # entries that are whole
                 part = variables[label] = cp.Variable(len(at), name=label)
                 integers.add(label)
-                signs[label] = cp.hstack([new[tuple(int(i) for i in one)] for one in at]) == part
+                signs[label] = entries_at(new, at) == part
                 if kind == "boolean":
                     signs[f"{label} lower"], signs[f"{label} upper"] = part >= 0, part <= 1
         ids = {v.id: name for name, v in variables.items()}
@@ -205,7 +205,8 @@ def _reduced(problem: Any, names: Sequence[str] | None) -> tuple[Any, Sequence[s
     return cp.Problem(goal, list(rows.values())), list(rows)
 
 
-def _sign_constraints(name: str, old: Any, new: Any) -> dict[str, Any]:
+def sign_constraints(name: str, old: Any, new: Any) -> dict[str, Any]:
+    """Return what the attributes of a variable say of all its entries, as constraints on another."""
     a = old.attributes
     constraints: dict[str, Any] = {}
     if a.get("nonneg") or a.get("pos"):
@@ -233,6 +234,11 @@ def _sign_constraints(name: str, old: Any, new: Any) -> dict[str, Any]:
                 part, limit = new[finite], limit[finite]
                 constraints[f"{name} {word}"] = part >= limit if word == "lower" else part <= limit
     return constraints
+
+
+def entries_at(variable: Any, places: Any) -> Any:
+    """Return some entries of a variable, as one vector."""
+    return cp.hstack([variable[tuple(int(i) for i in one)] for one in places])
 
 
 def from_cvxpy(problem: Any, names: Sequence[str] | None = None) -> AdoptedProblem:

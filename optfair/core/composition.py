@@ -24,7 +24,7 @@ from optfair.core.expressions import (
     substitute,
     variable_names,
 )
-from optfair.core.problem_class import Evidence, ProblemClass
+from optfair.core.problem_class import Evidence, ProblemClass, follows_rules
 from optfair.core.term import (
     ConstraintTerm,
     ObjectiveTerm,
@@ -276,7 +276,7 @@ def constraint_evidence(
         where = "Nonpositive"
     else:
         return _cone_evidence(name, constraint, draft)
-    if constraint.is_dcp():
+    if follows_rules(constraint):
         if expression.is_affine():
             return Evidence(name, "affine", where, ProblemClass())
         if is_quadratic(expression):
@@ -324,7 +324,7 @@ def objective_evidence(
     name: str, expression: Any, names: Mapping[int, str], sense: str, draft: Draft
 ) -> Evidence:
     """Return the class of an objective term, and why."""
-    good = expression.is_convex() if sense == "minimize" else expression.is_concave()
+    good = follows_rules(expression, "convex" if sense == "minimize" else "concave")
     if expression.is_affine():
         return Evidence(name, "affine", sense, ProblemClass())
     if is_quadratic(expression):

@@ -23,17 +23,8 @@ from optfair.core.expressions import (
 )
 from optfair.core.identity import Origin, packed
 from optfair.core.labels import Labels
-from optfair.core.problem_class import Evidence, ProblemClass
-from optfair.core.term import (
-    LAZY_ROWS,
-    PROVED_TERMS,
-    ConstraintTerm,
-    ObjectiveTerm,
-    Structure,
-    Term,
-    family,
-    of_family,
-)
+from optfair.core.problem_class import LAZY_ROWS, PROVED_TERMS, Evidence, ProblemClass, Structure
+from optfair.core.term import ConstraintTerm, ObjectiveTerm, Term, family, of_family
 from optfair.core.verbs import ProblemVerbs
 from optfair.errors import DeclarationError, Infeasible, kind_of, nearest
 from optfair.numbers import Taken, check_mapping, check_point, check_text, checked

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
+
+from cvxpy.atoms.elementwise.power import Power
+from cvxpy.atoms.elementwise.xexp import xexp
+from cvxpy.utilities.power_tools import is_power2
 
 from optfair.errors import ClassError, nearest
 
@@ -258,3 +262,45 @@ PROVED_TERMS = Structure("proved-terms", (), None, "", proof=True, integers=True
 
 #: Terms of many rows that are generated as they are needed, beside any other convex terms.
 LAZY_ROWS = Structure("many-rows", (), None, "", rows=True)
+
+
+def follows_rules(written: Any, kind: str = "") -> bool:
+    """Return whether CVXPY's rules rightly hold an expression to be of a curvature, or a term DCP.
+
+    They take powers for increasing that are not: f**3 asks for f >= 0, which is no convex set of a
+    convex f, and f**6 falls where f is negative.
+
+    Examples
+    --------
+    >>> import cvxpy as cp
+    >>> f = cp.square(cp.Variable()) - 1
+    >>> cp.power(f, 3).is_convex(), follows_rules(cp.power(f, 3), "convex")
+    (True, False)
+    """
+    rules = {"convex": "is_convex", "concave": "is_concave"}
+    return bool(getattr(written, rules.get(kind, "is_dcp"))()) and not any(
+        isinstance(e, (Power, xexp)) and _falls(e) for e in parts_of(written)
+    )
+
+
+def _falls(e: Any) -> bool:
+    """Whether a power, or x exp x, of what may be negative and is not affine is not increasing."""
+    arg = e.args[0]
+    if arg.is_affine() or arg.is_nonneg():
+        return False
+    return isinstance(e, xexp) or (
+        e.p.value is not None and e.p.value > 1 and not is_power2(e.p_used)
+    )
+
+
+def parts_of(e: Any) -> Iterator[Any]:
+    """Yield every node once; a matrix before what it is made of."""
+    seen: set[int] = set()
+    stack = [e]
+    while stack:
+        node = stack.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        yield node
+        stack += [a for a in node.args if hasattr(a, "args")]

@@ -28,13 +28,13 @@ from cvxpy.settings import SCIPY_CANON_BACKEND
 from numpy.typing import NDArray
 
 from optfair.core.expressions import dense
+from optfair.core.problem_class import parts_of
 from optfair.core.term import (
     adds,
     factors,
     in_numbers,
     is_whole,
     largest_exponent,
-    parts_of,
     power_of,
     products_of,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -32,13 +32,11 @@ from cvxpy.atoms.pnorm import PnormApprox
 from cvxpy.atoms.quad_form import QuadForm
 from cvxpy.atoms.quad_over_lin import quad_over_lin
 from cvxpy.lin_ops.lin_op import CONSTANT_ID, DENSE_CONST, NEG, SCALAR_CONST, SPARSE_CONST, LinOp
+from cvxpy.utilities.power_tools import is_power2
 from numpy.typing import NDArray
 
 from optfair.core.expressions import Values, dense, substitute
-from optfair.core.problem_class import LAZY_ROWS as LAZY_ROWS
-from optfair.core.problem_class import PROVED_TERMS as PROVED_TERMS
-from optfair.core.problem_class import Evidence
-from optfair.core.problem_class import Structure as Structure
+from optfair.core.problem_class import Evidence, parts_of
 from optfair.errors import DeclarationError, kind_of
 from optfair.numbers import Floats, Indices, check_mapping
 from optfair.proofs.definiteness import curvature_of, symmetric
@@ -256,6 +254,8 @@ def exact_functions(written: Any) -> Any:
     args = [exact_functions(arg) for arg in written.args]
     if isinstance(written, PowerApprox) and written.p_used is not None and written.approx_error:
         return cp.power(args[0], written.p.value, approx=False)
+    if isinstance(written, Power) and _even(written) and not args[0].is_nonneg():
+        return written.copy([cp.abs(args[0])])  # CVXPY compiles x**6 as that of max(x, 0)
     if isinstance(written, (PnormApprox, GeoMeanApprox)):
         shape = {"axis": written.axis, "keepdims": written.keepdims, "approx": False}
         if isinstance(written, PnormApprox) and _apart(written.p, written.original_p):
@@ -269,6 +269,12 @@ def exact_functions(written: Any) -> Any:
         return cp.von_neumann_entr(args[0])
     same = all(new is old for new, old in zip(args, written.args, strict=True))
     return written if same else written.copy(args)
+
+
+def _even(e: Any) -> bool:
+    """Whether a power has an even exponent of which CVXPY does not know that it is."""
+    p = e.p_used
+    return p is not None and p > 0 and p % 2 == 0 and not is_power2(p)
 
 
 def _apart(used: Any, given: Any) -> bool:
@@ -543,19 +549,6 @@ def proved_assertions(name: str, expression: Any) -> Any:
         elif isinstance(node, wraps.Wrap) and id(node) not in swaps and not _holds(node):
             swaps[id(node)] = node.args[0]
     return substitute(expression, swaps) if swaps else expression
-
-
-def parts_of(e: Any) -> Iterator[Any]:
-    """Yield every node once; a matrix before what it is made of."""
-    seen: set[int] = set()
-    stack = [e]
-    while stack:
-        node = stack.pop()
-        if id(node) in seen:
-            continue
-        seen.add(id(node))
-        yield node
-        stack += [a for a in node.args if hasattr(a, "args")]
 
 
 def _tested(name: str, matrix: Any) -> Any:

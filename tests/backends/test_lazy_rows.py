@@ -14,8 +14,8 @@ from optfair.backends import lazy_rows as generation
 from optfair.backends.lazy_rows import Relaxation
 from optfair.core.composition import rows_term
 from optfair.core.problem import Declaration, Problem
-from optfair.core.problem_class import LP, Evidence, ProblemClass
-from optfair.core.term import LAZY_ROWS, ConstraintTerm, ObjectiveTerm
+from optfair.core.problem_class import LAZY_ROWS, LP, Evidence, ProblemClass
+from optfair.core.term import ConstraintTerm, ObjectiveTerm
 from optfair.features.feature_problem import box, immutable, monotone
 from optfair.methods.group_counterfactuals.affine_maps import PSDMap
 from optfair.methods.group_counterfactuals.bi_lipschitz import BiLipschitzCounterfactuals, GramBound

@@ -19,6 +19,7 @@ from optfair.convexity.grammar import parse, parse_bounds
 from optfair.convexity.intervals import Interval
 from optfair.convexity.prove import domain_of, proved_on
 from optfair.convexity.reading import leaf_of, read, read_constraint
+from optfair.convexity.witness import sample
 
 x, y, z = (cp.Variable(name=n) for n in "xyz")
 
@@ -384,3 +385,57 @@ def test_constants_are_rounded_to_the_side_that_says_less(objective: Any) -> Non
     assert str(problem.solve(solver="clarabel").grade) == "proved"
     if "log" not in str(objective):
         assert problem.solve(solver="clarabel").bound <= problem.solve().objective
+
+
+@pytest.mark.parametrize("p", [3, 1.5, 6])
+def test_a_power_of_what_may_be_negative_does_not_rise(p: float) -> None:
+    """f**3 asks for f >= 0, of a convex f no convex set; f**6 falls where f is negative."""
+    above = domain_of({"above": x >= 1})
+    for e in (cp.power(cp.square(x) - 1, p), cp.power(x * x - 1, p)):
+        for whole in (e, e + 3 * x * x * x * x):
+            found = proved_on(whole, Domain(), "convex", refute=False)
+            assert not found or (p == 6 and whole is not e)
+        assert proved_on(e, above, "convex", refute=False)
+
+
+@pytest.mark.parametrize(("p", "truth"), [(3, 0.81), (6, 0.0)])
+def test_a_power_in_a_row_excludes_where_it_is_not_defined(p: float, truth: float) -> None:
+    rows = [cp.power(cp.square(x) - 1, p) <= 8, x <= 3, x >= -3]
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(cp.square(x - 0.1)), rows)).solve(tolerance=1e-5)
+    assert s.objective == pytest.approx(truth, abs=1e-4)
+
+
+def test_a_chord_stays_where_a_power_is_defined() -> None:
+    e = cp.power(x * y, -2) * x
+    domain = domain_of({"x": cp.abs(x) <= 2, "y": cp.abs(y) <= 2})
+    reading = read(e, domain)
+    drawn = sample(reading.node, reading.domain, 200)
+    assert drawn is not None
+    for ends in (drawn.first, drawn.second):
+        assert (ends[leaf_of(x)] * ends[leaf_of(y)] >= 0.0).all()
+
+
+def test_an_even_power_is_that_of_negative_numbers_too() -> None:
+    """CVXPY compiles x**6 as the power of max(x, 0), and then no x <= -1 is left."""
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(cp.power(x, 6) - x), [x <= -1])).solve()
+    assert s.objective == pytest.approx(2.0) and s.is_optimal(1e-7)
+
+
+def test_attributes_bind_the_entries_that_they_name() -> None:
+    v = cp.Variable(3, name="v", boolean=[(0,), (2,)])
+    p = cp.Parameter(2, name="p", boolean=[(0,)])
+    assert not of.prove(v[1] * v[1] * v[1], curvature="convex")
+    assert of.prove(v[0] * v[0] * v[0]).curvature == "convex"
+    assert not of.prove(p[1] * x * x)
+
+
+def test_variables_and_rows_of_one_name_keep_what_each_says() -> None:
+    a, b = (cp.Variable(name="a", nonneg=True) for _ in range(2))
+    assert of.prove(a * a * a + b * b * b).curvature == "convex"
+    assert of.prove(a * a * a, {"a nonnegative": a <= 5}).curvature == "convex"
+
+
+def test_a_chord_does_not_leave_bounds_that_are_parameters() -> None:
+    q = cp.Parameter(name="q", value=2.0, nonneg=True)
+    u = cp.Variable(name="u", bounds=[0 * q, q])
+    assert of.prove(u * u * u).curvature == "undecided"

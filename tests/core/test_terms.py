@@ -16,8 +16,8 @@ from optfair.core.canonical import Draft, reduction
 from optfair.core.composition import evaluated_constraint, evaluated_objective
 from optfair.core.expressions import Evaluator
 from optfair.core.problem import Declaration, Problem
-from optfair.core.problem_class import Evidence, ProblemClass
-from optfair.core.term import ConstraintTerm, ObjectiveTerm, parts_of
+from optfair.core.problem_class import Evidence, ProblemClass, parts_of
+from optfair.core.term import ConstraintTerm, ObjectiveTerm
 
 LP = ProblemClass()
 

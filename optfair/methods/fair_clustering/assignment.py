@@ -15,8 +15,8 @@ from optfair.core.composition import Rule
 from optfair.core.expressions import Values
 from optfair.core.labels import Axis
 from optfair.core.problem import Declaration, Problem
-from optfair.core.problem_class import LP, Evidence
-from optfair.core.term import ConstraintTerm, ObjectiveTerm, Structure
+from optfair.core.problem_class import LP, Evidence, Structure
+from optfair.core.term import ConstraintTerm, ObjectiveTerm
 from optfair.errors import DataError, DeclarationError, kind_of
 from optfair.library.instance import dataset_rows, named_centers
 from optfair.methods.fair_clustering.algorithms.charged_rows import Demands

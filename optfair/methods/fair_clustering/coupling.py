@@ -17,9 +17,9 @@ from optfair.backends.request import Outcome, Request
 from optfair.core.certificate import DualCheck
 from optfair.core.expressions import Values
 from optfair.core.problem import Declaration, Problem
-from optfair.core.problem_class import LP, Evidence
+from optfair.core.problem_class import LP, Evidence, Structure
 from optfair.core.solution import Solution
-from optfair.core.term import ConstraintTerm, ObjectiveTerm, Structure
+from optfair.core.term import ConstraintTerm, ObjectiveTerm
 from optfair.errors import ClassError, DataError, DeclarationError, nearest
 from optfair.library.instance import dataset_rows, named_centers
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost

@@ -15,9 +15,9 @@ from scipy.special import logsumexp, softmax
 from optfair.core.certificate import NonconvexityWitness
 from optfair.core.composition import Rule, evaluated_constraint, evaluated_objective, model_term
 from optfair.core.problem import Declaration
-from optfair.core.problem_class import Evidence, ProblemClass
+from optfair.core.problem_class import Evidence, ProblemClass, Structure
 from optfair.core.solution import Solution
-from optfair.core.term import ConstraintTerm, ObjectiveTerm, Structure
+from optfair.core.term import ConstraintTerm, ObjectiveTerm
 from optfair.errors import DataError, DeclarationError
 from optfair.methods.fair_clustering.assignment import (
     GroupedRows,

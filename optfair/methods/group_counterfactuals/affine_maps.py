@@ -13,8 +13,8 @@ import scipy.sparse as sp
 from optfair.core.certificate import NonconvexityWitness
 from optfair.core.composition import model_term
 from optfair.core.expressions import Values
-from optfair.core.problem_class import Evidence, ProblemClass
-from optfair.core.term import ConstraintTerm, Structure
+from optfair.core.problem_class import Evidence, ProblemClass, Structure
+from optfair.core.term import ConstraintTerm
 from optfair.errors import DataError
 from optfair.methods.group_counterfactuals.group_problem import (
     BOTH,

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from optfair.core.expressions import Values
 from optfair.core.parameters import Datum
-from optfair.core.term import ConstraintTerm, Structure
+from optfair.core.problem_class import Structure
+from optfair.core.term import ConstraintTerm
 from optfair.features.linear_score import LinearScore
 from optfair.methods.group_counterfactuals.group_problem import (
     BOTH,

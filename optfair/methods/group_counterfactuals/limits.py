@@ -10,8 +10,8 @@ import numpy as np
 
 from optfair.core.certificate import Certificate, Verdict
 from optfair.core.composition import named_term
-from optfair.core.problem_class import ProblemClass
-from optfair.core.term import ConstraintTerm, Structure, family
+from optfair.core.problem_class import ProblemClass, Structure
+from optfair.core.term import ConstraintTerm, family
 from optfair.errors import Infeasible, SolverFailure, Unbounded, UnsupportedProblem
 from optfair.numbers import Floats
 

@@ -15,8 +15,9 @@ from optfair.core.composition import model_goal, model_term, rows_term
 from optfair.core.expressions import Evaluator, Values
 from optfair.core.parameters import Datum
 from optfair.core.problem import Declaration, Problem
+from optfair.core.problem_class import LAZY_ROWS, Structure
 from optfair.core.solution import Solution
-from optfair.core.term import LAZY_ROWS, ConstraintTerm, ObjectiveTerm, Structure
+from optfair.core.term import ConstraintTerm, ObjectiveTerm
 from optfair.errors import DataError, DeclarationError, Infeasible, SolverFailure
 from optfair.features.linear_score import LinearScore
 from optfair.methods.group_counterfactuals.group_problem import (

@@ -19,8 +19,8 @@ from optfair.core.composition import RELATIONS, model_goal, model_term, rows_ter
 from optfair.core.expressions import Values
 from optfair.core.parameters import Datum
 from optfair.core.problem import Declaration
-from optfair.core.problem_class import ProblemClass
-from optfair.core.term import LAZY_ROWS, ConstraintTerm, Structure
+from optfair.core.problem_class import LAZY_ROWS, ProblemClass, Structure
+from optfair.core.term import ConstraintTerm
 from optfair.errors import DataError, DeclarationError, NotInstalled, nearest
 from optfair.features.feature_problem import sides_moved, sides_within
 from optfair.features.linear_score import LinearScore

@@ -12,9 +12,9 @@ import scipy.sparse as sp
 from optfair.compile.program import constraint_set, named_map
 from optfair.core.composition import Rule, model_term
 from optfair.core.parameters import Datum
-from optfair.core.problem_class import LP
+from optfair.core.problem_class import LAZY_ROWS, LP, Structure
 from optfair.core.solution import Solution
-from optfair.core.term import LAZY_ROWS, ConstraintTerm, Structure
+from optfair.core.term import ConstraintTerm
 from optfair.errors import DataError, DeclarationError, UnsupportedProblem
 from optfair.features.feature_problem import FeatureProblem, checked_names
 from optfair.methods.fair_clustering.margins import finite_vector

@@ -10,7 +10,7 @@ import numpy as np
 
 import optfair as of
 from optfair.core.adopt import declaration
-from optfair.core.term import Structure
+from optfair.core.problem_class import Structure
 from optfair.errors import DeclarationError
 from optfair.numbers import check_vector
 
