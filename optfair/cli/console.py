@@ -226,8 +226,8 @@ def typed(ctx: typer.Context, command: str) -> str:
     return shlex.join(words)
 
 
-def _adds(kind: str) -> Callable[[Path | None], Path | None]:
-    """Return a callback that adds a folder of facts for this process."""
+def _folder(kind: str, what: str) -> Any:
+    """Return the option of a folder of facts, which is added for this process."""
 
     def add(folder: Path | None) -> Path | None:
         if folder is not None:
@@ -236,7 +236,14 @@ def _adds(kind: str) -> Callable[[Path | None], Path | None]:
             os.environ[variable] = os.pathsep.join([known, str(folder)] if known else [str(folder)])
         return folder
 
-    return add
+    return typer.Option(
+        f"--{kind}",
+        metavar="DIR",
+        help=f"Folder with further {what}.",
+        exists=True,
+        file_okay=False,
+        callback=add,
+    )
 
 
 def _instances(incomplete: str) -> list[str]:
@@ -273,25 +280,5 @@ SafeCells = Annotated[
     bool,
     typer.Option("--safe-cells", help="Quote what a spreadsheet takes for a formula, in CSV."),
 ]
-Problems = Annotated[
-    Path | None,
-    typer.Option(
-        "--problems",
-        metavar="DIR",
-        help="Folder with further instances.",
-        exists=True,
-        file_okay=False,
-        callback=_adds("problems"),
-    ),
-]
-Solvers = Annotated[
-    Path | None,
-    typer.Option(
-        "--solvers",
-        metavar="DIR",
-        help="Folder with further solver profiles.",
-        exists=True,
-        file_okay=False,
-        callback=_adds("solvers"),
-    ),
-]
+Problems = Annotated[Path | None, _folder("problems", "instances")]
+Solvers = Annotated[Path | None, _folder("solvers", "solver profiles")]

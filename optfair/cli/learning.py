@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -223,8 +222,6 @@ def quiz(
 # A tour in a few seconds: declare, classify, solve, verify, compose, alternate, sweep, draw.
 
 CLUSTERS, SEED, TOLERANCE = 5, 0, 1e-9
-# Prints a line, or the title of a step, as it is: without markup or wrapping.
-Say = Callable[..., None]
 
 
 def demo(out: Path, quick: bool = False) -> dict[str, Any]:
@@ -253,9 +250,8 @@ def demo(out: Path, quick: bool = False) -> dict[str, Any]:
 
     begin = time.perf_counter()
     needed("matplotlib", 'pip install "optfair[plot]"')  # before anything is solved, not after
-    say = _speaker()
     X, sex = datasets.load("german_credit").numeric("sex", standardize=True)
-    problem = _declared(say, X, sex)
+    problem = _declared(X, sex)
     solution = problem.solve(tolerance=TOLERANCE)
     verdict = solution.certificate.verify()
     population = float(problem.shares.min() / problem.shares.max())
@@ -278,38 +274,28 @@ def demo(out: Path, quick: bool = False) -> dict[str, Any]:
         f"  balance      {numbers['balance_soft']:.4f} soft, {numbers['balance_hard']:.4f} of the"
         f" hard labels; the population has {population:.4f}"
     )
-    numbers["composed"] = _composed(say, problem, solution)
+    numbers["composed"] = _composed(problem, solution)
     fair = registry.load("estimators", "alternate")(problem, tolerance=TOLERANCE)
-    numbers["alternation"] = _alternated(say, fair, sex)
+    numbers["alternation"] = _alternated(fair, sex)
     plain = fair.problem.without("fairness").solve(tolerance=TOLERANCE)
-    front = _swept(say, fair.problem, plain, sex, points=6 if quick else 15)
+    front = _swept(fair.problem, plain, sex, points=6 if quick else 15)
     numbers["front"] = front
     figures = {
         "composition.png": _composition(sex, plain, fair),
         "front.png": _front(front, population),
     }
-    numbers["files"] = _saved(say, figures, Path(out))
+    numbers["files"] = _saved(figures, Path(out))
     numbers["seconds"] = time.perf_counter() - begin
     say(f"\nDone in {numbers['seconds']:.1f} s.")
     return numbers
 
 
-def _speaker() -> Say:
-    """Return a function that prints lines as they are, and titles bold."""
-    from rich.console import Console
-
-    console = Console(highlight=False)
-
-    def say(text: object, *, title: bool = False) -> None:
-        lead = "\n" if title else ""
-        console.print(
-            f"{lead}{text}", markup=False, soft_wrap=True, style="bold" if title else None
-        )
-
-    return say
+def say(text: object, *, title: bool = False) -> None:
+    """Print a line as it is, or the title of a step, bold."""
+    typer.echo(typer.style(f"\n{text}", bold=True) if title else text)
 
 
-def _declared(say: Say, X: Any, sex: Any) -> Any:
+def _declared(X: Any, sex: Any) -> Any:
     from sklearn.cluster import kmeans_plusplus
 
     centers, _ = kmeans_plusplus(X, CLUSTERS, random_state=SEED)
@@ -325,7 +311,7 @@ def _declared(say: Say, X: Any, sex: Any) -> Any:
     return problem
 
 
-def _composed(say: Say, problem: Any, solution: Solution) -> dict[str, Any]:
+def _composed(problem: Any, solution: Solution) -> dict[str, Any]:
     """Add a rule, solve on the same route, and ask what integrality would change."""
     share = problem.with_constraints(share=registry.load("rules", "cluster_share")(lower=0.15))
     again = share.solve(tolerance=TOLERANCE, warm_start=solution)
@@ -349,7 +335,7 @@ def _composed(say: Say, problem: Any, solution: Solution) -> dict[str, Any]:
     }
 
 
-def _alternated(say: Say, fair: Any, sex: Any) -> dict[str, Any]:
+def _alternated(fair: Any, sex: Any) -> dict[str, Any]:
     balance = metrics.balance(sex, fair.labels)
     say("Alternate assignment and centers to a fair clustering", title=True)
     say(fair)
@@ -366,9 +352,7 @@ def _alternated(say: Say, fair: Any, sex: Any) -> dict[str, Any]:
     }
 
 
-def _swept(
-    say: Say, problem: Any, plain: Solution, sex: Any, points: int
-) -> dict[str, list[float]]:
+def _swept(problem: Any, plain: Solution, sex: Any, points: int) -> dict[str, list[float]]:
     """Return cost and soft balance over tolerances from perfectly fair to plain."""
     import numpy as np
 
@@ -436,7 +420,7 @@ def _front(front: dict[str, list[float]], best: float) -> Figure:
     return figure
 
 
-def _saved(say: Say, figures: dict[str, Figure], out: Path) -> list[str]:
+def _saved(figures: dict[str, Figure], out: Path) -> list[str]:
     out.mkdir(parents=True, exist_ok=True)
     say("Pictures", title=True)
     files = []

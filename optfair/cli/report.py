@@ -232,17 +232,6 @@ def pictures(clustering: Clustering) -> list[Picture]:
 TEMPLATE = "report.html.j2"
 
 
-@dataclass(frozen=True)
-class Line:
-    """A line of the table of clusters."""
-
-    name: str
-    size: str
-    share: str
-    groups: tuple[str, ...]
-    cost: str
-
-
 def rendered(clustering: Clustering, command: str) -> str:
     """Return the page.
 
@@ -256,7 +245,7 @@ def rendered(clustering: Clustering, command: str) -> str:
     from optfair import __version__
 
     q = clustering.question
-    lines, total = _lines(clustering)
+    *lines, total = _lines(clustering)
     return page(
         TEMPLATE,
         version=__version__,
@@ -364,30 +353,21 @@ def _asked(q: Question) -> list[tuple[str, str]]:
     return asked
 
 
-def _lines(clustering: Clustering) -> tuple[list[Line], Line]:
-    shares, costs, n = clustering.shares, clustering.costs, len(clustering.question.X)
-
-    def parts(values: Any) -> tuple[str, ...]:
-        return tuple("–" if math.isnan(v) else f"{v:.1%}" for v in values)
-
-    lines = [
-        Line(
-            str(k),
-            f"{size:,}",
-            f"{size / n:.1%}",
-            parts(shares[:, k]),
-            _figure(float(costs[k])),
-        )
-        for k, size in enumerate(clustering.sizes)
+def _lines(clustering: Clustering) -> list[dict[str, Any]]:
+    """Return the lines of the table of clusters, the last for all of them."""
+    n, sizes = len(clustering.question.X), [*clustering.sizes, len(clustering.question.X)]
+    shares = np.column_stack([clustering.shares, clustering.fair.shares_])
+    costs = [*clustering.costs, clustering.fair.cost_]
+    return [
+        {
+            "name": str(k) if k < len(sizes) - 1 else "all",
+            "size": f"{size:,}",
+            "share": f"{size / n:.1%}",
+            "groups": ["–" if math.isnan(v) else f"{v:.1%}" for v in shares[:, k]],
+            "cost": _figure(float(costs[k])),
+        }
+        for k, size in enumerate(sizes)
     ]
-    total = Line(
-        "all",
-        f"{n:,}",
-        "100.0%",
-        parts(clustering.fair.shares_),
-        _figure(clustering.fair.cost_),
-    )
-    return lines, total
 
 
 def _centers(clustering: Clustering) -> list[tuple[str, list[str]]]:
