@@ -194,20 +194,15 @@ def pooled(problem: Problem, many: int, answer: Answer) -> Solution:
     while len(known) < many:
         try:
             solution = answer(stated)
-        except Infeasible as e:
+        except (Infeasible, SolverFailure, KeyboardInterrupt) as e:
             if not known:
                 raise
-            ended, proof = "exhausted", e.certificate
-            break
-        except SolverFailure as e:
-            if not known:
-                raise
-            ended = "exhausted" if e.claim == "infeasible" else e.cause
-            break
-        except KeyboardInterrupt:
-            if not known:
-                raise
-            ended = "interrupted"
+            if isinstance(e, Infeasible):
+                ended, proof = "exhausted", e.certificate
+            elif isinstance(e, SolverFailure):
+                ended = "exhausted" if e.claim == "infeasible" else e.cause
+            else:
+                ended = "interrupted"
             break
         early = solution.status.termination in EARLY
         if early:

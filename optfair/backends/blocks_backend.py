@@ -402,9 +402,7 @@ class Beside:
         m, n = A.shape
         by_row = sp.csr_array(A)
         psd = [c for c in cones if c.kind == "psd"]
-        inside = np.zeros(m, dtype=bool)
-        for c in psd:
-            inside[c.start : c.stop] = True
+        inside = ~(form.equal | form.nonnegative)
         block, other = np.flatnonzero(inside), np.flatnonzero(~inside)
         if other.size >= n or not (np.diff(by_row.indptr)[block] == 1).all():
             return None
@@ -415,10 +413,7 @@ class Beside:
         loose = np.setdiff1d(np.arange(n), column)
         across = sp.csr_array(by_row[other].T)  # (n, o)
         unit = sp.diags_array(1.0 / entry)
-        line = np.zeros(m, dtype=bool)
-        for c in cones:
-            line[c.start : c.stop] = c.kind == "nonneg"
-        signs = -sp.eye_array(other.size, format="csr")[np.flatnonzero(line[other])]
+        signs = -sp.eye_array(other.size, format="csr")[np.flatnonzero(form.nonnegative[other])]
         rows = sp.vstack([unit @ across[column], signs, across[loose]])
         places, start = [], 0
         for c in psd:

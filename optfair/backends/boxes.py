@@ -120,27 +120,22 @@ def local_optimum(
             if again and unit / OTHER < slope < OTHER * unit:
                 break
             unit = slope if 1e-300 < slope < 1e9 else unit
-            reached = _minimized(goal, x0, bounds, rows)
+            result: Any = scipy.optimize.minimize(  # type: ignore[call-overload]
+                goal,
+                x0,
+                jac=True,
+                method="SLSQP",
+                bounds=bounds,
+                constraints=rows,
+                options={"maxiter": STEPS, "ftol": 1e-15},
+            )
+            reached = np.asarray(result.x)
             x0 = np.where(np.isfinite(reached), reached, x0)
     except Unread:
         return None
     if not np.isfinite(reached).all():
         return None
     return inside(unpack(reached), domain)
-
-
-def _minimized(goal: Any, x0: Floats, bounds: Floats, rows: list[Any]) -> Floats:
-    """Return where SciPy ends."""
-    result: Any = scipy.optimize.minimize(  # type: ignore[call-overload]
-        goal,
-        x0,
-        jac=True,
-        method="SLSQP",
-        bounds=bounds,
-        constraints=rows,
-        options={"maxiter": STEPS, "ftol": 1e-15},
-    )
-    return np.asarray(result.x)
 
 
 def _facts(term: ConstraintTerm, domain: Domain) -> list[Fact | None]:

@@ -92,14 +92,10 @@ def _in_process(
     bounds: dict[str, Floats],
 ) -> RawPoint:
     form = compiled.form
-    lower = np.full(form.b.size, -np.inf)
-    for c in form.cones:
-        if c.kind == "zero":
-            lower[c.start : c.stop] = form.b[c.start : c.stop]
     matrix = sp.csr_array(form.A)
     arrays: dict[str, Any] = {
         "q": form.q * scale,
-        "lower": lower,
+        "lower": np.where(form.equal, form.b, -np.inf),
         "upper": form.b,
         "data": matrix.data,
         "indices": matrix.indices,
@@ -156,8 +152,7 @@ def _whole(problem: Problem, compiled: Compiled, name: str) -> dict[str, Floats]
         owner[at] = variable
     integer = np.array([who in problem.integers for who in owner])
     endless = integer & ~(np.isfinite(lower) & np.isfinite(upper))
-    equal = [form.b[c.start : c.stop] for c in form.cones if c.kind == "zero"]
-    numbers = np.concatenate([form.q, form.A.data, *equal])
+    numbers = np.concatenate([form.q, form.A.data, form.b[form.equal]])
     fractional = numbers[numbers != np.round(numbers)]
     if not integer.all():
         why = f"it computes in whole numbers, and {owner[~integer][0]!r} is continuous"
@@ -179,12 +174,7 @@ def run_mosek(problem: Problem, profile: SolverProfile, request: Request) -> Out
     """Solve the compiled form; a quadratic objective becomes a second-order cone."""
 
     def call(compiled: Compiled, scale: float, options: dict[str, Any], log: bool) -> RawPoint:
-        form = compiled.form
-        integer = np.zeros(form.q.size, dtype=bool)
-        for name in problem.integers:
-            if name in form.columns:
-                integer[form.columns[name]] = True
-        return _optimized(form, integer, profile.name, scale, options, log)
+        return _optimized(compiled, profile.name, scale, options, log)
 
     # it takes quadratic objectives with linear constraints only
     arranged = relaxed(problem)
@@ -263,17 +253,11 @@ def _order(cone: Cone) -> NDArray[np.int64]:
 
 
 def _optimized(
-    form: ConicForm,
-    integer: NDArray[np.bool_],
-    name: str,
-    scale: float,
-    options: dict[str, Any],
-    log: bool,
+    compiled: Compiled, name: str, scale: float, options: dict[str, Any], log: bool
 ) -> RawPoint:
     import mosek
 
-    mixed = bool(integer.any())
-    with build_task(form, integer, scale) as task:
+    with build_task(compiled.form, compiled.integer, scale) as task:
         if log:
             from optfair.backends.isolation import show_line
 
@@ -290,7 +274,7 @@ def _optimized(
             raise SolverFailure(
                 f"{name} failed", f"{e.errno} {e.msg}".strip(), "try another solver"
             ) from e
-        return _task_point(task, form, mixed, scale, stop)
+        return _task_point(task, compiled.form, bool(compiled.integer.any()), scale, stop)
 
 
 def _task_point(task: Any, form: ConicForm, mixed: bool, scale: float, stop: Any) -> RawPoint:

@@ -26,6 +26,7 @@ from optfair.solution.residuals import measure
 if TYPE_CHECKING:
     from optfair.compile.form import Compiled
     from optfair.core.solution import Solution
+    from optfair.numbers import Floats
 
 # Rows of a basis that is solved beyond single entries, and times that a basis is looked for.
 LARGEST, ROUNDS = 3_000, 8
@@ -270,35 +271,26 @@ def _over_one(values: Ratios) -> tuple[list[int], int]:
     return [v.numerator * (common // v.denominator) for v in values], common
 
 
-def _entries(form: ConicForm) -> tuple[list[int], list[int], list[int], int]:
-    """Return the rows' entries as integers over one denominator."""
-    entries = sp.coo_array(form.A)
-    whole, unit = _over_one([Fraction(v) for v in entries.data.tolist()])
-    return entries.row.tolist(), entries.col.tolist(), whole, unit
-
-
 def exact_slack(form: ConicForm, x: Ratios) -> Ratios:
     """Return b - Ax in fractions."""
-    own, under = _over_one(x)
-    row, column, value, unit = _entries(form)
-    total = [0] * form.b.size
-    for i, j, a in zip(row, column, value, strict=True):
-        if own[j]:
-            total[i] += a * own[j]
-    scale = under * unit
-    return [Fraction(float(b)) - Fraction(t, scale) for b, t in zip(form.b, total, strict=True)]
+    return _added(form.b, -1, form.A, x)
 
 
 def _reduced(form: ConicForm, z: Ratios) -> Ratios:
-    """Return q + A'z."""
-    own, under = _over_one(z)
-    row, column, value, unit = _entries(form)
-    total = [0] * form.q.size
-    for i, j, a in zip(row, column, value, strict=True):
-        if own[i]:
-            total[j] += a * own[i]
-    scale = under * unit
-    return [Fraction(float(q)) + Fraction(t, scale) for q, t in zip(form.q, total, strict=True)]
+    """Return q + A'z in fractions."""
+    return _added(form.q, 1, form.A.T, z)
+
+
+def _added(side: Floats, sign: int, matrix: Any, v: Ratios) -> Ratios:
+    """Return a side and a sign times Mv, from integers over one denominator."""
+    entries, (own, under) = sp.coo_array(matrix), _over_one(v)
+    whole, unit = _over_one([Fraction(a) for a in entries.data.tolist()])
+    total = [0] * side.size
+    for i, j, a in zip(entries.row.tolist(), entries.col.tolist(), whole, strict=True):
+        if own[j]:
+            total[i] += a * own[j]
+    scale = sign * under * unit
+    return [Fraction(float(b)) + Fraction(t, scale) for b, t in zip(side, total, strict=True)]
 
 
 def _faults(

@@ -570,10 +570,7 @@ def _shortest(form: ConicForm, seconds: float | None, weight: float) -> Floats |
     sides[-1] = -1.0
     cost = np.full(2 * n, weight)
     if all(c.kind in ("zero", "nonneg") for c in form.cones):
-        lower = sides.copy()
-        for c in form.cones:
-            if c.kind == "nonneg":
-                lower[c.start : c.stop] = -np.inf
+        lower = np.where(np.append(form.nonnegative, np.zeros(n + 1, dtype=bool)), -np.inf, sides)
         answer = solve_linear_program(
             cost, both, lower, sides, np.zeros(2 * n), np.full(2 * n, np.inf), time_limit=limit
         )

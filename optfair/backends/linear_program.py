@@ -299,10 +299,7 @@ def solve_form(
     if scaled is not None:
         form, rows, columns = scaled.form, scaled.rows, scaled.columns
         scale = form.cost_scale("typical")
-    row_lower = np.full(form.b.size, -np.inf)
-    for c in form.cones:
-        if c.kind == "zero":
-            row_lower[c.start : c.stop] = form.b[c.start : c.stop]
+    row_lower = np.where(form.equal, form.b, -np.inf)
     free = np.full(form.q.size, np.inf)
     held = kept is not None and kept.rows is form.A and not form.P.nnz and not integer.any()
     solver = kept.solver if kept is not None and held else _Highs()

@@ -349,7 +349,8 @@ def run_dccp(problem: Problem, profile: SolverProfile, request: Request) -> Outc
         logging.INFO if request.verbose >= 2 else logging.ERROR
     )
     if convex:  # nothing to linearise
-        word = _convex(program, options)
+        program.solve(solver=options["solver"])
+        word = "local" if program.status == "optimal" else str(program.status)
     else:
         word = _iterate(dccp, program, options, request)
     values = {}
@@ -387,11 +388,6 @@ def _iterate(dccp: Any, program: Any, options: dict[str, Any], request: Request)
             word = "time_limit"
             break
     return word
-
-
-def _convex(program: Any, options: dict[str, Any]) -> str:
-    program.solve(solver=options["solver"])
-    return "local" if program.status == "optimal" else str(program.status)
 
 
 def _started(problem: Problem, variables: dict[str, Any], request: Request) -> str:

@@ -174,55 +174,35 @@ MODEL = "conic:highspy"  # the adapter whose solver keeps its model
 OPTIMAL = Status("optimal", "feasible", "feasible", PROVED)
 
 
-class _Rows:
-    """The active set of a quadratic program."""
-
-    def __init__(self, form: ConicForm) -> None:
-        self._active = ActiveSet(form)
-
-    def start(self, form: ConicForm, x: Floats, z: Floats) -> None:
-        self._active.start(form, x, z)
-
-    def solve(self, problem: Problem, compiled: Compiled, request: Request) -> Near | None:
-        pair = self._active.solve(compiled.form)
-        return None if pair is None else (*pair, {"kept": KEPT})
-
-
-class _Model:
-    """The model of a linear program, which its solver keeps."""
-
-    def __init__(self, profile: SolverProfile) -> None:
-        self._profile = profile
-
-    def start(self, form: ConicForm, x: Floats, z: Floats) -> None:
-        """Leave it where it ended."""
-
-    def solve(self, problem: Problem, compiled: Compiled, request: Request) -> Near | None:
-        form, profile = compiled.form, self._profile
-        largest = max(float(np.abs(v).max(initial=0.0)) for v in (form.b, form.q))
-        kept = compiled.ended.pop(profile.name, None)
-        if not largest < BEYOND or kept is None:
-            return None
-        raw, kept = solve_form(
-            form,
-            compiled.integer,
-            form.cost_scale(profile.objective_scale),
-            request.solver_options(profile),
-            False,
-            kept=kept,
-            solver_name=profile.name,
-        )
-        if kept is not None:
-            compiled.ended[profile.name] = kept
-        if raw.status == "infeasible":
-            error = infeasible(problem, profile, compiled, raw)
-            if isinstance(error, Infeasible):
-                raise problem.explained(error)
-        if raw.status != "optimal" or raw.x is None or raw.z is None:
-            return None
-        work = work_of(compiled, profile, raw)
-        z = np.where(form.nonnegative, np.maximum(raw.z, 0.0), raw.z)
-        return raw.x, z, {**work.get("iterations", {}), "kept": raw.kept}
+def _by_model(
+    problem: Problem, compiled: Compiled, profile: SolverProfile, request: Request
+) -> Near | None:
+    """Solve a linear program by the model that its solver keeps, from where it ended."""
+    form = compiled.form
+    largest = max(float(np.abs(v).max(initial=0.0)) for v in (form.b, form.q))
+    kept = compiled.ended.pop(profile.name, None)
+    if not largest < BEYOND or kept is None:
+        return None
+    raw, kept = solve_form(
+        form,
+        compiled.integer,
+        form.cost_scale(profile.objective_scale),
+        request.solver_options(profile),
+        False,
+        kept=kept,
+        solver_name=profile.name,
+    )
+    if kept is not None:
+        compiled.ended[profile.name] = kept
+    if raw.status == "infeasible":
+        error = infeasible(problem, profile, compiled, raw)
+        if isinstance(error, Infeasible):
+            raise problem.explained(error)
+    if raw.status != "optimal" or raw.x is None or raw.z is None:
+        return None
+    work = work_of(compiled, profile, raw)
+    z = np.where(form.nonnegative, np.maximum(raw.z, 0.0), raw.z)
+    return raw.x, z, {**work.get("iterations", {}), "kept": raw.kept}
 
 
 @dataclass(eq=False)
@@ -249,7 +229,7 @@ class Last:
     key: tuple[str, bool]
     form: ConicForm
     moving: NDArray[np.bool_]
-    route: _Rows | _Model
+    route: ActiveSet | SolverProfile
     bound: KeptBound | None = None
     builds: int = 0
     tries: int = 0
@@ -266,7 +246,11 @@ class Last:
             return None
         self.tries += 1
         compiled_at = time.perf_counter()
-        near = self.route.solve(problem, compiled, request)
+        near: Near | None = None
+        if not isinstance(self.route, ActiveSet):
+            near = _by_model(problem, compiled, self.route, request)
+        elif (pair := self.route.solve(form)) is not None:
+            near = *pair, {"kept": KEPT}
         solved_at = time.perf_counter()
         self.misses += 1
         if near is None:
@@ -391,12 +375,12 @@ def remember(problem: Problem, solution: Solution) -> None:
     if last is not None and (form.A is not last.form.A or form.P is not last.form.P):
         compiled.ended[KEPT] = last
         return
-    route: _Rows | _Model
+    route: ActiveSet | SolverProfile
     if last is None:
         if form.P.nnz and form.P.nnz + form.A.nnz <= ENTRIES and sum(form.A.shape) <= SIZE:
-            route = _Rows(form)
+            route = ActiveSet(form)
         elif not form.P.nnz and profile(solution.solver).via == MODEL:
-            route = _Model(profile(solution.solver))
+            route = profile(solution.solver)
         else:
             return
         own = [key for key, ended in known.items() if ended is compiled.ended]
@@ -404,7 +388,8 @@ def remember(problem: Problem, solution: Solution) -> None:
             return
         last = Last(solution, own[0], form, np.zeros(form.b.size, dtype=bool), route)
     last.solution = solution
-    last.route.start(form, proof.x, proof.z)
+    if isinstance(last.route, ActiveSet):
+        last.route.start(form, proof.x, proof.z)
     compiled.ended[KEPT] = last
 
 

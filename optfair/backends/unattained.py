@@ -379,9 +379,15 @@ def beginnings(problem: Problem, best: Solution | None, request: Request) -> Ite
             yield solve_as_asked(problem.with_terms({}, problem.constraints), None, request).values
 
 
-def _read(problem: Problem) -> Program | None:
+def _small(problem: Problem) -> bool:
+    """Whether a problem has an objective, no parameters, and few variables."""
     sizes = sum(v.size for v in problem.variables.values())
-    if sizes > WRITTEN or not problem.objective or any(t.parameters for t in problem.terms):
+    written = sizes <= WRITTEN and not any(t.parameters for t in problem.terms)
+    return written and bool(problem.objective)
+
+
+def _read(problem: Problem) -> Program | None:
+    if not _small(problem):
         return None
     try:
         return Program.of(problem)
@@ -466,8 +472,7 @@ def attained(solution: Solution) -> bool:
 
 def misses(problem: Problem, value: float) -> bool:
     """Return whether every point is proved to miss a limit that a value comes near."""
-    sizes = sum(v.size for v in problem.variables.values())
-    if sizes > WRITTEN or not problem.objective or any(t.parameters for t in problem.terms):
+    if not _small(problem):
         return False
     sign = 1.0 if problem.sense == "minimize" else -1.0
     try:

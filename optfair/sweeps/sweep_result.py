@@ -140,10 +140,7 @@ def _grows(first: ConicForm, last: ConicForm) -> int:
     change.eliminate_zeros()
     sides = last.b - first.b
     moved = np.flatnonzero((np.diff(change.indptr) > 0) | (sides != 0.0))
-    linear = np.zeros(sides.size, dtype=bool)
-    for c in first.cones:
-        linear[c.start : c.stop] = c.kind == "nonneg"
-    if not linear[moved].all():
+    if not first.nonnegative[moved].all():
         return 0
     # slack gained: the sides, less what the rows change by where the columns may be
     lower, upper = _lasting_bounds(first, moved)

@@ -542,10 +542,7 @@ class _Prices:
         scale = row_scale(form.A)
         simplex, shares = self.program.simplex_rows()
         high = form.b * scale
-        low = np.full(high.size, -np.inf)
-        for c in form.cones:
-            if c.kind == "zero":
-                low[c.start : c.stop] = high[c.start : c.stop]
+        low = np.where(form.equal, high, -np.inf)
         rows = sp.vstack([form.A * scale[:, None], simplex], format="csc")
         return rows, np.concatenate([low, shares]), np.concatenate([high, shares]), scale
 
@@ -573,9 +570,7 @@ class _Prices:
         net = self.opening - self._saved(u, lam)[0]
         y = self._open(net)
         _, _, x, z, level = self._rest(lam)
-        for c in self.program.form.cones:
-            if c.kind == "nonneg":
-                z[c.start : c.stop] = np.maximum(z[c.start : c.stop], 0.0)
+        z = np.where(self.program.form.nonnegative, np.maximum(z, 0.0), z)
         rules = self.program.proved_bound(x, z, lam + level[:, None])
         if rules.unpaid is not None:
             return -np.inf

@@ -99,10 +99,7 @@ class WholeCounts:
         rows = sp.vstack([sp.diags_array(scale) @ A, simplex])
         matrix = sp.hstack([rows, sp.csc_array((rows.shape[0], more))], format="csc")
         high = form.b * scale
-        low = np.full(high.size, -np.inf)
-        for c in form.cones:
-            if c.kind == "zero":
-                low[c.start : c.stop] = high[c.start : c.stop]
+        low = np.where(form.equal, high, -np.inf)
         cost = np.concatenate([form.q * unit / float(self.unit.mean()), np.zeros(more)])
         return cost, matrix, np.concatenate([low, self.counts]), np.concatenate([high, self.counts])
 

@@ -225,10 +225,7 @@ class MassProgram:
             lower[self.masses] = 0.0
             scale = row_scale(form.A)
             right = form.b * scale
-            free = np.full(form.b.size, -np.inf)
-            for c in form.cones:
-                if c.kind == "zero":
-                    free[c.start : c.stop] = right[c.start : c.stop]
+            free = np.where(form.equal, right, -np.inf)
             paid = np.zeros(size)
             paid[self.masses] = cost
             result = solve_linear_program(
