@@ -24,9 +24,8 @@ from optfair.core.problem import Problem
 from optfair.core.solution import LazyValues, Solution, Status
 from optfair.errors import Infeasible
 from optfair.proofs.moves import KeptBound
-from optfair.proofs.rounding import coordinates
+from optfair.proofs.rounding import coordinates, equilibrated
 from optfair.solution.residuals import data_unit
-from optfair.solution.units import equilibrated
 
 if TYPE_CHECKING:
     from optfair.backends.request import Request, SolverProfile

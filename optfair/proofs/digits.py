@@ -18,6 +18,7 @@ import scipy.sparse.linalg as spla
 from numpy.typing import NDArray
 
 from optfair.proofs.cones import Cone
+from optfair.proofs.rounding import coordinates, equilibrated
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
@@ -190,13 +191,7 @@ def _common(B: Any, i: int) -> int:
 
 def balanced(B: Any) -> tuple[Floats, Floats]:
     """Return powers of two for rows and columns that bring the largest entries of each near 1."""
-    row, column = np.ones(B.shape[0]), np.ones(B.shape[1])
-    for _ in range(4):
-        across = abs(sp.csr_array(sp.diags_array(row) @ B @ sp.diags_array(column)))
-        up = np.asarray(across.max(axis=1).toarray()).ravel()
-        row /= np.sqrt(np.where(up > 0.0, up, 1.0))
-        down = np.asarray(across.max(axis=0).toarray()).ravel()
-        column /= np.sqrt(np.where(down > 0.0, down, 1.0))
+    row, column = equilibrated(*coordinates(abs(B)), B.shape, passes=4)
     return np.exp2(np.round(np.log2(row))), np.exp2(np.round(np.log2(column)))
 
 

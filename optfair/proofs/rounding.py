@@ -154,6 +154,20 @@ def coordinates(M: Any) -> tuple[NDArray[Any], NDArray[Any], Floats]:
     return (*((which, M.indices) if M.format == "csr" else (M.indices, which)), M.data)
 
 
+def equilibrated(
+    row: NDArray[Any], column: NDArray[Any], sizes: Floats, shape: tuple[int, int], passes: int = 8
+) -> tuple[Floats, Floats]:
+    """Return factors of rows and columns that bring the largest entry of each near 1."""
+    down, along = np.ones(shape[0]), np.ones(shape[1])
+    for _ in range(passes):
+        scaled = down[row] * sizes * along[column]
+        for at, units in ((row, down), (column, along)):
+            largest = np.zeros(units.size)
+            np.maximum.at(largest, at, scaled)
+            units /= np.sqrt(np.where(largest > 0.0, largest, 1.0))
+    return down, along
+
+
 def entries_of(M: Any, at: NDArray[Any]) -> tuple[Floats, NDArray[Any], NDArray[np.intp]]:
     """Return values, inner indices and positions in ``at`` of some rows (csr) or columns (csc)."""
     first, count = M.indptr[at], M.indptr[np.asarray(at) + 1] - M.indptr[at]

@@ -17,8 +17,8 @@ from optfair.proofs.columns import Rooted, declared_bounds, linear_rows
 from optfair.proofs.cones import Cone, SecondOrder
 from optfair.proofs.definiteness import Definiteness, definiteness
 from optfair.proofs.reduction import Entries, forced
-from optfair.proofs.rounding import UNIT, Products, coordinates
-from optfair.solution.units import Handed, alike, balanced, congruence, equilibrated, level, turned
+from optfair.proofs.rounding import UNIT, Products, coordinates, equilibrated
+from optfair.solution.units import Handed, alike, balanced, congruence, level, turned
 
 T = TypeVar("T")
 

@@ -28,8 +28,6 @@ SIDES, MANY = 40, 0.99
 LIGHT = 0.1
 # Coefficients below such a share of the largest in their row and of that in their column.
 NOISE = 1e-13
-# Passes that bring the largest entry of every row and column near 1.
-PASSES = 8
 # Steps of the least squares, and those after which a small gain stays small.
 STEPS, FEW = 200, 20
 # Numbers of a program up to which units are looked for, and the largest exponent of a unit.
@@ -138,20 +136,6 @@ def congruence(form: ConicForm) -> tuple[Floats, Floats] | None:
         middle = np.round(np.log2(np.median(near[near > _usual(near)])))
         rows, columns = rows - middle, columns + middle
     return np.exp2(rows), np.exp2(columns)
-
-
-def equilibrated(
-    row: Indices, column: Indices, sizes: Floats, shape: tuple[int, int]
-) -> tuple[Floats, Floats]:
-    """Return factors of rows and columns that bring the largest entry of each near 1."""
-    down, along = np.ones(shape[0]), np.ones(shape[1])
-    for _ in range(PASSES):
-        scaled = down[row] * sizes * along[column]
-        for at, units in ((row, down), (column, along)):
-            largest = np.zeros(units.size)
-            np.maximum.at(largest, at, scaled)
-            units /= np.sqrt(np.where(largest > 0.0, largest, 1.0))
-    return down, along
 
 
 def _least_largest(sizes: Floats, row: Indices, column: Indices) -> Floats:
