@@ -32,6 +32,8 @@ MANY_COLOURS = (
     "#717581",
     "#92DADD",
 )
+# Neighbours of a series differ most: blue, vermilion, green, purple, ...; and their marks.
+ORDER, SHAPES = (0, 5, 2, 3, 1, 4), "os^DvP"
 # Text and lines on the page; a page of another colour may replace them.
 INK, QUIET, FAINT = "#222222", "#6B6B6B", "#E3E3E3"
 # Text on a light colour of the picture itself, which no page replaces.

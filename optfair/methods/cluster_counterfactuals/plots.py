@@ -14,6 +14,7 @@ from optfair.plots import (
     COLOURS,
     MANY_COLOURS,
     QUIET,
+    SHAPES,
     colour_bar,
     headline,
     in_cell,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 # Colours and shapes of the paths: they must stand out from the light regions.
 ORDER = (2, 1, 0, 3, 5, 4)
-SHAPES = "os^DvP"
 RED = "#C2170A"
 # Points of the grid per side, and the room around what is drawn.
 GRID, ROOM = 480, 0.12

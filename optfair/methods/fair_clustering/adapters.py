@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.backends.isolation import round_progress
-from optfair.backends.request import Outcome, Request
+from optfair.backends.request import Outcome, Request, stages
 from optfair.compile.conic_proof import ValueLine, value_line
 from optfair.core.certificate import Certificate, DualCheck, Verdict, drift
 from optfair.core.expressions import Values
@@ -179,17 +179,12 @@ class PricedProof(ABC):
     ) -> Outcome:
         """Return what the route hands back; ``times`` are those of begin, compiled and solved."""
         values, multipliers, _ = self.recovered(values)
-        begin, compiled_at, solved_at = times
         return Outcome(
             result.status,
             values,
             multipliers,
             self,
-            {
-                "compile": compiled_at - begin,
-                "solve": solved_at - compiled_at,
-                "recover": time.perf_counter() - solved_at,
-            },
+            stages(*times),
             tuple(result.history),
         )
 
@@ -476,11 +471,7 @@ def _run_charged(
         values,
         multipliers,
         ChargedProof(p, proof, own, extra, budgets, np.ones(1) if factors is None else factors),
-        {
-            "compile": compiled_at - begin,
-            "solve": solved_at - compiled_at,
-            "recover": time.perf_counter() - solved_at,
-        },
+        stages(begin, compiled_at, solved_at),
         tuple(flow.result.history),
     )
 

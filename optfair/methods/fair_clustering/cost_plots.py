@@ -13,9 +13,11 @@ from optfair.errors import DataError, kind_of
 from optfair.numbers import check_matrix
 from optfair.plots import (
     COLOURS,
-    FAINT,
     INK,
+    ORDER,
     QUIET,
+    SHAPES,
+    beside,
     label_points,
     legend_below,
     new_axes,
@@ -103,14 +105,12 @@ def plot_convergence(
     last = max(int(steps[-1]), int(ends[:, 0].max()) if ends.size else 1)
     for panel in (upper, lower):
         panel.set_xlim(*((1 - 0.03 * last, 1.06 * last) if last > 1 else (0.4, 1.6)))
-        panel.grid(axis="y", color=FAINT, linewidth=0.8)
-        panel.set_axisbelow(True)
         panel.xaxis.set_major_locator(MaxNLocator(integer=True))
     if last == 1:
         lower.set_xticks([1])
     upper.tick_params(labelbottom=False)
-    tidy(upper, title, _note(status, history, len(ends)))
-    tidy(lower, "")
+    tidy(upper, title, _note(status, history, len(ends)), grid="y")
+    tidy(lower, "", grid="y")
     return upper
 
 
@@ -196,17 +196,8 @@ def _gaps(ax: Axes, steps: NDArray[Any], gaps: Floats) -> None:
     ax.set_xlabel("iteration")
     ax.set_ylabel("certified gap")
     if zero.any():
-        ax.annotate(
-            "rings: 1e-16 or less, or 0",
-            (1, 1),
-            xytext=(-4, -4),
-            xycoords="axes fraction",
-            textcoords="offset points",
-            ha="right",
-            va="top",
-            fontsize=9.5,
-            color=QUIET,
-        )
+        look = {"xycoords": "axes fraction", "ha": "right", "va": "top"}
+        beside(ax, "rings: 1e-16 or less, or 0", (1, 1), (-4, -4), **look)
 
 
 def _note(status: str, history: Floats, others: int) -> str:
@@ -228,9 +219,6 @@ def _note(status: str, history: Floats, others: int) -> str:
 # Picture of what fairness costs.
 
 SYMBOLS = {"eps": "ε", "b": "b"}
-# Blue, vermilion, green, purple, ...: neighbours differ most.
-ORDER = (0, 5, 2, 3, 1, 4)
-SHAPES = "os^DvP"
 # Relative difference below which two numbers are the same point.
 SAME = 1e-9
 
@@ -253,6 +241,13 @@ class _Series:
             cheaper & ~(b[None, :] < b[:, None] - SAME)
         )
         return np.asarray(~worse.any(axis=1))
+
+    @property
+    def line(self) -> tuple[Floats, Floats]:
+        """Balance and cost of the points that no other beats, in the order of their balance."""
+        b, c = self.balance[self.nondominated], self.cost[self.nondominated]
+        order = np.argsort(b, kind="stable")
+        return b[order], c[order]
 
 
 def plot_front(
@@ -329,11 +324,9 @@ def plot_front(
     kind = "soft assignment" if soft else "hard labels"
     ax.set_xlabel(f"balance of the {kind} (higher is fairer)")
     ax.set_ylabel(f"cost ({units})")
-    ax.grid(axis="y", color=FAINT, linewidth=0.8)
-    ax.set_axisbelow(True)
     hollow = any(not s.nondominated.all() for s in series)
     note = "each point: one tolerance of the rule"
-    tidy(ax, title, note + ("; hollow: another point beats it" if hollow else ""))
+    tidy(ax, title, note + ("; hollow: another point beats it" if hollow else ""), grid="y")
     if len(series) > 1 or points:
         _legend(ax, series)
     _label(ax, series, points, best)
@@ -417,21 +410,10 @@ def _references(given: Mapping[str, tuple[float, float]]) -> dict[str, tuple[flo
 
 
 def _draw(ax: Axes, s: _Series, colour: str, shape: str) -> None:
-    keep = s.nondominated
-    order = np.argsort(s.balance[keep], kind="stable")
+    beaten = ~s.nondominated
+    ax.plot(*s.line, "-", marker=shape, color=colour, linewidth=1.8, markersize=5, zorder=3)
     ax.plot(
-        s.balance[keep][order],
-        s.cost[keep][order],
-        "-",
-        marker=shape,
-        color=colour,
-        linewidth=1.8,
-        markersize=5,
-        zorder=3,
-    )
-    ax.plot(
-        s.balance[~keep],
-        s.cost[~keep],
+        *(s.balance[beaten], s.cost[beaten]),
         linestyle="none",
         marker=shape,
         markerfacecolor="none",
@@ -477,16 +459,8 @@ def _label(
         places, texts = [*places, *ends], [*texts, *words]
     if best is not None:
         low, high = ax.get_ylim()
-        ax.annotate(
-            f"the population's balance, {best:.3f}",
-            (best, high),
-            xytext=(-5, -4),
-            textcoords="offset points",
-            ha="right",
-            va="top",
-            fontsize=9.5,
-            color=QUIET,
-        )
+        text = f"the population's balance, {best:.3f}"
+        beside(ax, text, (best, high), (-5, -4), ha="right", va="top")
     if not places:
         return
     low, high = ax.get_ylim()
@@ -514,9 +488,7 @@ def _ends(s: _Series) -> tuple[list[tuple[float, float]], list[str]]:
 
 def _along(s: _Series) -> Floats:
     """Return many points along the line of a sweep, and its points."""
-    keep = s.nondominated
-    order = np.argsort(s.balance[keep], kind="stable")
-    b, c = s.balance[keep][order], s.cost[keep][order]
+    b, c = s.line
     t = np.linspace(0, b.size - 1, 60 * b.size)
     line = np.column_stack([np.interp(t, np.arange(b.size), v) for v in (b, c)])
     return np.vstack([line, np.column_stack([s.balance, s.cost])])

@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.backends.request import Outcome, Request
+from optfair.backends.request import Outcome, Request, stages
 from optfair.core.certificate import DualCheck
 from optfair.core.expressions import Values
 from optfair.core.problem import Declaration, Problem
@@ -472,11 +472,7 @@ def run_network_simplex(problem: Problem, profile: SolverProfile, request: Reque
         {"plan": plan},
         multipliers,
         proof,
-        {
-            "compile": compiled_at - begin,
-            "solve": solved_at - compiled_at,
-            "recover": time.perf_counter() - solved_at,
-        },
+        stages(begin, compiled_at, solved_at),
     )
 
 

@@ -358,8 +358,7 @@ def fit_stream(model: Any, data: Any, groups: Any, sample_weight: Any) -> None:
         model.restarts_, best, passes = fit_held(model, problem, init, starts)
         model._keep(best, survey.names, stacklevel=4)
         for name in HELD:
-            if hasattr(model, name):
-                delattr(model, name)
+            vars(model).pop(name, None)
     else:
         onward = fit_passed(model, source, survey, init, starts, begin)
         _keep_passed(model, onward)
@@ -400,8 +399,7 @@ def _keep_passed(model: Any, onward: OnwardRun) -> None:
     best, survey = onward.run, onward.survey
     assigned = best.best.answer
     for name in (*HELD, "feature_names_in_"):
-        if hasattr(model, name):
-            delattr(model, name)
+        vars(model).pop(name, None)
     if survey.names is not None:
         model.feature_names_in_ = np.array(survey.names, dtype=object)
     model.n_features_in_ = survey.columns

@@ -15,7 +15,7 @@ from optfair.plots import (
     INK,
     MANY_COLOURS,
     ON_LIGHT,
-    QUIET,
+    beside,
     legend_below,
     new_axes,
     plain,
@@ -146,15 +146,7 @@ def _label(ax: Axes, names: Any, population: Any, sizes: Any, soft: bool) -> Non
     ax.tick_params(axis="y", length=0)
     for k, size in enumerate(sizes):
         text = f"{size:.0%} of rows" if size > 0 else "empty"
-        ax.annotate(
-            text,
-            (1, k),
-            xytext=(6, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=9.5,
-            color=QUIET,
-        )
+        beside(ax, text, (1, k), (6, 0), va="center")
     legend_below(
         ax,
         [

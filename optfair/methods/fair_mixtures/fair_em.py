@@ -405,24 +405,25 @@ class _Ascent:
         return None
 
 
-def penalised_em(
+def penalised(
     components: Components,
     sample: Sample,
     *,
     lam: float,
     size_penalty: float = 0.0,
     balanced: bool = False,
-    inner_steps: int = 1,
+    inner_steps: int | None = 1,
     tol: float = 1e-6,
     max_iter: int = 200,
     deadline: float = np.inf,
     report: Callable[[int, float], None] | None = None,
 ) -> MixtureFit:
-    r"""Maximise :math:`\ell(\Theta) - \lambda\Delta(\Theta)` by generalised EM (FMC-EM).
+    r"""Maximise :math:`\ell(\Theta) - \lambda\Delta(\Theta)` by generalised EM (FMC-EM), or FMC-GD.
 
-    An iteration fixes the responsibilities of Θᵗ and takes ascent steps on
+    An iteration of EM fixes the responsibilities of Θᵗ and takes ascent steps on
     :math:`Q(\Theta | \Theta^t) - \lambda\Delta(\Theta)`, none of which lowers it; so
-    :math:`\ell - \lambda\Delta` never falls either.
+    :math:`\ell - \lambda\Delta` never falls either. One of FMC-GD is a proximal gradient step:
+    one step length for all coordinates, which shrinks until the objective rises.
 
     Parameters
     ----------
@@ -436,8 +437,8 @@ def penalised_em(
         ρ >= 0 of the further penalty on the smallest fraction; see `Penalty`.
     balanced : bool
         Return the iterate whose labels argmax ψ are best balanced, not the last one.
-    inner_steps : int
-        Steps per iteration.
+    inner_steps : int or None
+        Steps per iteration of EM; None for gradient steps.
     tol : float
         Relative gain of the objective at which it ends.
     max_iter : int
@@ -452,6 +453,11 @@ def penalised_em(
 
     def improve(state: State) -> State | None:
         s = sample.statistics(state.components, state.psi)
+        if inner_steps is None:
+            gradient = state.components.gradient(s)
+            slope = slopes(state.components, sample, state.psi)
+            ones = np.ones(gradient.size)
+            return run.stepped(state, gradient, ones, slope, lambda _, new: run.objective(new))
 
         def value(c: Components, new: State) -> float:
             return c.expected(s) - run.penalty.value(new.fractions)
@@ -470,39 +476,5 @@ def penalised_em(
                 break
             chosen = new
         return chosen
-
-    return run.run(State.of(components, sample), improve)
-
-
-def penalised_gradient(
-    components: Components,
-    sample: Sample,
-    *,
-    lam: float,
-    size_penalty: float = 0.0,
-    balanced: bool = False,
-    tol: float = 1e-6,
-    max_iter: int = 200,
-    deadline: float = np.inf,
-    report: Callable[[int, float], None] | None = None,
-) -> MixtureFit:
-    r"""Maximise :math:`\ell(\Theta) - \lambda\Delta(\Theta)` by proximal gradient steps (FMC-GD).
-
-    One scalar step length for all coordinates, which shrinks until the objective rises.
-    Parameters are those of `penalised_em`.
-    """
-    penalty = Penalty(Gaps(sample.shares.size), lam, size_penalty)
-    run = _Ascent(sample, penalty, tol, max_iter, deadline, report, balanced)
-
-    def improve(state: State) -> State | None:
-        c = state.components
-        gradient = c.gradient(sample.statistics(c, state.psi))
-        return run.stepped(
-            state,
-            gradient,
-            np.ones(gradient.size),
-            slopes(c, sample, state.psi),
-            lambda _, new: run.objective(new),
-        )
 
     return run.run(State.of(components, sample), improve)

@@ -65,14 +65,13 @@ def keep_components(model: Any, components: Components, data: Any) -> None:
     model.n_features_in_ = columns.width
     if columns.names is not None:
         model.feature_names_in_ = np.array(columns.names, dtype=object)
-    elif hasattr(model, "feature_names_in_"):
-        del model.feature_names_in_
+    else:
+        vars(model).pop("feature_names_in_", None)
     if data.grouped:
         model.groups_, model.shares_ = np.asarray(data.names), np.asarray(data.sample.shares)
     else:
         for name in ("groups_", "shares_"):  # of an earlier fit
-            if hasattr(model, name):
-                delattr(model, name)
+            vars(model).pop(name, None)
 
 
 def keep_numbers(

@@ -29,8 +29,7 @@ from optfair.methods.fair_mixtures.fair_em import (
     State,
     dead_components,
     fair_em,
-    penalised_em,
-    penalised_gradient,
+    penalised,
 )
 from optfair.methods.fair_mixtures.fitted_mixture import Intake, keep_components, keep_numbers
 from optfair.methods.fair_mixtures.parameters import (
@@ -428,11 +427,8 @@ def starts(
             else:
                 options |= {"lam": model.lam, "size_penalty": model.size_penalty}
                 options |= {"balanced": model.keep == "best balance"}
-                if model.algorithm == "em":
-                    steps = model.inner_steps
-                    ended = penalised_em(first, sample, inner_steps=steps, **options)
-                else:
-                    ended = penalised_gradient(first, sample, **options)
+                steps = model.inner_steps if model.algorithm == "em" else None
+                ended = penalised(first, sample, inner_steps=steps, **options)
         s = over.summary(ended.components, ended.prices)
         record = Restart(
             seed,

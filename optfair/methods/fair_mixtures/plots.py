@@ -13,9 +13,11 @@ from optfair.errors import DataError, kind_of, nearest
 from optfair.numbers import Floats, check_matrix
 from optfair.plots import (
     COLOURS,
-    FAINT,
     INK,
+    ORDER,
     QUIET,
+    SHAPES,
+    beside,
     colour_bar,
     in_cell,
     label_points,
@@ -30,10 +32,7 @@ if TYPE_CHECKING:
 
 # Picture of what fairness costs, with bands over seeds.
 
-# Blue, vermilion, green, purple, ...: neighbours differ most.
-ORDER = (0, 5, 2, 3, 1, 4)
 DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (1, 1)), (0, (5, 1)))
-SHAPES = "os^DvP"
 MEASURES = {
     "delta_labels": "Δ of the hard labels (lower is fairer)",
     "delta": "Δ of the responsibilities (lower is fairer)",
@@ -121,13 +120,11 @@ def plot_mixture_front(
     ax.margins(0.06, 0.12)
     ax.set_xlabel(MEASURES[measure])
     ax.set_ylabel(f"cost ({units})")
-    ax.grid(axis="y", color=FAINT, linewidth=0.8)
-    ax.set_axisbelow(True)
     several = max(len(m.seeds) for m in methods)
     note = "least cost of a fit at least as fair"
     if several > 1:
         note += f"; median and range of up to {several} seeds"
-    tidy(ax, title, note)
+    tidy(ax, title, note, grid="y")
     _legend(ax, methods)
     if points:
         crowd = [p for m in methods for p in m.seeds] + lines
@@ -403,21 +400,11 @@ def _frame(
     ax.set_yticks(range(len(labels)), labels)
     ax.axvline(0.5, color=INK, lw=1.2)
     start = 0
-    transform = ax.get_yaxis_transform()
+    look: dict[str, Any] = {"xycoords": ax.get_yaxis_transform(), "ha": "right", "va": "center"}
+    look |= {"fontweight": "bold", "color": INK}
     longest = max(map(len, labels))
     for name, values, _ in blocks:
         if start:
             ax.axhline(start - 0.5, color=INK, lw=0.8)
-        ax.annotate(
-            plain(name, LONGEST),
-            (0.0, start),
-            xycoords=transform,
-            xytext=(-14 - 5.4 * longest, 0),
-            textcoords="offset points",
-            ha="right",
-            va="center",
-            fontsize=9.5,
-            fontweight="bold",
-            color=INK,
-        )
+        beside(ax, plain(name, LONGEST), (0.0, start), (-14 - 5.4 * longest, 0), **look)
         start += values.size

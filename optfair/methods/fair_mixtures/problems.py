@@ -378,10 +378,6 @@ class FairMixtureLikelihood(GroupedRows):
         fairness: Rule | None = PerfectFairness(),  # noqa: B008 - a frozen value
     ) -> None:
         points = check_matrix(X, "X")
-        if isinstance(n_components, bool) or int(n_components) != n_components or n_components < 1:
-            raise DataError(
-                f"n_components={n_components!r} is not a positive integer", remedy="give e.g. 2"
-            )
         n = points.shape[0]
         weights = check_weights(sample_weight, n)
         different = len(np.unique(points[weights > 0.0], axis=0))

@@ -244,8 +244,7 @@ def fit_stream(model: Any, data: Any, groups: Any, sample_weight: Any) -> None:
     rows = FitRows(first, lambda: passes, survey.rows, threaded=True)
     numbers = fit_mixture(model, rows, model.init, begin=begin)
     for name in HELD:
-        if hasattr(model, name):
-            delattr(model, name)
+        vars(model).pop(name, None)
     if model.label_rule != "argmax" and first.grouped:
         if survey.complete:
             keep_fair_labels(model, first, rules_of(model), numbers)

@@ -19,7 +19,7 @@ from optfair.core.composition import RELATIONS, model_goal, model_term, rows_ter
 from optfair.core.expressions import Values
 from optfair.core.parameters import Datum
 from optfair.core.problem import Declaration
-from optfair.core.problem_class import LAZY_ROWS, ProblemClass, Structure
+from optfair.core.problem_class import LAZY_ROWS, Structure
 from optfair.core.term import ConstraintTerm
 from optfair.errors import DataError, DeclarationError, NotInstalled, nearest
 from optfair.features.feature_problem import sides_moved, sides_within
@@ -242,9 +242,6 @@ class MemberPairs:
 
 
 # Counterfactuals of a group, one point per member: independent, or with bounded stretching.
-
-QP = ProblemClass(quadratic_objective=True)
-SOCP = ProblemClass(cones=frozenset({"soc"}))
 
 
 class GroupCounterfactuals(GroupProblem):

@@ -16,7 +16,9 @@ from optfair.numbers import Floats
 from optfair.plots import (
     COLOURS,
     INK,
+    ORDER,
     QUIET,
+    SHAPES,
     colour_bar,
     in_cell,
     legend_below,
@@ -249,7 +251,6 @@ def _line(ax: Axes, v: Floats, t: float, colour: str, style: Any, label: str) ->
 
 # Picture of transport cost against distortion.
 
-ORDER, SHAPES = (0, 5, 2, 3, 1, 4), "os^DvP"
 # Fronts of more points have no mark at each.
 MOST_MARKS = 30
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -19,8 +21,7 @@ from optfair.methods.fair_mixtures.expectation import (
 from optfair.methods.fair_mixtures.fair_em import (
     State,
     fair_em,
-    penalised_em,
-    penalised_gradient,
+    penalised,
 )
 from optfair.methods.fair_mixtures.gaussians import SHAPES
 from optfair.methods.fair_mixtures.parameters import (
@@ -108,7 +109,9 @@ def test_step_is_the_maximiser_of_its_model(groups):
     assert gain == pytest.approx(best + lam * gaps.value(F), abs=1e-8)
 
 
-@pytest.mark.parametrize("algorithm", [penalised_em, penalised_gradient])
+@pytest.mark.parametrize(
+    "algorithm", [penalised, partial(penalised, inner_steps=None)], ids=["em", "gradient"]
+)
 @pytest.mark.parametrize("groups", [2, 3])
 def test_objective_never_falls(algorithm, groups):
     s = sample(groups)
@@ -129,7 +132,7 @@ def test_every_step_of_em_raises_q():
     c = start(s, scale=2.0)
     rises = []
     for _ in range(40):
-        run = penalised_em(c, s, lam=lam, max_iter=1)
+        run = penalised(c, s, lam=lam, max_iter=1)
         psi = s.log_joint(c)
         log_sums(psi)
         before = q(c, s, psi) - lam * gaps.value(State.of(c, s).fractions)
@@ -142,8 +145,8 @@ def test_every_step_of_em_raises_q():
 
 def test_a_large_penalty_makes_the_plain_responsibilities_fair():
     s = sample(n=400)
-    free = State.of(penalised_em(start(s), s, lam=0.0, max_iter=300).components, s)
-    fair = State.of(penalised_em(start(s, scale=4.0), s, lam=20.0, max_iter=300).components, s)
+    free = State.of(penalised(start(s), s, lam=0.0, max_iter=300).components, s)
+    fair = State.of(penalised(start(s, scale=4.0), s, lam=20.0, max_iter=300).components, s)
     gaps = Gaps(2)
     assert gaps.value(free.fractions) > 0.08
     assert gaps.value(fair.fractions) < 1e-5
@@ -153,7 +156,7 @@ def test_a_large_penalty_makes_the_plain_responsibilities_fair():
 def test_without_penalty_it_ends_where_em_ends():
     s = sample()
     em = fair_em(MemoryPasses(s), start(s), None, groups=2, tol=1e-11, max_iter=2000)
-    run = penalised_em(start(s), s, lam=0.0, tol=1e-12, max_iter=2000)
+    run = penalised(start(s), s, lam=0.0, tol=1e-12, max_iter=2000)
     assert run.objective == pytest.approx(em.objective, abs=1e-6)
 
 
@@ -161,7 +164,7 @@ def test_where_several_clusters_are_the_worst_it_still_ascends():
     # with two clusters both gaps are equal always: the gradient of one is no ascent of neither
     s = sample(n=200)
     empty = empty_components(s, 2, "shared", 1e-6, np.array([0, 3, 5]), 1e-6)
-    run = penalised_em(
+    run = penalised(
         first_components(s, empty, "k-means", scale=2.0, seed=0), s, lam=30.0, max_iter=200
     )
     assert Gaps(2).value(State.of(run.components, s).fractions) < 1e-6
@@ -173,7 +176,7 @@ def test_a_dead_component_is_started_again_and_reported():
     far = c.means.copy()
     far[1] = 1e4  # no row is near
     c = Components(c.weights, c.gaussians.at(far), c.multinoullis)
-    run = penalised_em(c, s, lam=1.0, max_iter=30)
+    run = penalised(c, s, lam=1.0, max_iter=30)
     assert (1, 1) in run.reseeded
     assert (s.shares @ State.of(run.components, s).fractions).min() > 1e-3
 
@@ -200,7 +203,9 @@ def test_step_with_sizes_is_the_maximiser_of_its_model(groups, lam):
     assert gain == pytest.approx(best + penalty.value(F), abs=1e-8)
 
 
-@pytest.mark.parametrize("algorithm", [penalised_em, penalised_gradient])
+@pytest.mark.parametrize(
+    "algorithm", [penalised, partial(penalised, inner_steps=None)], ids=["em", "gradient"]
+)
 def test_the_size_penalty_keeps_clusters_large_and_never_falls(algorithm):
     s = sample(n=300)
     least = []
@@ -220,10 +225,10 @@ def test_the_size_penalty_keeps_clusters_large_and_never_falls(algorithm):
 def test_the_best_balanced_iterate_is_the_best_of_all():
     s = sample(n=300)
     c = start(s, scale=4.0)
-    kept = penalised_em(c, s, lam=20.0, balanced=True, tol=0.0, max_iter=5)
+    kept = penalised(c, s, lam=20.0, balanced=True, tol=0.0, max_iter=5)
     ranks = []
     for most in range(1, len(kept.history) + 1):
-        state = State.of(penalised_em(c, s, lam=20.0, tol=0.0, max_iter=most).components, s)
+        state = State.of(penalised(c, s, lam=20.0, tol=0.0, max_iter=most).components, s)
         labels = state.psi.argmax(axis=1)
         M = np.stack(
             [np.bincount(labels[s.index == g], s.weights[s.index == g], K) for g in (0, 1)]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from optfair.methods.fair_clustering.algorithms.costs import CostRows, SeparableCost
 from optfair.methods.fair_clustering.algorithms.mass_program import Arcs
+from optfair.rows.sources import Summed
 
 # One pass over the rows at given prices, and the choice of the arcs that stay open.
 
@@ -426,7 +427,7 @@ CHUNK = 8_192
 
 
 @dataclass(frozen=True, eq=False)
-class MassPass:
+class MassPass(Summed):
     r"""Value, masses and curvature of a pass at prices Λ; passes over blocks of rows add up.
 
     .. math::
@@ -447,14 +448,6 @@ class MassPass:
     value: float
     masses: Floats
     curvature: Floats | None = None
-
-    def __add__(self, other: MassPass) -> MassPass:
-        both = self.curvature is not None and other.curvature is not None
-        return MassPass(
-            self.value + other.value,
-            self.masses + other.masses,
-            np.asarray(self.curvature) + np.asarray(other.curvature) if both else None,
-        )
 
 
 #: (prices (G, K), whether the curvature is wanted) -> the pass over all rows

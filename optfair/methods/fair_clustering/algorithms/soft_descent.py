@@ -20,6 +20,7 @@ from optfair.methods.fair_clustering.algorithms.price_search import (
     typical_margin,
 )
 from optfair.methods.fair_clustering.algorithms.pricing import MassPass
+from optfair.rows.sources import Summed
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
@@ -118,14 +119,11 @@ class Scale:
 
 
 @dataclass(frozen=True, eq=False)
-class SoftSums:
+class SoftSums(Summed):
     """Value, masses and curvature over τ, and Σ w R x of each cluster (K, d), about the middle."""
 
     mass: MassPass
     sums: Floats
-
-    def __add__(self, other: SoftSums) -> SoftSums:
-        return SoftSums(self.mass + other.mass, self.sums + other.sums)
 
 
 #: (centers, prices, τ), in the unit of the rows -> sums over all rows
