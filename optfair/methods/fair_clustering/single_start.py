@@ -576,6 +576,8 @@ def _free_share(problem: FairAssignment, model: Any) -> float:
         reasons.append(f"goal is {model.goal!r}")
     if not isinstance(model.fairness, (PerfectFairness, AdditiveGap)) or model.fairness.on:
         reasons.append(f"fairness is {model.fairness!r}")
+    if model.partition_size < 2:
+        reasons.append(f"partition_size is {model.partition_size}, for blocks of both groups")
     if reasons:
         raise DeclarationError(
             'algorithm="paper" does not apply',
