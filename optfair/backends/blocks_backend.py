@@ -35,7 +35,7 @@ from optfair.backends.psd_block import (
     moved_inside,
     norm,
 )
-from optfair.backends.request import RawPoint
+from optfair.backends.request import Outcome, RawPoint, Request, SolverProfile
 from optfair.backends.spheres import Spheres
 from optfair.compile.conic_proof import is_enough
 from optfair.numbers import Floats
@@ -46,7 +46,6 @@ from optfair.solution.conic_form import ConicForm
 from optfair.solution.residuals import CLEAR
 
 if TYPE_CHECKING:
-    from optfair.backends.request import Outcome, Request, SolverProfile
     from optfair.compile.form import Compiled
     from optfair.core.problem import Problem
 

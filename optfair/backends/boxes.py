@@ -11,7 +11,7 @@ import numpy as np
 import scipy.optimize
 from numpy.typing import NDArray
 
-from optfair.backends.request import LEAST, SMALL, Outcome, Request
+from optfair.backends.request import LEAST, SMALL, Outcome, Request, SolverProfile
 from optfair.convexity.algebra import Algebra
 from optfair.convexity.derivatives import gradient_at, values_over
 from optfair.convexity.domain import IMPLIED, Domain, Fact
@@ -28,7 +28,6 @@ from optfair.errors import DataError, Infeasible, SolverFailure, UnsupportedProb
 from optfair.numbers import Floats
 
 if TYPE_CHECKING:
-    from optfair.backends.request import SolverProfile
     from optfair.core.problem import Problem
 
 Point = dict[Leaf, Floats]

@@ -21,13 +21,12 @@ from numpy.typing import NDArray
 from optfair.backends.cvxpy_backend import columns_of, run_generic
 from optfair.backends.isolation import solve_apart
 from optfair.backends.linear_program import solve_form
-from optfair.backends.request import RawPoint, refused_options
+from optfair.backends.request import Outcome, RawPoint, Request, SolverProfile, refused_options
 from optfair.errors import SolverFailure, UnsupportedProblem
 from optfair.numbers import Floats
 from optfair.transforms.relaxation import relaxed
 
 if TYPE_CHECKING:
-    from optfair.backends.request import Outcome, Request, SolverProfile
     from optfair.compile.form import Compiled
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution

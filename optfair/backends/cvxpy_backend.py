@@ -25,7 +25,15 @@ from optfair.backends.farkas import (
 )
 from optfair.backends.isolation import Answer, in_thread, muted, reported, solve_apart
 from optfair.backends.registry import compiled_size, environment, open_takers, refuse_size
-from optfair.backends.request import Outcome, RawPoint, Request, refused_options, stages, with_whole
+from optfair.backends.request import (
+    Outcome,
+    RawPoint,
+    Request,
+    SolverProfile,
+    refused_options,
+    stages,
+    with_whole,
+)
 from optfair.compile.conic_proof import ConicProof, unpriced
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core.certificate import DualCheck
@@ -36,7 +44,6 @@ from optfair.numbers import Floats
 from optfair.solution.conic_form import ConicForm
 
 if TYPE_CHECKING:
-    from optfair.backends.request import SolverProfile
     from optfair.core.problem import Problem
     from optfair.solution.units import Handed
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from optfair.backends.linear_program import Kept, solve_form
 from optfair.compile.conic_proof import ConicProof, ExactOptimum, RescaledProof
-from optfair.core.solution import Status
+from optfair.core.solution import Solution, Status
 from optfair.errors import ClassError, Infeasible, SolverFailure
 from optfair.proofs.digits import LONGEST, balanced, solve_exactly
 from optfair.proofs.reduction import Entries, Excluded, Link
@@ -25,7 +25,6 @@ from optfair.solution.residuals import measure
 
 if TYPE_CHECKING:
     from optfair.compile.form import Compiled
-    from optfair.core.solution import Solution
     from optfair.numbers import Floats
 
 # Rows of a basis that is solved beyond single entries, and times that a basis is looked for.

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
@@ -21,7 +21,14 @@ from optfair.backends import cvxpy_backend
 from optfair.backends.cvxpy_backend import ReportedBound
 from optfair.backends.farkas import claimed_infeasible, claimed_unbounded, unbounded
 from optfair.backends.registry import environment, open_takers, refuse_size, size_limited
-from optfair.backends.request import Outcome, refused_options, stages, with_whole
+from optfair.backends.request import (
+    Outcome,
+    Request,
+    SolverProfile,
+    refused_options,
+    stages,
+    with_whole,
+)
 from optfair.compile.export import pyomo_values, to_pyomo
 from optfair.compile.program import QuadraticForms, QuadraticTerm, program, quadratic_terms
 from optfair.core.canonical import Draft
@@ -30,13 +37,9 @@ from optfair.core.expressions import Values, substitute
 from optfair.core.problem import Declaration, Problem
 from optfair.core.problem_class import follows_rules
 from optfair.core.quadratics import NotQuadratic, QuadraticMap, quadratic_map
-from optfair.core.term import is_quadratic
+from optfair.core.term import ObjectiveTerm, Term, is_quadratic
 from optfair.errors import OptfairError, SolverFailure, UnsupportedProblem
 from optfair.numbers import Floats
-
-if TYPE_CHECKING:
-    from optfair.backends.request import Request, SolverProfile
-    from optfair.core.term import ObjectiveTerm, Term
 
 # How far from 1 the units of rows and columns, and the largest coefficient of an objective, may be.
 ORDINARY = 1e3

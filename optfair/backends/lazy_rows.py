@@ -15,7 +15,7 @@ from optfair.backends.cone_program import solve_cone_program
 from optfair.backends.farkas import claimed_infeasible, proved_infeasible
 from optfair.backends.isolation import round_progress
 from optfair.backends.registry import conic_interface
-from optfair.backends.request import Outcome, Request, stages
+from optfair.backends.request import Outcome, Request, SolverProfile, stages
 from optfair.compile.conic_proof import form_check
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core.canonical import built
@@ -28,7 +28,6 @@ from optfair.numbers import Floats, Indices
 from optfair.solution.conic_form import ConicForm
 
 if TYPE_CHECKING:
-    from optfair.backends.request import SolverProfile
     from optfair.core.problem import Problem
 
 

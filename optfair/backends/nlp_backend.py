@@ -18,13 +18,12 @@ from cvxpy.reductions.solvers.solving_chain import SolvingChain
 
 from optfair.backends.farkas import unbounded
 from optfair.backends.isolation import ctrl_c
-from optfair.backends.request import Outcome, refuse_integers
+from optfair.backends.request import Outcome, Request, SolverProfile, refuse_integers
 from optfair.core.expressions import substitute
 from optfair.errors import NotInstalled, OptfairError, SolverFailure, UnsupportedProblem
 from optfair.numbers import Floats
 
 if TYPE_CHECKING:
-    from optfair.backends.request import Request, SolverProfile
     from optfair.core.problem import Problem
 
 #: starting points that are tried

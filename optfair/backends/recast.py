@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optfair.backends.request import LEAST, SMALL, Outcome, Request
+from optfair.backends.request import LEAST, SMALL, Outcome, Request, SolverProfile
 from optfair.backends.unattained import DISTANCES
 from optfair.convexity.derivatives import gradient_at
 from optfair.convexity.expression import Leaf, Node
@@ -23,7 +23,6 @@ from optfair.errors import Infeasible, SolverFailure, Unbounded, UnsupportedProb
 from optfair.numbers import Floats
 
 if TYPE_CHECKING:
-    from optfair.backends.request import SolverProfile
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -25,8 +25,6 @@ from optfair.errors import (
 from optfair.registry import fact_files, load_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from optfair.core.problem import Problem
     from optfair.solution.conic_form import ConicForm
 

@@ -13,13 +13,20 @@ import numpy as np
 from optfair.backends.cvxpy_backend import ReportedBound
 from optfair.backends.farkas import claimed_infeasible, unbounded
 from optfair.backends.global_backend import in_units, quadratic_form
-from optfair.backends.request import Outcome, RawPoint, refused_options, stages, with_whole
+from optfair.backends.request import (
+    Outcome,
+    RawPoint,
+    Request,
+    SolverProfile,
+    refused_options,
+    stages,
+    with_whole,
+)
 from optfair.core.labels import free_name
 from optfair.errors import NotInstalled, OptfairError, SolverFailure, UnsupportedProblem, nearest
 from optfair.numbers import Floats
 
 if TYPE_CHECKING:
-    from optfair.backends.request import Request, SolverProfile
     from optfair.compile.program import QuadraticForms, QuadraticTerm
     from optfair.core.problem import Problem
 

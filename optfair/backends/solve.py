@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from optfair.compile.form import already_compiled
 from optfair.core.adopt import AdoptedProblem
 from optfair.core.certificate import reported
 from optfair.core.expressions import check_parameters
-from optfair.core.problem import check_problem
+from optfair.core.problem import Problem, check_problem
 from optfair.core.solution import Solution, Status
 from optfair.errors import (
     DeclarationError,
@@ -44,9 +44,6 @@ from optfair.numbers import (
     checked,
 )
 from optfair.solution.residuals import Residuals, measure
-
-if TYPE_CHECKING:
-    from optfair.core.problem import Problem
 
 logger = logging.getLogger("optfair")
 

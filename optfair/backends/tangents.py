@@ -14,7 +14,7 @@ from cvxpy.constraints import Inequality, NonPos
 from optfair.backends.boxes import Point, excluded_by_ranges, inside, local_optimum
 from optfair.backends.farkas import InfeasibilityProof, claimed_infeasible
 from optfair.backends.registry import choose
-from optfair.backends.request import SMALL, Outcome, Request
+from optfair.backends.request import SMALL, Outcome, Request, SolverProfile
 from optfair.compile.form import compile_problem
 from optfair.convexity.derivatives import gradient_at
 from optfair.convexity.domain import Domain, Fact
@@ -33,7 +33,6 @@ from optfair.errors import DataError, Infeasible, OptfairError, Unbounded, Unsup
 from optfair.numbers import Floats
 
 if TYPE_CHECKING:
-    from optfair.backends.request import SolverProfile
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from optfair.library.instance import Instance
 
 
-# What commands share: options, what they are about, files they write, what they print.
-
 # What commands print: text for people, one JSON document for programs, errors either way.
 
 # Exit codes: the result is not what was hoped for; the question could not be asked.

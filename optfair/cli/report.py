@@ -153,8 +153,6 @@ def clustered(question: Question, verbose: int = 0, labels: str = "soft") -> Clu
     return Clustering(question, fair, plain, middle - begin, end - middle, notes)
 
 
-# One HTML file about a clustering: what was asked, what was found, how to read it, how to redo it.
-
 # The pictures of a report about a clustering.
 
 # Rows drawn in the projection: each is an element of the page.

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cvxpy as cp
 
 from optfair.backends.registry import profile, profiles
-from optfair.backends.request import Refusal, Request
+from optfair.backends.request import Accept, Refusal, Request, SolverProfile
 from optfair.comparison.comparison import Comparison
 from optfair.comparison.run import Run, Store, can_limit_memory, environment, measured
 from optfair.comparison.server import FOLDERS, check_fork, close_idle, in_fork, run_instance
@@ -45,9 +45,6 @@ from optfair.numbers import (
     real,
 )
 from optfair.rows.restarts import progress_bar
-
-if TYPE_CHECKING:
-    from optfair.backends.request import Accept, SolverProfile
 
 # What is to be solved: instances by name or pattern, and problems in memory.
 
@@ -226,7 +223,7 @@ ASKED = ("solver", "tolerance", "time_limit", "options", "memory_limit")
 Job = tuple[Run, str, Callable[[], dict[str, Any]]]
 
 
-@checked(out=check_path)
+@checked(out=check_path, repeats=check_count, n_jobs=check_jobs)
 def compare_solvers(
     problems: Any,
     solvers: str | ConfiguredSolver | Iterable[str | ConfiguredSolver] | None = None,
@@ -306,7 +303,7 @@ def compare_solvers(
     >>> c.conflicts()
     ()
     """
-    _check(tolerance, time_limit, memory_limit, repeats, n_jobs, verbose)
+    _check(tolerance, time_limit, memory_limit, verbose)
     configured = _configured(solvers)
     asked = [(s, profile(s.solver)) for s in configured]
     for s, facts in asked:
@@ -358,14 +355,7 @@ def compare_solvers(
     return comparison
 
 
-def _check(
-    tolerance: float,
-    time_limit: float,
-    memory_limit: float | None,
-    repeats: int,
-    n_jobs: int,
-    verbose: int,
-) -> None:
+def _check(tolerance: float, time_limit: float, memory_limit: float | None, verbose: int) -> None:
     if memory_limit is not None:
         if not real(memory_limit) > 0:
             raise DeclarationError(
@@ -378,8 +368,6 @@ def _check(
     Request(tolerance=tolerance, time_limit=time_limit, verbose=verbose)
     if time_limit is None:
         raise DeclarationError("there is no time limit", remedy="give seconds, such as 60")
-    check_count(repeats, "repeats")
-    check_jobs(n_jobs, "n_jobs")
 
 
 def _configured(

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optfair.comparison.run import Run
+from optfair.comparison.run import OUTCOMES, Run
 from optfair.errors import DataError, kind_of
 from optfair.numbers import Floats, check_names, check_positive, checked, floats
 from optfair.pages import Picture, count, page, picture, text_of
 
 if TYPE_CHECKING:
     from optfair.comparison.comparison import Cell, Comparison
-    from optfair.comparison.run import Run
 
 
 @checked(shift=check_positive)
@@ -231,17 +230,8 @@ def _error(value: float | None) -> float:
 # One HTML file about a comparison of solvers: the figures, every run, and how to read them.
 
 TEMPLATE, SCRIPT = "comparison.html.j2", "sort.js"
-OUTCOME_WORDS = {
-    "solved": "solved",
-    "infeasible": "proved infeasible",
-    "local": "local",
-    "time_limit": "time limit",
-    "memory_limit": "memory limit",
-    "failed": "failed",
-    "crashed": "crashed",
-    "unreadable": "unreadable",
-    "refused": "refused",
-}
+OUTCOME_WORDS = {name: name.replace("_", " ") for name in OUTCOMES}
+OUTCOME_WORDS["infeasible"] = "proved infeasible"
 # (column, whether it is text)
 HEADS = (
     *(("problem", True), ("class", True), ("solver", True), ("outcome", True)),

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from optfair.core.solution import Solution
     from optfair.solution.residuals import Residuals
 
-# One run: what was asked of one solver, what became of it, where, and how it is kept.
-
 # One run: what was asked of one solver, and what became of it.
 
 # From best to worst. "solved" and "infeasible" are answers that were verified here; "unreadable"
@@ -346,8 +344,6 @@ def _cpu_fact(name: str) -> str:
     facts = (line.partition(":")[2].strip() for line in lines if line.startswith(name))
     return next(facts, "")
 
-
-# Solve once and say what it took; called in the process that is measured.
 
 # Memory of this process.
 

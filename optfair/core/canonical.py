@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import cvxpy as cp
@@ -28,13 +28,10 @@ from cvxpy.utilities.solver_context import SolverInfo
 
 from optfair.core.expressions import refuse_nonfinite
 from optfair.core.quadratics import CONES, cones_of
-from optfair.core.term import exact_functions, is_quadratic
+from optfair.core.term import Term, exact_functions, is_quadratic
 from optfair.errors import UnsupportedProblem, shortened
 from optfair.numbers import Floats
 from optfair.proofs.cones import Cone
-
-if TYPE_CHECKING:
-    from optfair.core.term import Term
 
 
 @dataclass(frozen=True)

@@ -146,8 +146,6 @@ def html_certificate(c: Certificate) -> str:
     )
 
 
-# How a problem shows itself: as text, in LaTeX, with names of entries, and why it has its class.
-
 # How a problem shows itself: as text, and in LaTeX.
 
 

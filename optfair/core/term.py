@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import cvxpy as cp
 import numpy as np
@@ -35,14 +35,17 @@ from cvxpy.lin_ops.lin_op import CONSTANT_ID, DENSE_CONST, NEG, SCALAR_CONST, SP
 from cvxpy.utilities.power_tools import is_power2
 from numpy.typing import NDArray
 
-from optfair.core.expressions import Values, dense, substitute
+from optfair.core.expressions import (
+    FrozenParameter,
+    Values,
+    Written,
+    dense,
+    substitute,
+)
 from optfair.core.problem_class import Evidence, parts_of
 from optfair.errors import DeclarationError, kind_of
 from optfair.numbers import Floats, Indices, check_mapping
 from optfair.proofs.definiteness import curvature_of, symmetric
-
-if TYPE_CHECKING:
-    from optfair.core.expressions import FrozenParameter, Written
 
 # A named piece of a problem: an objective term or a constraint term.
 

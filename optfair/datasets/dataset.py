@@ -218,8 +218,6 @@ class Dataset:
         return "\n".join(lines)
 
 
-# Reading a table: bytes with the right checksum, CSV, large tables of integers, typed columns.
-
 # Reading a table: bytes with the right checksum, CSV, typed columns, dropped and derived ones.
 
 Columns = dict[str, NDArray[Any]]

@@ -16,7 +16,7 @@ from optfair.backends.linear_program import HeldRows
 from optfair.backends.registry import choose
 from optfair.backends.solve import solve
 from optfair.backends.unattained import facial_contradiction
-from optfair.compile.form import compile_problem
+from optfair.compile.form import Compiled, compile_problem
 from optfair.core.certificate import Certificate, Verdict
 from optfair.core.composition import constraint_term
 from optfair.core.expressions import Values
@@ -29,7 +29,6 @@ from optfair.numbers import Floats
 from optfair.transforms.relaxation import relaxed
 
 if TYPE_CHECKING:
-    from optfair.compile.form import Compiled
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 

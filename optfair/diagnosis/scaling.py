@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from optfair.backends.farkas import InfeasibilityProof
 from optfair.backends.registry import choose, conic_interface
 from optfair.backends.solve import solve
-from optfair.compile.form import already_compiled, compile_problem
+from optfair.compile.form import Compiled, already_compiled, compile_problem
 from optfair.core.certificate import Certificate, Verdict
 from optfair.diagnosis.report import Clock
 from optfair.errors import Infeasible, OptfairError
@@ -22,7 +22,6 @@ from optfair.numbers import Floats
 from optfair.transforms.relaxation import relaxed
 
 if TYPE_CHECKING:
-    from optfair.compile.form import Compiled
     from optfair.core.problem import Problem
     from optfair.solution.conic_form import ConicForm
 

@@ -19,8 +19,6 @@ from optfair.library.instance import Infeasibility, Instance, Optimum, load
 from optfair.numbers import Floats, checked, one_of
 from optfair.transforms.relaxation import relax_integrality, shor
 
-# Prove an integer optimum: by looking at every integer point, or from the bounds of relaxations.
-
 # Prove an integer optimum by looking at every integer point.
 
 #: how files of facts call this route, in the place of a solver

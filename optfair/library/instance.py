@@ -162,15 +162,9 @@ class Instance:
 # Key -> type, for each table; the keys of [data] and [rules.*] belong to models and rules.
 _TOP: dict[str, type] = {
     "schema": int,
-    "model": str,
-    "class": str,
-    "source": str,
-    "tags": list,
-    "integrality": list,
-    "data": dict,
-    "rules": dict,
-    "optimum": dict,
-    "infeasible": dict,
+    **dict.fromkeys(("model", "class", "source"), str),
+    **dict.fromkeys(("tags", "integrality"), list),
+    **dict.fromkeys(("data", "rules", "optimum", "infeasible"), dict),
 }
 _NEEDED = ("model", "class", "source", "data")
 # What is stated of an optimum, or of there being none.

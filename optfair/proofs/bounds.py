@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from optfair.proofs.columns import (
     ROUNDS,
@@ -41,6 +40,7 @@ from optfair.proofs.moves import (
 )
 from optfair.proofs.residual import (
     NEAR,
+    Ints,
     Residual,
     absorbed,
     in_dual,
@@ -49,13 +49,11 @@ from optfair.proofs.residual import (
     residual_of,
     sharper,
 )
-from optfair.proofs.rounding import UNIT, loss
+from optfair.proofs.rounding import UNIT, Floats, loss
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Limits = tuple[float, float]  # what the objective is at most, and a bound that is enough
 
 

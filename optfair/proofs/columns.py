@@ -12,12 +12,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.proofs.cones import SecondOrder
-from optfair.proofs.rounding import EQUATIONS, UNIT, coordinates, gamma
+from optfair.proofs.rounding import EQUATIONS, UNIT, Floats, coordinates, gamma
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
 
-Floats = NDArray[np.float64]
 
 # Products of fractions that an elimination may take.
 ELIMINATED = 20_000

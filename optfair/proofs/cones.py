@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from optfair.proofs.definiteness import definiteness, dense_shift
 from optfair.proofs.rounding import (
     UNIT,
+    Floats,
     correction,
     dot,
     enclosed_sums,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 # Cones of a cone program: membership, distance, and points that are exactly inside.
 
-Floats = NDArray[np.float64]
 ConeKind = Literal["zero", "nonneg", "soc", "psd", "exp", "pow"]
 
 # What is positive but smaller is taken for this: below it floats lose digits.

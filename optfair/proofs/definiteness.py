@@ -15,9 +15,7 @@ import scipy.sparse.csgraph
 import scipy.sparse.linalg as spla
 from numpy.typing import NDArray
 
-from optfair.proofs.rounding import UNIT, exact_dot, exact_products, gamma
-
-Floats = NDArray[np.float64]
+from optfair.proofs.rounding import UNIT, Floats, exact_dot, exact_products, gamma
 
 # A matrix of this order is factored densely; a larger one sparsely, unless it is full.
 DENSE, FULL = 400, 4_000

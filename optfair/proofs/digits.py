@@ -18,12 +18,11 @@ import scipy.sparse.linalg as spla
 from numpy.typing import NDArray
 
 from optfair.proofs.cones import Cone
-from optfair.proofs.rounding import coordinates, equilibrated
+from optfair.proofs.rounding import Floats, coordinates, equilibrated
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
 
-Floats = NDArray[np.float64]
 Ints = NDArray[Any]
 Decimals = NDArray[Any]  # of Decimal
 

@@ -12,16 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from optfair.proofs.cones import Cone
 from optfair.proofs.digits import whole_multiple
-from optfair.proofs.rounding import last_digit
+from optfair.proofs.rounding import Floats, last_digit
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
 
-Floats = NDArray[np.float64]
 
 # Eigenvalues below such a share of the largest may be 0 where the next is so many times as large.
 SMALL, APART = 1e-6, 30.0

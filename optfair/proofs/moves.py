@@ -23,12 +23,11 @@ from optfair.proofs.residual import (
     sharper,
     tilted,
 )
-from optfair.proofs.rounding import UNIT, dot, gamma
+from optfair.proofs.rounding import UNIT, Floats, dot, gamma
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
 
-Floats = NDArray[np.float64]
 
 # How much more than the residual is worth at the point its repair may cost, and how much of the
 # size of the objective it may cost at any rate.

@@ -24,12 +24,11 @@ from optfair.proofs.columns import (
 from optfair.proofs.cones import SecondOrder, length
 from optfair.proofs.digits import chosen_columns, solve_exactly
 from optfair.proofs.residual import in_dual
-from optfair.proofs.rounding import UNIT
+from optfair.proofs.rounding import UNIT, Floats
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
 
-Floats = NDArray[np.float64]
 
 # Times that columns which a move opens are made 0 with the others.
 ROUNDS = 30

@@ -25,11 +25,11 @@ from optfair.proofs.columns import zeroing_rows
 from optfair.proofs.cones import Cone
 from optfair.proofs.digits import balanced, chosen_columns, solve_exactly
 from optfair.proofs.portable import ratio
+from optfair.proofs.rounding import Floats
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
 
-Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 # Links of a chain; entries of the rows up to which links are looked for.

@@ -17,6 +17,7 @@ from optfair.proofs.columns import ELIMINATED, independent, independent_by_far
 from optfair.proofs.cones import FLOOR, Cone, SecondOrder, length
 from optfair.proofs.rounding import (
     UNIT,
+    Floats,
     correcting_step,
     correction,
     entries_of,
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 # What multipliers leave over in each column, and moves nearby that leave nothing.
 
-Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 # Multipliers that are moved by more than this share of the largest are others.

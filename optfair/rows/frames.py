@@ -21,8 +21,6 @@ from optfair.numbers import (
     whole,
 )
 
-# What users hand to estimators: arrays or data frames, groups as labels or as a column, and parameters.
-
 # What users hand to estimators: arrays or data frames, groups as labels or as a column.
 
 
@@ -184,8 +182,6 @@ def generator(random_state: Any) -> np.random.Generator:
             f"random_state={random_state!r} seeds nothing", str(e), "give an integer from 0 on"
         ) from None
 
-
-# Columns of mixed data: which are categories, and rows with categories as numbers.
 
 # Rows with numeric and categorical columns, as arrays that components read.
 

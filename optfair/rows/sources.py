@@ -282,8 +282,6 @@ def chunk_of(
     return Chunk(rows, labels, weights, index, names)
 
 
-# From what users have to a source of rows, and rows with categories as numbers.
-
 # From what users have to a source of rows.
 
 

@@ -10,16 +10,14 @@ import numpy as np
 from cvxpy.constraints import Equality, Inequality, NonPos, Zero
 from numpy.typing import NDArray
 
-from optfair.core.certificate import BEYOND, PROVED, Grade, reported, within
+from optfair.core.certificate import BEYOND, PROVED, DualCheck, DualProof, Grade, reported, within
 from optfair.core.expressions import check_parameters
-from optfair.core.solution import LazyValues, check_solution
+from optfair.core.solution import LazyValues, Solution, check_solution
 from optfair.numbers import checked
 from optfair.proofs.bounds import Unpaid
 
 if TYPE_CHECKING:
-    from optfair.core.certificate import DualCheck, DualProof
     from optfair.core.problem import Problem
-    from optfair.core.solution import Solution
 
 
 # Residuals of a solution, recomputed on the declared problem.

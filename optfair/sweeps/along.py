@@ -25,7 +25,7 @@ from optfair.core.expressions import dense
 from optfair.core.identity import fingerprint
 from optfair.core.labels import entry_names
 from optfair.core.parameters import parameters
-from optfair.core.problem import check_problem
+from optfair.core.problem import Problem, check_problem
 from optfair.errors import DataError, DeclarationError, Infeasible, OptfairError, kind_of, nearest
 from optfair.numbers import (
     check_count,
@@ -44,7 +44,6 @@ from optfair.storage import check_record, read_json, write_text
 from optfair.sweeps.sweep_result import Dependence, Point, Sweep, as_minimised, dependence, gaps
 
 if TYPE_CHECKING:
-    from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 
 # Points nearer than this part of the segment are the same.

@@ -30,11 +30,10 @@ from optfair.numbers import (
 )
 from optfair.sweeps.along import Run, asked_of_all, processes
 from optfair.sweeps.pareto_front import FrontPoint, Halfspace, ParetoFront
-from optfair.sweeps.sweep_result import Dependence
+from optfair.sweeps.sweep_result import Dependence, Point
 
 if TYPE_CHECKING:
     from optfair.core.solution import Solution
-    from optfair.sweeps.sweep_result import Point
 
 # Weight of the other objectives where one is asked for, so that ties are broken in their favour.
 OTHERS = 1e-3

@@ -27,14 +27,13 @@ from optfair.compile.form import Compiled, compile_problem
 from optfair.core import display
 from optfair.core.expressions import dense
 from optfair.core.labels import entry_indices
-from optfair.core.solution import check_solution
+from optfair.core.solution import Solution, check_solution
 from optfair.errors import ClassError, UnsupportedProblem, data_frame
 from optfair.numbers import Floats, checked
 from optfair.solution.residuals import shadow_price_sign
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
-    from optfair.core.solution import Solution
     from optfair.solution.conic_form import ConicForm
 
 

@@ -56,7 +56,7 @@ from optfair.compile.conic_proof import ConicProof
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core.expressions import dense
 from optfair.core.parameters import Parameter, chosen, parameters
-from optfair.core.solution import check_solution
+from optfair.core.solution import Solution, check_solution
 from optfair.errors import ClassError, DeclarationError, UnsupportedProblem
 from optfair.numbers import Flags, Floats, Indices, checked
 from optfair.sweeps.along import with_side
@@ -65,7 +65,6 @@ from optfair.sweeps.sweep_result import curved_terms
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
-    from optfair.core.solution import Solution
     from optfair.proofs.cones import Cone
     from optfair.solution.conic_form import ConicForm
 

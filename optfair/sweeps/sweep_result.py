@@ -16,15 +16,13 @@ from optfair.backends.registry import conic_interface
 from optfair.compile.conic_proof import ROUNDED, ValueLine, same_rows
 from optfair.compile.form import compile_problem
 from optfair.core import display
-from optfair.core.parameters import Family, chosen, parameters
-from optfair.core.problem import check_problem
+from optfair.core.parameters import Family, Parameter, chosen, parameters
+from optfair.core.problem import Problem, check_problem
 from optfair.errors import DeclarationError, UnsupportedProblem, data_frame
 from optfair.numbers import check_number, checked
 from optfair.plots import COLOURS, new_axes
 
 if TYPE_CHECKING:
-    from optfair.core.parameters import Parameter
-    from optfair.core.problem import Problem
     from optfair.solution.conic_form import ConicForm
 
 

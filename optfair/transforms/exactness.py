@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,10 +21,6 @@ from optfair.errors import ClassError, DataError
 from optfair.numbers import Floats, check_mapping, check_positive, floats
 from optfair.proofs.bounds import Unpaid
 from optfair.proofs.rounding import loss
-
-if TYPE_CHECKING:
-    from optfair.core.problem import Problem
-
 
 # The Lagrangian of a quadratic problem, and the bound it proves.
 

@@ -29,8 +29,6 @@ from optfair.transforms.exactness import (
     quadratic_lagrangian,
 )
 
-# Drop integrality: a bound on every integer optimum, and the way back from relaxations.
-
 # From values on the original problem to a solution of it, measured on its own terms.
 
 

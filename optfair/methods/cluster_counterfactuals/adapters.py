@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from optfair.backends.registry import choose
-from optfair.backends.request import Outcome, Request
+from optfair.backends.request import Outcome, Request, SolverProfile
 from optfair.backends.solve import solve
 from optfair.core.solution import Solution, Status
 from optfair.errors import Infeasible, SolverFailure, Unbounded, UnsupportedProblem
@@ -36,7 +36,6 @@ from optfair.numbers import Floats, check_positive, check_seconds, checked, one_
 from optfair.transforms.relaxation import recovered, shor
 
 if TYPE_CHECKING:
-    from optfair.backends.request import SolverProfile
     from optfair.core.problem import Problem
 
 

@@ -7,14 +7,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.backends.isolation import round_progress
-from optfair.backends.request import Outcome, Request, stages
+from optfair.backends.request import Outcome, Request, SolverProfile, stages
 from optfair.compile.conic_proof import ValueLine, value_line
 from optfair.core.certificate import Certificate, DualCheck, Verdict, drift
 from optfair.core.expressions import Values
@@ -41,15 +41,10 @@ from optfair.methods.fair_clustering.algorithms.pricing import lowered
 from optfair.methods.fair_clustering.assignment import FairAssignment, gathered_masses
 from optfair.methods.fair_clustering.cost_rules import CostTerm, forbidden_arcs
 from optfair.methods.fair_clustering.mass_rules import CompiledRules, compile_rules, warm_prices
+from optfair.numbers import Floats
 from optfair.proofs.bounds import LowerBound
 from optfair.proofs.rounding import gamma, loss
 from optfair.solution.conic_form import ConicForm
-
-if TYPE_CHECKING:
-    from optfair.backends.request import SolverProfile
-
-
-Floats = NDArray[np.float64]
 
 CHUNK = 65_536
 

@@ -13,10 +13,7 @@ from numpy.typing import NDArray
 from optfair.errors import DataError, DeclarationError, SolverFailure
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
 from optfair.methods.fair_clustering.coupling import KantorovichCoupling
-from optfair.numbers import real
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.intp]
+from optfair.numbers import Floats, Indices, real
 
 # Entries of an entropic plan below this share of the mean entry are left out.
 NEGLIGIBLE = 1e-3
@@ -54,15 +51,15 @@ class AlignmentRun:
 class _Pairs:
     """Pairs with mass: rows of each group, mass (total 1), and whether each is in W."""
 
-    first: Integers
-    second: Integers
+    first: Indices
+    second: Indices
     mass: Floats
     free: NDArray[np.bool_]
 
 
 def printed_alignment(
     X: Floats,
-    groups: Integers,
+    groups: Indices,
     centers: Floats,
     *,
     free_share: float = 0.0,
@@ -185,8 +182,8 @@ def printed_alignment(
 
 
 def _blocks(
-    sides: list[Integers], partition_size: int, rng: np.random.Generator
-) -> list[tuple[Integers, Integers]]:
+    sides: list[Indices], partition_size: int, rng: np.random.Generator
+) -> list[tuple[Indices, Indices]]:
     """Split each group at random into equally many parts of about equal size."""
     rows = sides[0].size + sides[1].size
     count = min(max(1, round(rows / partition_size)), sides[0].size, sides[1].size)
@@ -196,7 +193,7 @@ def _blocks(
 
 def _coupled(
     X: Floats,
-    blocks: list[tuple[Integers, Integers]],
+    blocks: list[tuple[Indices, Indices]],
     centers: Floats,
     pi0: float,
     free_share: float,
@@ -239,7 +236,7 @@ def _cost_together(first: Floats, second: Floats, centers: Floats, pi0: float) -
 
 def _parted(
     X: Floats,
-    blocks: list[tuple[Integers, Integers]],
+    blocks: list[tuple[Indices, Indices]],
     pairs: _Pairs,
     centers: Floats,
     pi0: float,

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.core.solution import Solution, check_solution
-from optfair.errors import DeclarationError, SolverFailure, kind_of
+from optfair.errors import DeclarationError, SolverFailure
 from optfair.methods.fair_clustering.algorithms.costs import CENTERS, best_centers
 from optfair.methods.fair_clustering.algorithms.descent import (
     EMPTY,
@@ -23,6 +23,7 @@ from optfair.methods.fair_clustering.algorithms.descent import (
 )
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.numbers import (
+    Floats,
     check_callable,
     check_count,
     check_level,
@@ -35,8 +36,6 @@ from optfair.numbers import (
 from optfair.rows.restarts import step_progress
 
 # Alternation of fair assignment and centers.
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -235,11 +234,6 @@ def alternate(
 
 
 def _check(problem: FairAssignment, max_iter: int, tol: float) -> None:
-    if not isinstance(problem, FairAssignment):
-        raise DeclarationError(
-            f"alternate works on a FairAssignment, not on {kind_of(problem)}",
-            remedy="declare optfair.FairAssignment(X, groups=, centers=)",
-        )
     if problem.cost.metric not in CENTERS:
         raise DeclarationError(
             f"the best center of metric {problem.cost.metric!r} has no closed form",
@@ -253,8 +247,6 @@ def _check(problem: FairAssignment, max_iter: int, tol: float) -> None:
             "links between rows need it, and FairKMeans then uses it too" if linked else "",
             "solve a FairAssignment at given centers" if linked else "use FairKMeans, which does",
         )
-    if int(max_iter) != max_iter or max_iter < 1:
-        raise DeclarationError(f"max_iter={max_iter!r} is not a positive integer", remedy="correct")
     if not 0 <= tol < 1:
         raise DeclarationError(f"tol={tol!r} is outside [0, 1)", remedy="give e.g. 1e-6")
 

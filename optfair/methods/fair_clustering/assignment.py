@@ -31,6 +31,7 @@ from optfair.methods.fair_clustering.cost_rules import (
 )
 from optfair.methods.fair_clustering.rules import PerfectFairness
 from optfair.numbers import (
+    Floats,
     check_matrix,
     check_number,
     check_text,
@@ -42,8 +43,6 @@ from optfair.numbers import (
 )
 
 # The terms that fractions of rows and the masses of groups have in common.
-
-Floats = NDArray[np.float64]
 
 
 def gathered_masses(

@@ -8,7 +8,6 @@ from typing import Any
 
 import cvxpy as cp
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.compile.conic_proof import RescaledProof, times
 from optfair.core.adopt import declaration
@@ -25,7 +24,14 @@ from optfair.methods.fair_clustering.rules import (
     PerfectFairness,
     Proportion,
 )
-from optfair.numbers import check_matrix, check_number, check_weights, checked, encode_groups
+from optfair.numbers import (
+    Floats,
+    check_matrix,
+    check_number,
+    check_weights,
+    checked,
+    encode_groups,
+)
 
 # Solve a problem whose objective is in large or small units as one with an objective near 1.
 
@@ -66,8 +72,6 @@ def _divided(term: ObjectiveTerm, unit: float) -> ObjectiveTerm:
 
 
 # A global lower bound on fair k-means: the semidefinite relaxation of Peng and Wei, with rules.
-
-Floats = NDArray[np.float64]
 
 
 # Rules that hold for averages of clusters when they hold for the clusters.
@@ -408,12 +412,10 @@ def _proved(bound: Solution, tolerance: float) -> float:
     return max(0.0, bound.bound)
 
 
-def _cost(clustering: Any, problem: Problem, tolerance: float) -> float:
+def _cost(clustering: Any, problem: Any, tolerance: float) -> float:
     """Return the cost that was given, or that of a clustering which the bound covers."""
     if np.ndim(clustering) == 0:
         return check_number(clustering, "cost")
-    if not isinstance(problem, FairKMeansBound):
-        raise DeclarationError("the bound is not of a FairKMeansBound")
     point = problem.lift(clustering)
     off = {name: t.relative_violation(point) for name, t in problem.constraints.items()}
     worst = max(off, key=lambda name: off[name])
@@ -423,4 +425,4 @@ def _cost(clustering: Any, problem: Problem, tolerance: float) -> float:
             "the bound is for clusterings that obey every constraint of its problem",
             "give the soft assignment, or a bound declared with the rule that it obeys",
         )
-    return problem.objective_value(point)
+    return float(problem.objective_value(point))

@@ -15,6 +15,8 @@ from optfair.methods.fair_clustering.algorithms.set_search import SetSearch
 from optfair.methods.fair_clustering.assignment import FairAssignment, cluster_count
 from optfair.methods.fair_clustering.rules import AdditiveGap, PerfectFairness
 from optfair.numbers import (
+    Floats,
+    Indices,
     check_matrix,
     check_number,
     check_seed,
@@ -22,9 +24,6 @@ from optfair.numbers import (
     checked,
     encode_groups,
 )
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.intp]
 
 # Counts of groups in a cluster that are looked through at most.
 MOST_COUNTS = 20_000
@@ -58,7 +57,7 @@ class CertifiedLabels:
         Wall time.
     """
 
-    labels: Integers = field(repr=False)
+    labels: Indices = field(repr=False)
     centers: Floats = field(repr=False)
     objective: float
     bound: float
@@ -195,7 +194,7 @@ def certified_kmeans(
 
 
 def _allowed(
-    X: Floats, groups: Any, index: Integers, K: int, fairness: Any
+    X: Floats, groups: Any, index: Indices, K: int, fairness: Any
 ) -> tuple[NDArray[np.int64], bool]:
     """Return the counts of groups that a cluster may have, and whether all must have rows."""
     if isinstance(fairness, AdditiveGap):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, kind_of
-from optfair.numbers import check_matrix
+from optfair.numbers import Floats, check_matrix
 from optfair.plots import (
     COLOURS,
     INK,
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # Picture of how an alternation of assignment and centers converged.
-
-Floats = NDArray[np.float64]
 
 
 # Where gaps of 0 and below stand on a log scale; double precision knows nothing smaller.

@@ -20,12 +20,10 @@ from optfair.core.term import ConstraintTerm
 from optfair.errors import DeclarationError
 from optfair.methods.fair_clustering.algorithms.costs import Charge, SeparableCost
 from optfair.methods.fair_clustering.margins import finite_vector, group_vector
-from optfair.numbers import check_table
+from optfair.numbers import Floats, check_table
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
-
-Floats = NDArray[np.float64]
 
 
 def group_costs(problem: Any, cost: SeparableCost, assignment: Floats) -> Floats:

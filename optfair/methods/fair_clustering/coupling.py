@@ -6,14 +6,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
-from optfair.backends.request import Outcome, Request, stages
+from optfair.backends.request import Outcome, Request, SolverProfile, stages
 from optfair.core.certificate import DualCheck
 from optfair.core.expressions import Values
 from optfair.core.problem import Declaration, Problem
@@ -24,14 +23,16 @@ from optfair.errors import ClassError, DataError, DeclarationError, nearest
 from optfair.library.instance import dataset_rows, named_centers
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
 from optfair.methods.fair_clustering.assignment import FairAssignment
-from optfair.numbers import check_matrix, check_number, check_text, check_vector, checked, floats
+from optfair.numbers import (
+    Floats,
+    check_matrix,
+    check_number,
+    check_text,
+    check_vector,
+    checked,
+    floats,
+)
 from optfair.proofs.rounding import loss
-
-if TYPE_CHECKING:
-    from optfair.backends.request import SolverProfile
-
-Floats = NDArray[np.float64]
-
 
 WEIGHTS = ("exact", "paper")
 # Uniform marginals 1/n0 and 1/n1 are carried as the integers n1 and n0: sums are then exact.

@@ -24,6 +24,7 @@ from optfair.methods.fair_clustering.assignment import (
 from optfair.methods.fair_clustering.margins import finite_vector
 from optfair.methods.fair_clustering.rules import PerfectFairness
 from optfair.numbers import (
+    Floats,
     check_flag,
     check_number,
     check_text,
@@ -32,8 +33,6 @@ from optfair.numbers import (
     encode_groups,
     floats,
 )
-
-Floats = NDArray[np.float64]
 
 # What is least: the mean cost of the rows, the largest, or the largest of a site a row uses.
 GOALS = ("median", "center", "bottleneck")

@@ -30,7 +30,7 @@ from optfair.methods.fair_clustering.mass_rules import check_room
 from optfair.methods.fair_clustering.metrics import balance
 from optfair.methods.fair_clustering.rules import PerfectFairness
 from optfair.methods.fair_clustering.single_start import Fit, check_distinct, check_init
-from optfair.numbers import check_labels, check_weights
+from optfair.numbers import Floats, check_labels, check_weights
 from optfair.rows.frames import (
     check_parameters,
     checked_rows,
@@ -39,8 +39,6 @@ from optfair.rows.frames import (
     without_groups,
 )
 from optfair.rows.restarts import unfinished
-
-Floats = NDArray[np.float64]
 
 
 class FairKMeans(

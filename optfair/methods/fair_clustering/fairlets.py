@@ -16,11 +16,16 @@ from optfair.methods.fair_clustering.assignment import cluster_count
 from optfair.methods.fair_clustering.coupling import KantorovichCoupling
 from optfair.methods.fair_clustering.metrics import balance, cost
 from optfair.methods.fair_clustering.single_start import check_distinct
-from optfair.numbers import check_seed, check_weights, checked, encode_groups, whole
+from optfair.numbers import (
+    Floats,
+    Indices,
+    check_seed,
+    check_weights,
+    checked,
+    encode_groups,
+    whole,
+)
 from optfair.rows.frames import taken_apart
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.intp]
 
 # Entries of the largest cost matrix that is built: with the plan and its certificate the
 # network simplex takes about 60 bytes per entry.
@@ -54,7 +59,7 @@ class FairletClustering:
         Wall time.
     """
 
-    labels: Integers
+    labels: Indices
     soft_assignment: Floats
     centers: Floats
     objective: float
@@ -208,7 +213,7 @@ def check_starts(n_init: Any) -> None:
 
 def weighted_kmeans(
     points: Floats, weights: Floats, n_clusters: int, *, n_init: int, random_state: Any
-) -> tuple[Floats, Integers]:
+) -> tuple[Floats, Indices]:
     """Return centers and labels of plain k-means.
 
     Parameters
@@ -243,11 +248,11 @@ def weighted_kmeans(
 
 
 # Rows of both groups and their masses, in units of 1 / (n0 n1 blocks).
-_Block = tuple[Integers, Floats, Integers, Floats]
+_Block = tuple[Indices, Floats, Indices, Floats]
 
 
 def _blocks(
-    sides: tuple[Integers, Integers], partition_size: int | None, rng: np.random.Generator
+    sides: tuple[Indices, Indices], partition_size: int | None, rng: np.random.Generator
 ) -> list[_Block]:
     """Cut both groups at random into parts of equal mass; rows on a cut belong to two parts."""
     n0, n1 = (int(side.size) for side in sides)
@@ -275,7 +280,7 @@ def _blocks(
     return [(*a, *b) for a, b in zip(first, second, strict=True)]
 
 
-def _parts(rows: Integers, mass: int, size: int) -> list[tuple[Integers, Floats]]:
+def _parts(rows: Indices, mass: int, size: int) -> list[tuple[Indices, Floats]]:
     """Cut rows of equal mass, laid end to end, into parts of a given size."""
     parts = []
     for start in range(0, rows.size * mass, size):
@@ -287,7 +292,7 @@ def _parts(rows: Integers, mass: int, size: int) -> list[tuple[Integers, Floats]
 
 
 def _coupled(
-    X: Floats, sides: tuple[Integers, Integers], blocks: list[_Block]
+    X: Floats, sides: tuple[Indices, Indices], blocks: list[_Block]
 ) -> tuple[sp.coo_array, float]:
     """Return the plan (n0 x n1), and what it costs."""
     n0, n1 = (side.size for side in sides)

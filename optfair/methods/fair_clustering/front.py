@@ -14,10 +14,9 @@ from optfair.core.composition import Rule
 from optfair.errors import DeclarationError, data_frame
 from optfair.methods.fair_clustering.fair_kmeans import FairKMeans
 from optfair.methods.fair_clustering.rules import AdditiveGap, Balance, MaxGap, PerfectFairness
-from optfair.numbers import real
+from optfair.numbers import Floats, real
 from optfair.rows.restarts import Ladder, same_starts
 
-Floats = NDArray[np.float64]
 # (value, what fairness= takes), from tight to loose
 Rules = list[tuple[float, Any]]
 

@@ -42,12 +42,11 @@ from optfair.methods.fair_clustering.single_start import (
     printed_fit,
     rows_of,
 )
+from optfair.numbers import Floats
 from optfair.rows.frames import STARTS, check_parameters, start_seeds
 from optfair.rows.restarts import Restart, Step, run_restarts, unfinished
 from optfair.rows.sources import MatrixRows, RowSource, row_source
 from optfair.rows.survey import Survey, surveyed
-
-Floats = NDArray[np.float64]
 
 # From this many rows on, starts run on the sample of a survey, and the best goes on with all rows.
 LARGE = 200_000

@@ -29,10 +29,8 @@ from optfair.methods.fair_clustering.algorithms.price_search import solve_mass_d
 from optfair.methods.fair_clustering.algorithms.pricing import Box, label_masses
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.mass_rules import compile_rules
-from optfair.numbers import check_number
+from optfair.numbers import Floats, check_number
 from optfair.proofs.rounding import loss
-
-Floats = NDArray[np.float64]
 
 # Relative violation of a rule that is rounding.
 ROUNDING = 1e-9

@@ -13,12 +13,10 @@ from numpy.typing import NDArray
 from optfair.attributes import attributes_of, crossed
 from optfair.core.composition import Rule
 from optfair.errors import DataError, DeclarationError, nearest
-from optfair.numbers import check_number, floats
+from optfair.numbers import Floats, check_number, floats
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,12 @@ from optfair.errors import DeclarationError, Infeasible, SolverFailure, kind_of
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
 from optfair.methods.fair_clustering.assignment import FairAssignment, GroupedRows
 from optfair.methods.fair_clustering.cost_rules import CostTerm
+from optfair.numbers import Floats
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem as AnyProblem
 
 # Compile the rules of a fair assignment, alone, into the small cone program.
-
-Floats = NDArray[np.float64]
 
 
 class RuleProblem(Problem):

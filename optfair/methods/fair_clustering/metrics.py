@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from optfair.errors import DataError, nearest
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
 from optfair.numbers import (
+    Floats,
     check_count,
     check_flag,
     check_matrix,
@@ -39,8 +40,6 @@ from optfair.numbers import (
 # **Hard** (the default): A is 0/1, from labels or from the largest fraction of each row, the
 # first one on ties. **Soft** (``soft=True``): A as it is. Rules of a problem bound the soft
 # numbers; papers report the hard ones.
-
-Floats = NDArray[np.float64]
 
 
 @checked(soft=check_flag, metric=check_text, p=check_number)

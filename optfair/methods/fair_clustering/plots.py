@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from optfair.errors import DataError
 from optfair.methods.fair_clustering.metrics import composition
-from optfair.numbers import check_matrix, check_weights, encode_groups
+from optfair.numbers import Floats, check_matrix, check_weights, encode_groups
 from optfair.plots import (
     COLOURS,
     INK,
@@ -157,8 +157,6 @@ def _label(ax: Axes, names: Any, population: Any, sizes: Any, soft: bool) -> Non
 
 
 # Picture of a clustering in two dimensions.
-
-Floats = NDArray[np.float64]
 
 
 # Open and filled shapes in turn: told apart at a few pixels.

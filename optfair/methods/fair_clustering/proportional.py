@@ -10,9 +10,7 @@ from numpy.typing import NDArray
 from optfair.errors import DataError, nearest
 from optfair.methods.fair_clustering.assignment import cluster_count
 from optfair.methods.fair_clustering.metrics import METRICS, cluster_fractions
-from optfair.numbers import check_matrix, check_text, check_weights, checked
-
-Floats = NDArray[np.float64]
+from optfair.numbers import Floats, check_matrix, check_text, check_weights, checked
 
 # Entries of a block of distances; relative rounding of summed weights.
 BLOCK, ROUNDING = 4_000_000, 1e-12

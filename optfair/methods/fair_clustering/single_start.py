@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from optfair.core.solution import Solution
 from optfair.errors import DataError, DeclarationError, nearest
@@ -27,12 +26,10 @@ from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.methods.fair_clustering.metrics import balance, cost
 from optfair.methods.fair_clustering.rules import AdditiveGap, PerfectFairness
-from optfair.numbers import check_matrix
+from optfair.numbers import Floats, check_matrix
 from optfair.rows.restarts import Iteration, Restart, Step, step_progress
 
 # Centers that a clustering starts from.
-
-Floats = NDArray[np.float64]
 
 
 INITS = ("k-means", "k-means++", "random")

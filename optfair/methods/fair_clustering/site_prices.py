@@ -25,12 +25,9 @@ from optfair.methods.fair_clustering.algorithms.set_search import covering_sites
 from optfair.methods.fair_clustering.assignment import gathered_masses
 from optfair.methods.fair_clustering.facility_location import LEVELS, FairFacilityLocation
 from optfair.methods.fair_clustering.mass_rules import compile_rules
-from optfair.numbers import check_positive, checked, one_of
+from optfair.numbers import Floats, Indices, check_positive, checked, one_of
 from optfair.proofs.rounding import gamma
 from optfair.transforms.relaxation import relaxed
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.intp]
 
 # Steps of the prices; those without a better bound after which steps are halved; the first step
 # and the smallest; part of the last direction that is kept.
@@ -70,7 +67,7 @@ class LocatedSites:
     """
 
     problem: FairFacilityLocation = field(repr=False)
-    sites: Integers
+    sites: Indices
     assignment: Floats = field(repr=False)
     objective: float
     bound: float
@@ -231,10 +228,10 @@ def _located(
     begin = time.perf_counter()
     prices = _Prices(problem)
     m, G = prices.m, prices.shares.size
-    best: tuple[float, Integers, Floats] | None = None
+    best: tuple[float, Indices, Floats] | None = None
     tried: set[tuple[int, ...]] = set()
 
-    def attempt(sites: Integers) -> Floats | None:
+    def attempt(sites: Indices) -> Floats | None:
         """Try a set of sites; return its prices of masses."""
         nonlocal best
         key = tuple(np.sort(sites).tolist())
@@ -335,7 +332,7 @@ def _bottleneck(p: FairFacilityLocation, gap: float, time_limit: float) -> Locat
         np.zeros((p.shares.size, D.shape[1])),
         None,
     )
-    best: tuple[Integers, Floats] | None = None
+    best: tuple[Indices, Floats] | None = None
     while high - low > 1:
         left = time_limit - (time.perf_counter() - begin)
         if best is not None and radii[high] - radii[low + 1] <= gap * abs(radii[high]):
@@ -475,7 +472,7 @@ class _Prices:
         self.rounding = p.data["cost"].rounding
         self.typical = float(np.abs(self.D).mean()) or 1.0
 
-    def spread_out(self) -> Integers:
+    def spread_out(self) -> Indices:
         """Return sites chosen one after the other, each for the most it saves."""
         near = np.full(self.n, np.inf)
         chosen: list[int] = []
@@ -488,7 +485,7 @@ class _Prices:
             near = np.minimum(near, self.D[:, j])
         return np.array(chosen)
 
-    def assigned(self, sites: Integers) -> tuple[float, Floats, Floats] | None:
+    def assigned(self, sites: Indices) -> tuple[float, Floats, Floats] | None:
         """Return cost, fractions and prices of masses of the best assignment, None without one."""
         closed = ~np.isin(np.arange(self.m), sites)
         penalty = CLOSED * sites.size * float(np.abs(self.D).max() or 1.0)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from optfair.backends.isolation import round_progress
-from optfair.backends.request import Outcome, Request
+from optfair.backends.request import Outcome, Request, SolverProfile
 from optfair.methods.fair_clustering.adapters import PricedProof, price_round
 from optfair.methods.fair_clustering.algorithms.entropic_projection import project
 from optfair.methods.fair_clustering.algorithms.pricing import (
@@ -24,7 +24,6 @@ from optfair.numbers import Floats
 from optfair.proofs.rounding import loss
 
 if TYPE_CHECKING:
-    from optfair.backends.request import SolverProfile
     from optfair.core.problem import Problem
 
 # Distance of the masses from the rules that the search aims at, and its share of the tolerance:

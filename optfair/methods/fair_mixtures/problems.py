@@ -31,8 +31,6 @@ from optfair.numbers import Floats, check_count, check_matrix, check_weights, ch
 
 # The fair E-step: the responsibilities nearest to given ones that satisfy rules on groups.
 
-# The fair E-step: the responsibilities nearest to given ones that satisfy rules on groups.
-
 EXPONENTIAL = ProblemClass(cones=frozenset({"exp"}))
 # Rows per block where the divergence is added up.
 CHUNK = 65_536

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from optfair.backends.request import Outcome, Request, stages
+from optfair.backends.request import Outcome, Request, SolverProfile, stages
 from optfair.backends.solve import solve_as_asked
 from optfair.core.certificate import DualCheck
 from optfair.core.expressions import Values
@@ -26,7 +26,6 @@ from optfair.proofs.bounds import Unpaid
 from optfair.proofs.rounding import loss
 
 if TYPE_CHECKING:
-    from optfair.backends.request import SolverProfile
     from optfair.core.problem import Problem
 
 

@@ -12,7 +12,7 @@ import scipy.linalg
 import scipy.optimize
 from numpy.typing import NDArray
 
-from optfair.backends.request import Outcome, Request, stages
+from optfair.backends.request import Outcome, Request, SolverProfile, stages
 from optfair.core.certificate import DualCheck, drift
 from optfair.core.expressions import Values
 from optfair.errors import SolverFailure
@@ -22,7 +22,6 @@ from optfair.proofs.definiteness import definiteness
 from optfair.proofs.rounding import gamma, loss
 
 if TYPE_CHECKING:
-    from optfair.backends.request import SolverProfile
     from optfair.core.problem import Problem
     from optfair.methods.group_counterfactuals.affine_maps import PSDMap
 

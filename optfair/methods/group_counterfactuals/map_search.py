@@ -452,10 +452,8 @@ def _nearest(target: Target, rows: Floats, unit: Floats, bracket: tuple[float, f
     low, high = bracket
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        if _all_valid(target, rows, middle * unit):
-            high = middle
-        else:
-            low = middle
+        valid = _all_valid(target, rows, middle * unit)
+        low, high = (low, middle) if valid else (middle, high)
     return high * unit
 
 

@@ -24,8 +24,6 @@ from optfair.methods.sparse_counterfactuals.choices import (
 from optfair.methods.sparse_counterfactuals.tables import Cells
 from optfair.numbers import Floats, check_flag, check_names, check_number, checked, real
 
-# The edits of a group within a budget, and the fewest edits with a required effect.
-
 # The edits that bring the mean score of a group nearest to its target, within a budget.
 
 

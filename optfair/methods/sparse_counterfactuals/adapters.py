@@ -11,7 +11,7 @@ import numpy as np
 
 from optfair.backends.cvxpy_backend import ReportedBound
 from optfair.backends.registry import choose
-from optfair.backends.request import Outcome, Request
+from optfair.backends.request import Outcome, Request, SolverProfile
 from optfair.backends.solve import solve
 from optfair.core.certificate import Certificate, DualCheck, DualProof, Verdict
 from optfair.core.expressions import Values
@@ -29,7 +29,6 @@ from optfair.methods.sparse_counterfactuals.choices import Reach, RowTable, comm
 from optfair.numbers import Floats, Indices
 
 if TYPE_CHECKING:
-    from optfair.backends.request import SolverProfile
     from optfair.core.problem import Problem
 
 

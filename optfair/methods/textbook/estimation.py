@@ -254,8 +254,6 @@ class NearestCorrelation(Problem):
         )
 
 
-# Portfolios: of least risk for a return, with few assets, of largest return within a risk.
-
 # The portfolio of least risk for a wanted return.
 
 

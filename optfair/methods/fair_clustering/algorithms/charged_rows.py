@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from optfair.backends.linear_program import solve_linear_program
 from optfair.errors import SolverFailure
@@ -22,9 +21,7 @@ from optfair.methods.fair_clustering.algorithms.price_search import (
     MassResult,
     solve_mass_dual,
 )
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.intp]
+from optfair.numbers import Floats, Indices
 
 # Price of a barred arc, in K times the largest cost; weight on barred arcs that is rounding.
 PENALTY, SPILL = 4.0, 1e-9
@@ -170,7 +167,7 @@ def _master(
     points: list[Point],
     shares: Floats,
     upper: Floats,
-    capped: Integers,
+    capped: Indices,
     worst: bool,
     overdraft: float,
 ) -> tuple[Floats, Floats, float, float]:
@@ -259,7 +256,7 @@ class ChargedRows:
         self,
         program: MassProgram,
         cost: SeparableCost,
-        groups: Integers,
+        groups: Indices,
         weights: Floats,
         unit: float,
         demands: Demands,
@@ -390,7 +387,7 @@ class ChargedRows:
         return flow, mixture.value, mixture.bound
 
     def _costs(
-        self, cost: SeparableCost, rows: Integers, clusters: Integers, fractions: Floats
+        self, cost: SeparableCost, rows: Indices, clusters: Indices, fractions: Floats
     ) -> Floats:
         shares = self.program.shares
         paid = self.weights[rows] * fractions * cost.paired(rows, clusters)

@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from optfair.errors import DeclarationError, nearest
+from optfair.numbers import Floats
 from optfair.proofs.rounding import gamma
 
 # Costs D[i, k] of a row in a cluster: a metric between rows and centers, or a given matrix.
-
-Floats = NDArray[np.float64]
 
 
 METRICS = ("sqeuclidean", "l1", "lp", "precomputed")

@@ -10,18 +10,16 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 from scipy.linalg import solveh_banded
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from optfair.backends.cone_program import solve_cone_program
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
 from optfair.methods.fair_clustering.algorithms.pricing import LogRows, MassOracle, MassPass, Round
+from optfair.numbers import Floats, Indices
 from optfair.proofs.cones import Cone
 
 # One step of the prices: the rules against a quadratic model of the rows, in a box of prices.
-
-Floats = NDArray[np.float64]
 
 
 # Least damping of the equations' Newton matrix, relative to its trace.
@@ -194,8 +192,6 @@ def _model(
 
 # The projection of responsibilities on rules of their masses, through the prices of the masses.
 
-Integers = NDArray[np.intp]
-
 
 logger = logging.getLogger("optfair")
 
@@ -249,7 +245,7 @@ class EntropicProjection:
 
 def project(
     log_prob: Floats,
-    labels: Integers,
+    labels: Indices,
     weights: Floats,
     program: MassProgram,
     *,

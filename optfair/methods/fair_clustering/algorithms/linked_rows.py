@@ -23,11 +23,10 @@ from optfair.methods.fair_clustering.algorithms.mass_program import (
 )
 from optfair.methods.fair_clustering.algorithms.price_search import solve_mass_dual
 from optfair.methods.fair_clustering.algorithms.pricing import Round, exact_totals
+from optfair.numbers import Floats, Indices
 from optfair.proofs.cones import Cone
 from optfair.solution.conic_form import ConicForm
 
-Floats = NDArray[np.float64]
-Integers = NDArray[np.intp]
 Bools = NDArray[np.bool_]
 
 # Rows that masters begin with, and have at most; arcs up to which all are in the first one.
@@ -48,9 +47,9 @@ class ApartResult:
     history: list[Round] = field(default_factory=list)
 
 
-def matchings(pairs: Integers, rows: int) -> list[Integers]:
+def matchings(pairs: Indices, rows: int) -> list[Indices]:
     """Return sets of pairs without a common row, most of the pairs in all."""
-    left, sets = np.random.default_rng(0).permutation(len(pairs)), list[Integers]()
+    left, sets = np.random.default_rng(0).permutation(len(pairs)), list[Indices]()
     while left.size and len(sets) < MATCHINGS:
         rank, first = np.arange(left.size), np.full(rows, left.size)
         for end in pairs[left].T:
@@ -61,7 +60,7 @@ def matchings(pairs: Integers, rows: int) -> list[Integers]:
     return sets
 
 
-def settled(costs: Floats, pairs: Integers, sets: list[Integers], links: Floats) -> Floats:
+def settled(costs: Floats, pairs: Indices, sets: list[Indices], links: Floats) -> Floats:
     r"""Return prices of links that raise the bound, for costs of rows (n x K) without them.
 
     .. math::
@@ -99,7 +98,7 @@ class _Master(RestrictedMaster):
         arcs: Arcs,
         prices: Floats,
         box: tuple[Floats, Floats] | None,
-        pairs: Integers,
+        pairs: Indices,
     ) -> None:
         super().__init__(program, arcs, prices, box, None)
         old, m = self.rules, len(pairs)
@@ -127,9 +126,9 @@ class ApartSearch:
         self,
         program: MassProgram,
         cost: SeparableCost,
-        groups: Integers,
+        groups: Indices,
         weights: Floats,
-        pairs: Integers,
+        pairs: Indices,
     ) -> None:
         self.program, self.groups, self.weights = program, groups, weights
         self.costs = weights[:, None] * cost.matrix()
@@ -316,9 +315,9 @@ class ApartSearch:
 def solve_apart(
     program: MassProgram,
     cost: SeparableCost,
-    groups: Integers,
+    groups: Indices,
     weights: Floats,
-    pairs: Integers,
+    pairs: Indices,
     *,
     feasible: Floats,
     prices: Floats | None = None,
@@ -379,7 +378,7 @@ class LinkedRows:
     """
 
     def __init__(
-        self, pairs: Integers, groups: Integers, weights: Floats, shape: tuple[int, int]
+        self, pairs: Indices, groups: Indices, weights: Floats, shape: tuple[int, int]
     ) -> None:
         n, (G, self.clusters) = groups.size, shape
         graph = sp.coo_array((np.ones(len(pairs)), tuple(pairs.T)), shape=(n, n))
@@ -459,7 +458,7 @@ def solve_linked(
     linked: LinkedRows,
     rules: MassProgram,
     cost: SeparableCost,
-    apart: Integers,
+    apart: Indices,
     prices: Floats | None,
     **options: Any,
 ) -> ApartResult:

@@ -13,6 +13,7 @@ from scipy.sparse.linalg import splu
 
 from optfair.backends.cone_program import solve_cone_program
 from optfair.backends.linear_program import solve_linear_program
+from optfair.numbers import Floats, Indices
 from optfair.proofs.bounds import LowerBound, lower_bound
 from optfair.proofs.cones import Cone
 from optfair.proofs.rounding import gamma, loss
@@ -20,7 +21,6 @@ from optfair.solution.conic_form import ConicForm
 
 # The small cone program in the group masses: min h(M) over the rules a user composed.
 
-Floats = NDArray[np.float64]
 
 # Damping of equations that depend on each other, as a share of their squares.
 DEPENDENT = 1e-13
@@ -279,8 +279,6 @@ def row_scale(matrix: Any) -> Floats:
 
 # The restricted master: the problem with few arcs, exact in a box of prices.
 
-Integers = NDArray[np.intp]
-
 
 @dataclass(frozen=True, eq=False)
 class Arcs:
@@ -302,10 +300,10 @@ class Arcs:
         Masses of all the rows that are not free.
     """
 
-    row: Integers
-    cluster: Integers
+    row: Indices
+    cluster: Indices
     regret: Floats
-    group: Integers
+    group: Indices
     weight: Floats
     fixed: Floats
 

@@ -12,12 +12,10 @@ from numpy.typing import NDArray
 
 from optfair.methods.fair_clustering.algorithms.costs import CostRows, SeparableCost
 from optfair.methods.fair_clustering.algorithms.mass_program import Arcs
+from optfair.numbers import Floats, Indices
 from optfair.rows.sources import Summed
 
 # One pass over the rows at given prices, and the choice of the arcs that stay open.
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.intp]
 
 
 # Rows looked at to choose the size of a box, in all and in a group at least; any size is valid,
@@ -70,7 +68,7 @@ class Pricing:
 
     prices: Floats
     value: float
-    best: Integers
+    best: Indices
     low: Floats
 
 
@@ -103,8 +101,8 @@ class FreeRows:
     """
 
     arcs: Arcs
-    positions: Integers
-    members: Integers
+    positions: Indices
+    members: Indices
 
 
 def price(costs: CostRows, prices: Floats) -> Pricing:
@@ -189,7 +187,7 @@ def select_arcs(costs: CostRows, pricing: Pricing, box: Box | None, shares: Floa
     Rows of weight 0 move no mass: they stay in their cheapest cluster.
     """
     K = costs.clusters
-    chosen: list[Integers] = []
+    chosen: list[Indices] = []
     for g, start, stop, block in costs.blocks():
         best, low = pricing.best[start:stop], pricing.low[start:stop]
         if box is not None:
@@ -288,7 +286,7 @@ def followed_prices(
 
 
 def exact_totals(
-    fixed: Floats, weight: Floats, kinds: Integers, shares: Floats
+    fixed: Floats, weight: Floats, kinds: Indices, shares: Floats
 ) -> tuple[Floats, Floats]:
     """Scale masses so that each group's total is its share to the last digit.
 
@@ -305,7 +303,7 @@ def exact_totals(
     return np.maximum(fixed, 0.0), weight
 
 
-def _classes(groups: Integers, keys: Floats) -> tuple[Integers, Integers]:
+def _classes(groups: Indices, keys: Floats) -> tuple[Indices, Indices]:
     """Merge rows of one group with the same open arcs and regrets.
 
     Returns (class of each row, a row of each class). This is what keeps ties small: all the
@@ -324,14 +322,14 @@ def _classes(groups: Integers, keys: Floats) -> tuple[Integers, Integers]:
 
 
 def label_masses(
-    labels: Integers, groups: Integers, weights: Floats, shape: tuple[int, ...]
+    labels: Indices, groups: Indices, weights: Floats, shape: tuple[int, ...]
 ) -> Floats:
     """Return the weight of each group in each cluster (G, K) under labels."""
     cells = np.bincount(groups * shape[1] + labels, weights, shape[0] * shape[1])
     return cells.astype(float).reshape(shape)
 
 
-def label_sums(rows: Floats, labels: Integers, weights: Floats, clusters: int) -> Floats:
+def label_sums(rows: Floats, labels: Indices, weights: Floats, clusters: int) -> Floats:
     """Return the weighted sum of the rows (n, d) with each label (K, d)."""
     columns = [np.bincount(labels, weights * c, clusters) for c in rows.T]
     return np.stack(columns, axis=1) if columns else np.zeros((clusters, 0))
@@ -345,7 +343,7 @@ def smallest_ratio(masses: Floats) -> float:
 
 # From flows to assignments: hand a flow out to rows, or repair an assignment to given masses.
 
-Entries = tuple[Integers, Integers, Floats]  # positions, clusters, fractions
+Entries = tuple[Indices, Indices, Floats]  # positions, clusters, fractions
 
 SLIVER = 1e-9  # fractions of a row below this are rounding
 
@@ -469,7 +467,7 @@ class LogRows:
         Number of groups G.
     """
 
-    def __init__(self, log_prob: Floats, labels: Integers, weights: Floats, groups: int) -> None:
+    def __init__(self, log_prob: Floats, labels: Indices, weights: Floats, groups: int) -> None:
         self.log_prob, self.labels, self.weights, self.groups = log_prob, labels, weights, groups
 
     def __call__(self, prices: Floats, curvature: bool = True) -> MassPass:
@@ -479,7 +477,7 @@ class LogRows:
 
 def mass_pass(
     log_prob: Floats,
-    labels: Integers,
+    labels: Indices,
     weights: Floats,
     prices: Floats,
     *,
@@ -536,7 +534,7 @@ def pass_over(
     return MassPass(value, masses, curved)
 
 
-def group_softmax(log_prob: Floats, labels: Integers, prices: Floats) -> Floats:
+def group_softmax(log_prob: Floats, labels: Indices, prices: Floats) -> Floats:
     r"""Return the responsibilities at given prices (m x K).
 
     .. math:: R_{ik} \propto \exp(\ell_{ik} - \Lambda_{g_i k})
@@ -557,7 +555,7 @@ def group_softmax(log_prob: Floats, labels: Integers, prices: Floats) -> Floats:
     return out
 
 
-def group_log_sums(log_prob: Floats, labels: Integers, prices: Floats) -> Floats:
+def group_log_sums(log_prob: Floats, labels: Indices, prices: Floats) -> Floats:
     r"""Return the logarithm of each row's sum at given prices (m,).
 
     .. math:: \log\textstyle\sum_k \exp(\ell_{ik} - \Lambda_{g_i k})
@@ -569,8 +567,8 @@ def group_log_sums(log_prob: Floats, labels: Integers, prices: Floats) -> Floats
 
 
 def _columns(
-    log_prob: Floats, labels: Integers, groups: int
-) -> Iterator[tuple[int, Integers, Floats]]:
+    log_prob: Floats, labels: Indices, groups: int
+) -> Iterator[tuple[int, Indices, Floats]]:
     """Yield (group, rows, log densities (K, m)), clusters along the first axis."""
     for start in range(0, labels.size, CHUNK):
         here = labels[start : start + CHUNK]
