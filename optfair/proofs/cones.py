@@ -195,7 +195,7 @@ class Cone:
                 edge = (x - ex >= 0.0) & (y - ey >= 0.0) & (z == 0.0) & (ez == 0.0)
         if bool((inner | edge).all()):
             return 0.0
-        return max(self.distance(s), _largest(error), float(np.finfo(float).tiny))
+        return max(self.distance(s), largest_entry(error), float(np.finfo(float).tiny))
 
     def _psd_outside(self, s: Floats, error: Floats) -> float:
         """Return 0 for a block that is positive semidefinite wherever it is within the error."""
@@ -359,7 +359,7 @@ class SecondOrder:
         at, head = self.rows, self.spread(self.heads)
         cross = s[head] * z[at] + z[head] * s[at]
         cross[self.starts] = self.sums(s * z)
-        return _largest(cross)
+        return largest_entry(cross)
 
 
 _NO_SECOND_ORDER = SecondOrder(*np.zeros((3, 0), dtype=np.intp))
@@ -474,7 +474,8 @@ def _power_distance(v: Floats, power: float, *, dual: bool) -> float:
     return float(max(0.0, abs(z) - base, -x, -y))
 
 
-def _largest(vector: Any) -> float:
+def largest_entry(vector: Any) -> float:
+    """Return the largest size of an entry, 0 of none."""
     return float(np.abs(vector).max(initial=0.0))
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from optfair.numbers import Floats
 from optfair.proofs.bounds import LowerBound, Unpaid, lower_bound
 from optfair.proofs.columns import Rooted, declared_bounds, linear_rows
-from optfair.proofs.cones import Cone, SecondOrder
+from optfair.proofs.cones import Cone, SecondOrder, largest_entry
 from optfair.proofs.definiteness import Definiteness, definiteness
 from optfair.proofs.reduction import Entries, forced
 from optfair.proofs.rounding import UNIT, Products, coordinates, equilibrated
@@ -152,12 +152,12 @@ class ConicForm:
         rounding = 16.0 * np.finfo(float).eps * self.across.terms(np.abs(z))
         own = np.maximum(np.abs(r) - rounding, 0.0) / (1.0 + np.abs(self.q) + np.abs(Px))
         stationarity = float(own.max(initial=0.0))
-        scale = 1.0 + max(_largest(self.q), _largest(Px))
+        scale = 1.0 + max(largest_entry(self.q), largest_entry(Px))
         objective = self.objective(x)
         proved = lower_bound(self, x, z, objective, enough)
         unit = max(1.0, abs(objective))
         return ConicResiduals(
-            primal=primal / (1.0 + _largest(self.b)),
+            primal=primal / (1.0 + largest_entry(self.b)),
             dual=max(stationarity, outside / scale),
             gap=abs(objective - proved.value) / unit,
             complementarity=jordan / max(unit, scale),
@@ -179,7 +179,9 @@ class ConicForm:
         if curved := SecondOrder.of(self.cones):
             off, outside = curved.distances(s), curved.distances(z)
             leak = float(outside @ curved.sums(np.abs(s)))
-            figures.append((_largest(off), _largest(outside), curved.complementarity(s, z), leak))
+            figures.append(
+                (largest_entry(off), largest_entry(outside), curved.complementarity(s, z), leak)
+            )
         for c in self.cones:
             if c.kind != "soc":
                 si, zi = s[c.start : c.stop], z[c.start : c.stop]
@@ -391,8 +393,8 @@ class ConicForm:
     @cached_property
     def unit(self) -> float:
         """Least size an objective with these data is measured by: 1, or less for small numbers."""
-        side = min(1.0, _largest(self.b)) or 1.0
-        cost = max(_largest(self.q), _largest(self.P.data) * side) * side
+        side = min(1.0, largest_entry(self.b)) or 1.0
+        cost = max(largest_entry(self.q), largest_entry(self.P.data) * side) * side
         return min(1.0, cost) or 1.0
 
     @cached_property
@@ -472,7 +474,3 @@ class ConicForm:
             if ((columns >= at.start) & (columns < at.stop)).any()
         ]
         return tuple(named) or ("an auxiliary variable",)
-
-
-def _largest(vector: Any) -> float:
-    return float(np.abs(vector).max(initial=0.0))

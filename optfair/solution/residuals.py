@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -375,12 +376,8 @@ def shadow_prices(solution: Solution) -> Mapping[str, Any]:
         return y * sign * (1.0 if p.sense == "minimize" else -1.0)
 
     known = set(solution.multipliers)
-    prices = LazyValues({name: _later(price, name) for name in p.constraints if name in known})
+    prices = LazyValues({name: partial(price, name) for name in p.constraints if name in known})
     return p.labelled(prices, "prices")
-
-
-def _later(price: Any, name: str) -> Any:
-    return lambda: price(name)
 
 
 def shadow_price_sign(constraint: Any) -> float:

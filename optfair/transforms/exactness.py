@@ -20,6 +20,7 @@ from optfair.core.quadratics import QuadraticMap
 from optfair.errors import ClassError, DataError
 from optfair.numbers import Floats, check_mapping, check_positive, floats
 from optfair.proofs.bounds import Unpaid
+from optfair.proofs.cones import largest_entry
 from optfair.proofs.rounding import loss
 
 # The Lagrangian of a quadratic problem, and the bound it proves.
@@ -248,11 +249,6 @@ def _coefficients(rows: QuadraticMap, weights: Floats) -> tuple[Floats, Floats, 
     half = np.zeros((n, n))
     np.add.at(half, (rows.pairs[0], rows.pairs[1]), rows.Q.T @ weights)
     return half + half.T, np.asarray(rows.A.T @ weights, dtype=float), float(rows.b @ weights)
-
-
-def largest_entry(vector: Any) -> float:
-    """Return the largest size of an entry, 0 of none."""
-    return float(np.abs(vector).max(initial=0.0))
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,9 +38,10 @@ from optfair.methods.fair_clustering.algorithms.price_search import (
     solve_mass_dual,
 )
 from optfair.methods.fair_clustering.algorithms.pricing import lowered
-from optfair.methods.fair_clustering.assignment import FairAssignment, gathered_masses
+from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.cost_rules import CostTerm, forbidden_arcs
 from optfair.methods.fair_clustering.mass_rules import CompiledRules, compile_rules, warm_prices
+from optfair.methods.fair_clustering.metrics import gathered_masses
 from optfair.numbers import Floats
 from optfair.proofs.bounds import LowerBound
 from optfair.proofs.rounding import gamma, loss

@@ -29,6 +29,7 @@ from optfair.methods.fair_clustering.cost_rules import (
     refuse_negative,
     stated_group_costs,
 )
+from optfair.methods.fair_clustering.metrics import gathered_masses
 from optfair.methods.fair_clustering.rules import PerfectFairness
 from optfair.numbers import (
     Floats,
@@ -43,20 +44,6 @@ from optfair.numbers import (
 )
 
 # The terms that fractions of rows and the masses of groups have in common.
-
-
-def gathered_masses(
-    fractions: Floats, groups: NDArray[np.intp], weights: Floats, count: int
-) -> Floats:
-    r"""Return the masses of ``count`` groups (G x K).
-
-    .. math:: M_{gk} = \sum_{i \in g} w_i R_{ik}
-    """
-    # one bincount per cluster: no n x K copy, whatever the number of groups
-    columns = range(fractions.shape[1])
-    return np.stack(
-        [np.bincount(groups, weights * fractions[:, k], count) for k in columns], axis=1
-    )
 
 
 def mass_terms(
@@ -374,9 +361,7 @@ class FairAssignment(GroupedRows):
         """Mean cost of some rows over all clusters, at most 1: gaps mean the same in any units."""
         unit: float | None = self.__dict__.get("_unit")
         if unit is None:
-            step = max(1, self.cost.rows // SAMPLED)
-            typical = float(np.abs(self.cost.columns(slice(None, None, step))).mean())
-            unit = min(1.0, typical) or 1.0
+            unit = min(1.0, typical_cost(self)) or 1.0
             self._set(_unit=unit)
         return unit
 
@@ -448,6 +433,12 @@ class FairAssignment(GroupedRows):
             objective=MappingProxyType(objective),
             constraints=MappingProxyType(terms),
         )
+
+
+def typical_cost(problem: FairAssignment) -> float:
+    """Return the mean absolute cost of some rows over all clusters."""
+    step = max(1, problem.cost.rows // SAMPLED)
+    return float(np.abs(problem.cost.columns(slice(None, None, step))).mean())
 
 
 def cluster_count(value: Any, most: int, what: str, places: str) -> int:

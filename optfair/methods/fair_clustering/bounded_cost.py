@@ -15,7 +15,7 @@ from optfair.core.certificate import Certificate, Verdict
 from optfair.core.problem import Problem
 from optfair.core.solution import Solution
 from optfair.errors import DeclarationError, Infeasible, SolverFailure, kind_of
-from optfair.methods.fair_clustering.assignment import FairAssignment, cluster_count
+from optfair.methods.fair_clustering.assignment import FairAssignment, cluster_count, typical_cost
 from optfair.methods.fair_clustering.fairlets import check_starts, weighted_kmeans
 from optfair.methods.fair_clustering.rules import balance
 from optfair.numbers import (
@@ -34,8 +34,6 @@ from optfair.rows.frames import taken_apart
 
 # Name of the constraint that the search adds.
 RULE = "balance"
-# Rows that the size of a cost is taken from.
-SAMPLED = 1_000
 # What fractions lose in double precision.
 ROUNDING = float(np.finfo(float).eps)
 
@@ -145,12 +143,6 @@ def affordable(cost: float, budget: float, tolerance: float, unit: float) -> boo
     the cost of a row.
     """
     return cost - max(tolerance * abs(cost), ROUNDING * unit) <= budget
-
-
-def typical_cost(problem: FairAssignment) -> float:
-    """Return the mean absolute cost of some rows over all clusters."""
-    step = max(1, problem.cost.rows // SAMPLED)
-    return float(np.abs(problem.cost.columns(slice(None, None, step))).mean())
 
 
 def population_balance(problem: Problem) -> float:

@@ -27,7 +27,7 @@ from optfair.methods.fair_clustering.kmeans_fit import (
 )
 from optfair.methods.fair_clustering.labels import HARD_SECONDS, check_whole, hard_labels
 from optfair.methods.fair_clustering.mass_rules import check_room
-from optfair.methods.fair_clustering.metrics import balance
+from optfair.methods.fair_clustering.metrics import balance, gathered_masses
 from optfair.methods.fair_clustering.rules import PerfectFairness
 from optfair.methods.fair_clustering.single_start import Fit, check_distinct, check_init
 from optfair.numbers import Floats, check_labels, check_weights
@@ -297,7 +297,7 @@ class FairKMeans(
         self.cluster_centers_ = best.centers
         self.soft_assignment_ = A
         self.labels_ = A.argmax(axis=1)
-        self.masses_ = np.stack([np.bincount(index, w * a, G) for a in A.T], axis=1)
+        self.masses_ = gathered_masses(A, index, w, G)
         # where costs of groups have prices, in units of the costs themselves
         factors = getattr(best.solution.proof, "factors", np.ones(1))
         self.prices_ = np.asarray(best.solution.multipliers["mass definition"]) / factors[:, None]

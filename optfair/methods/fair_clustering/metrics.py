@@ -259,10 +259,18 @@ def _masses(groups: Any, assignment: Any, soft: bool, sample_weight: Any) -> tup
     fractions = cluster_fractions(assignment, rows, soft)
     weights = check_weights(sample_weight, rows)
     index, _, shares = encode_groups(groups, rows, weights)
-    return (
-        np.stack([np.bincount(index, weights * a, shares.size) for a in fractions.T], axis=1),
-        shares,
-    )
+    return gathered_masses(fractions, index, weights, shares.size), shares
+
+
+def gathered_masses(
+    fractions: Floats, groups: NDArray[np.intp], weights: Floats, count: int
+) -> Floats:
+    r"""Return the masses of ``count`` groups (G x K).
+
+    .. math:: M_{gk} = \sum_{i \in g} w_i R_{ik}
+    """
+    # one bincount per cluster: no n x K copy, whatever the number of groups
+    return np.stack([np.bincount(groups, weights * a, count) for a in fractions.T], axis=1)
 
 
 def cluster_fractions(

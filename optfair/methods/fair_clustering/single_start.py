@@ -24,7 +24,7 @@ from optfair.methods.fair_clustering.alignment import printed_alignment
 from optfair.methods.fair_clustering.alternation import TRIAL, alternate, swapped
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.mass_rules import compile_rules
-from optfair.methods.fair_clustering.metrics import balance, cost
+from optfair.methods.fair_clustering.metrics import balance, cost, gathered_masses
 from optfair.methods.fair_clustering.rules import AdditiveGap, PerfectFairness
 from optfair.numbers import Floats, check_matrix
 from optfair.rows.restarts import Iteration, Restart, Step, step_progress
@@ -518,9 +518,7 @@ def printed_fit(model: Any, problem: FairAssignment, init: Any) -> Fitter:
 def _obeys(problem: FairAssignment, assignment: Floats) -> bool:
     """Whether a soft assignment obeys the rules, but for the unequal sizes of blocks."""
     w, groups = problem.data["weights"], problem.data["groups"]
-    masses = np.stack(
-        [np.bincount(groups, w * a, problem.shares.size) for a in assignment.T], axis=1
-    )
+    masses = gathered_masses(assignment, groups, w, problem.shares.size)
     values = {"assignment": assignment, "masses": masses}
     rules = (t for name, t in problem.constraints.items() if t.scope <= {"masses"})
     return all(t.relative_violation(values) <= BLOCKS for t in rules)

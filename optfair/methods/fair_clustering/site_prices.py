@@ -22,9 +22,9 @@ from optfair.methods.fair_clustering.algorithms.costs import Charge, SeparableCo
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram, row_scale
 from optfair.methods.fair_clustering.algorithms.price_search import solve_mass_dual
 from optfair.methods.fair_clustering.algorithms.set_search import covering_sites
-from optfair.methods.fair_clustering.assignment import gathered_masses
 from optfair.methods.fair_clustering.facility_location import LEVELS, FairFacilityLocation
 from optfair.methods.fair_clustering.mass_rules import compile_rules
+from optfair.methods.fair_clustering.metrics import gathered_masses
 from optfair.numbers import Floats, Indices, check_positive, checked, one_of
 from optfair.proofs.rounding import gamma
 from optfair.transforms.relaxation import relaxed

@@ -17,8 +17,8 @@ from optfair.methods.fair_clustering.algorithms.pricing import (
     group_softmax,
     mass_pass,
 )
-from optfair.methods.fair_clustering.assignment import gathered_masses
 from optfair.methods.fair_clustering.mass_rules import compile_rules, warm_prices
+from optfair.methods.fair_clustering.metrics import gathered_masses
 from optfair.methods.fair_mixtures.problems import FairResponsibilities
 from optfair.numbers import Floats
 from optfair.proofs.rounding import loss

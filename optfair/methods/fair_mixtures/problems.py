@@ -22,10 +22,10 @@ from optfair.errors import DataError, DeclarationError
 from optfair.methods.fair_clustering.assignment import (
     GroupedRows,
     assignment_arguments,
-    gathered_masses,
     mass_terms,
 )
 from optfair.methods.fair_clustering.assignment import bound_arguments as bound_arguments
+from optfair.methods.fair_clustering.metrics import gathered_masses
 from optfair.methods.fair_clustering.rules import PerfectFairness
 from optfair.numbers import Floats, check_count, check_matrix, check_weights, checked, encode_groups
 
