@@ -144,7 +144,7 @@ def balanced(name: str, K: int, starts: int) -> Result:
 
 def fairlets(name: str, K: int) -> Result:
     """Fairlets: couple once in blocks of 1,024 rows, then k-means (ten starts)."""
-    from optfair.methods.fair_clustering.fairlets import fairlet_clustering
+    from optfair.methods.fair_clustering.approximations import fairlet_clustering
 
     X, groups = rows(name)
     warm()

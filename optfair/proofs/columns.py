@@ -11,13 +11,15 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.proofs.cones import SecondOrder
-from optfair.proofs.rounding import EQUATIONS, UNIT, Floats, coordinates, gamma
+from optfair.proofs.cones import Cone, SecondOrder, feasible_near
+from optfair.proofs.rounding import EQUATIONS, UNIT, Floats, coordinates, dot, gamma, product
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
 
 
+# A direction is named by floats that are so near to it, relative to the largest.
+NEAR = 1e-6
 # Products of fractions that an elimination may take.
 ELIMINATED = 20_000
 
@@ -450,3 +452,40 @@ def independent(M: Any, residual: list[Fraction]) -> list[int] | None:
         elif row:
             return None
     return sorted(kept)
+
+
+def recession_faults(form: ConicForm, d: Floats) -> list[str]:
+    r"""Return why the objective does not provably fall for ever along a direction near d.
+
+    Needed are :math:`-Ad \in K`, :math:`Pd = 0`, that of forms in rows too, and :math:`q^T d < 0`, in exact arithmetic;
+    empty when a direction with all three exists.
+    """
+    if d.shape != form.q.shape or not np.isfinite(d).all():
+        return ["it is not a finite vector with an entry per column"]
+    if any(np.isinf(r.share).any() for r in form.rooted):
+        return ["rows have formulas with rounded constants"]
+    A, cones, flat = form.A, form.cones, []
+    if form.P.nnz:
+        flat.append(sp.coo_array(form.P))
+    for r in form.rooted:
+        part = sp.coo_array(r.matrix)
+        places = part.row + r.own.start, part.col + r.own.start
+        flat.append(sp.coo_array((part.data, places), shape=(d.size, d.size)))
+    if flat:
+        rows = sp.csr_array(sp.vstack(flat))
+        rows = rows[np.flatnonzero(np.diff(rows.indptr))]
+        start = form.b.size
+        A = sp.csc_array(sp.vstack([A, rows]))
+        cones = (*cones, Cone("zero", start, start + rows.shape[0]))
+    step = feasible_near(A, np.zeros(A.shape[0]), cones, d)
+    if step is None or step.max(initial=0.0) > NEAR * np.abs(d).max(initial=0.0):
+        off = product(form.P, d)[0] if form.P.nnz else np.zeros(1)
+        bend = float(np.abs(off).max(initial=0.0))
+        if bend > 1e-6 * float(np.abs(d).max(initial=0.0)):
+            return [f"the quadratic part of the objective bends it by {bend:.1e}"]
+        return ["it is not proved to stay within the recession cone"]
+    center, radius = dot(form.q, d)
+    radius += float(np.abs(form.q) @ step) * (1.0 + 1e-9)
+    if not center + radius < 0.0:
+        return ["the objective does not improve along it"]
+    return []

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from optfair.proofs.cones import Cone
 from optfair.proofs.digits import whole_multiple
-from optfair.proofs.rounding import Floats, last_digit
+from optfair.proofs.rounding import Floats
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
@@ -444,3 +444,19 @@ def _basis(Z: Floats, before: Floats | None = None) -> Floats | None:
                 V[order[:k]] = -whole[:, in_turn]
                 return V
     return None
+
+
+def last_digit(v: Floats) -> int:
+    """Return the largest e such that all numbers are whole multiples of 2**e, 0 for none.
+
+    Examples
+    --------
+    >>> last_digit(np.array([0.75, 6.0])), last_digit(np.array([24.0, 0.0]))
+    (-2, 3)
+    """
+    part, power = np.frexp(v[v != 0.0])
+    if not part.size:
+        return 0
+    whole = np.ldexp(part, 53).astype(np.int64)
+    lowest = np.frexp((whole & -whole).astype(float))[1] - 1
+    return int((power - 53 + lowest).min())

@@ -250,22 +250,6 @@ def root_excess(P: Any, F: Any) -> Floats:
     return np.where(np.isnan(d), np.inf, d)  # units may have left the range of floats
 
 
-def last_digit(v: Floats) -> int:
-    """Return the largest e such that all numbers are whole multiples of 2**e, 0 for none.
-
-    Examples
-    --------
-    >>> last_digit(np.array([0.75, 6.0])), last_digit(np.array([24.0, 0.0]))
-    (-2, 3)
-    """
-    part, power = np.frexp(v[v != 0.0])
-    if not part.size:
-        return 0
-    whole = np.ldexp(part, 53).astype(np.int64)
-    lowest = np.frexp((whole & -whole).astype(float))[1] - 1
-    return int((power - 53 + lowest).min())
-
-
 def exact_dot(a: Floats, b: Floats) -> tuple[float, float]:
     """Return the correctly rounded inner product and a radius; 0 and 0 when it is exactly 0.
 

@@ -15,8 +15,14 @@ from hypothesis import strategies as st
 from optfair.core.certificate import PROVED, reported, within
 from optfair.proofs import bounds, columns, moves
 from optfair.proofs.bounds import Unpaid, infeasibility, lower_bound
-from optfair.proofs.columns import declared_bounds, linear_rows, propagated, rotated_rows
-from optfair.proofs.cones import Cone, feasible_near, recession_faults
+from optfair.proofs.columns import (
+    declared_bounds,
+    linear_rows,
+    propagated,
+    recession_faults,
+    rotated_rows,
+)
+from optfair.proofs.cones import Cone, feasible_near
 from optfair.proofs.moves import sides_of
 from optfair.proofs.residual import residual_of, sharper
 from optfair.solution.conic_form import ConicForm

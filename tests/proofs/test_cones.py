@@ -13,8 +13,8 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optfair.proofs.columns import Rooted
-from optfair.proofs.cones import Cone, SecondOrder, feasible_near, recession_faults
+from optfair.proofs.columns import Rooted, recession_faults
+from optfair.proofs.cones import Cone, SecondOrder, feasible_near
 from optfair.solution.conic_form import ConicForm
 
 PSD = Cone("psd", 0, 6, order=3)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from optfair.proofs import rounding
 from optfair.proofs.columns import independent
 from optfair.proofs.definiteness import _sparse, definiteness, dense_shift
+from optfair.proofs.faces import last_digit
 from optfair.proofs.rounding import (
     DENSE,
     Products,
@@ -25,7 +26,6 @@ from optfair.proofs.rounding import (
     exact_dot,
     exact_products,
     exact_sums,
-    last_digit,
     product,
     reached,
 )

@@ -1,5 +1,8 @@
 from optfair.methods.fair_clustering.alternation import Alternation as Alternation
 from optfair.methods.fair_clustering.alternation import alternate as alternate
+from optfair.methods.fair_clustering.approximations import FairletClustering as FairletClustering
+from optfair.methods.fair_clustering.approximations import fairlet_clustering as fairlet_clustering
+from optfair.methods.fair_clustering.approximations import greedy_capture as greedy_capture
 from optfair.methods.fair_clustering.assignment import FairAssignment as FairAssignment
 from optfair.methods.fair_clustering.bound import FairKMeansBound as FairKMeansBound
 from optfair.methods.fair_clustering.bound import optimality_gap as optimality_gap
@@ -19,15 +22,12 @@ from optfair.methods.fair_clustering.facility_location import (
     FairFacilityLocation as FairFacilityLocation,
 )
 from optfair.methods.fair_clustering.fair_kmeans import FairKMeans as FairKMeans
-from optfair.methods.fair_clustering.fairlets import FairletClustering as FairletClustering
-from optfair.methods.fair_clustering.fairlets import fairlet_clustering as fairlet_clustering
 from optfair.methods.fair_clustering.front import Front as Front
 from optfair.methods.fair_clustering.front import fairness_front as fairness_front
 from optfair.methods.fair_clustering.labels import HardLabels as HardLabels
 from optfair.methods.fair_clustering.labels import hard_labels as hard_labels
 from optfair.methods.fair_clustering.margins import intersection as intersection
 from optfair.methods.fair_clustering.margins import margin as margin
-from optfair.methods.fair_clustering.proportional import greedy_capture as greedy_capture
 from optfair.methods.fair_clustering.rules import additive_gap as additive_gap
 from optfair.methods.fair_clustering.rules import balance as balance
 from optfair.methods.fair_clustering.rules import cluster_share as cluster_share

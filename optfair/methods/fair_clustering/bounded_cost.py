@@ -15,8 +15,8 @@ from optfair.core.certificate import Certificate, Verdict
 from optfair.core.problem import Problem
 from optfair.core.solution import Solution
 from optfair.errors import DeclarationError, Infeasible, SolverFailure, kind_of
+from optfair.methods.fair_clustering.approximations import check_starts, weighted_kmeans
 from optfair.methods.fair_clustering.assignment import FairAssignment, cluster_count, typical_cost
-from optfair.methods.fair_clustering.fairlets import check_starts, weighted_kmeans
 from optfair.methods.fair_clustering.rules import balance
 from optfair.numbers import (
     check_level,

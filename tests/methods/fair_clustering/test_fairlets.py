@@ -11,8 +11,8 @@ from scipy.spatial.distance import cdist
 
 import optfair as of
 from optfair import metrics
-from optfair.methods.fair_clustering import fairlets
-from optfair.methods.fair_clustering.fairlets import _blocks, fairlet_clustering
+from optfair.methods.fair_clustering import approximations
+from optfair.methods.fair_clustering.approximations import _blocks, fairlet_clustering
 
 
 def rows(n0=31, n1=44, seed=0):
@@ -148,7 +148,7 @@ def test_order_of_rows_and_labels_does_not_matter():
 
 def test_no_matrix_above_the_limit_is_built(monkeypatch):
     X, groups = rows(31, 44)
-    monkeypatch.setattr(fairlets, "LARGEST_COUPLING", 31 * 44 - 1)
+    monkeypatch.setattr(approximations, "LARGEST_COUPLING", 31 * 44 - 1)
     with pytest.raises(of.DataError, match="too large") as e:
         fairlet_clustering(X, groups=groups, n_clusters=3)
     assert "partition_size" in e.value.remedy
