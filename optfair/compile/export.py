@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.compile.form import Compiled, compile_problem
+from optfair.compile.form import PLAIN, Compiled, compile_problem
 from optfair.compile.program import Block, Program, program
 from optfair.core.canonical import built
 from optfair.core.labels import entry_names
@@ -46,7 +46,7 @@ class ConeProgram:
         Data; P and A are sparse.
     cones : tuple of Cone
         Blocks of rows: zero, nonneg, soc (t, x), psd (triangle column by column, off-diagonal
-        entries times √2), exp (x, y, z with y exp(x/y) <= z), pow.
+        entries times its ``root``: √2, or 1 as they are), exp (x, y, z with y exp(x/y) <= z), pow.
     columns, rows : tuple of str
         Name of each column and row, ``x[0]`` and ``budget`` as in the problem; ``auxiliary[k]``
         and ``cone k[i]`` for what the reduction to cones added.
@@ -107,7 +107,7 @@ class ConeProgram:
             "rows": list(self.rows),
             "cones": [
                 {"kind": c.kind, "start": c.start, "stop": c.stop}
-                | ({"order": c.order, "upper": c.upper} if c.kind == "psd" else {})
+                | ({"order": c.order, "upper": c.upper, "root": c.root} if c.kind == "psd" else {})
                 | ({"power": c.power} if c.kind == "pow" else {})
                 for c in self.cones
             ],
@@ -115,8 +115,8 @@ class ConeProgram:
         write_archive(path, record, arrays)
 
 
-@checked(problem=check_problem, quadratic=check_flag)
-def cone_program(problem: Problem, *, quadratic: bool = True) -> ConeProgram:
+@checked(problem=check_problem, quadratic=check_flag, scaled=check_flag)
+def cone_program(problem: Problem, *, quadratic: bool = True, scaled: bool = True) -> ConeProgram:
     """Return the cone program of a convex problem, with the way back to its names.
 
     Parameters
@@ -125,6 +125,8 @@ def cone_program(problem: Problem, *, quadratic: bool = True) -> ConeProgram:
         Convex; integer variables are marked, not relaxed.
     quadratic : bool
         Keep a quadratic objective in P; otherwise it becomes a second-order cone.
+    scaled : bool
+        Whether rows of semidefinite blocks have √2 beside the diagonal, as solvers take them.
 
     Raises
     ------
@@ -145,7 +147,7 @@ def cone_program(problem: Problem, *, quadratic: bool = True) -> ConeProgram:
     """
     # CVXPY's reductions know cones or integers, rarely both: reduce the relaxation, mark columns
     relaxed = problem._child(integers=frozenset())
-    compiled = compile_problem(relaxed, cp.CLARABEL, quadratic=quadratic)
+    compiled = compile_problem(relaxed, cp.CLARABEL if scaled else PLAIN, quadratic=quadratic)
     form = compiled.form
     n = form.q.size
     integer = np.zeros(n, dtype=bool)

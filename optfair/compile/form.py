@@ -6,6 +6,7 @@ import threading
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from copy import copy
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -409,8 +410,16 @@ def _canonical(
     return list(unique.values())
 
 
+# An interface of all cones whose semidefinite rows are entries of the matrix as they are.
+PLAIN = "PLAIN"
+
+
 def _instances(name: str, quadratic: bool) -> list[Any]:
     """Return CVXPY's interfaces of that name, in the order in which it would ask them."""
+    if name == PLAIN:
+        plain = copy(SOLVER_MAP_CONIC["CLARABEL"])
+        plain.PSD_SQRT2_SCALING = False
+        return [plain]
     program, conic = SOLVER_MAP_QP.get(name.upper()), SOLVER_MAP_CONIC.get(name.upper())
     order = [program, conic] if quadratic else [conic, program]
     return [i for i in order if i is not None and i.is_installed()]
@@ -519,6 +528,7 @@ def _cones(constraints: Sequence[Any], sizes: Sequence[int], instance: Any) -> t
             at += size
 
     upper = getattr(instance.PSD_TRIANGLE_KIND, "name", "UPPER") == "UPPER"
+    root = 1.0 if instance.PSD_SQRT2_SCALING is False else 2.0**0.5
     for kind, word in ((Zero, "zero"), (NonNeg, "nonneg")):
         add(word, sum(n for c, n in zip(constraints, sizes, strict=True) if type(c) is kind))
     for c in constraints:
@@ -529,7 +539,7 @@ def _cones(constraints: Sequence[Any], sizes: Sequence[int], instance: Any) -> t
                 add("soc", size)
         elif type(c) is SvecPSD:
             for _ in range(c.num_cones()):
-                add("psd", c._n * (c._n + 1) // 2, order=c._n, upper=upper)
+                add("psd", c._n * (c._n + 1) // 2, order=c._n, upper=upper, root=root)
         elif type(c) is ExpCone:
             for _ in range(c.num_cones()):
                 add("exp", 3)

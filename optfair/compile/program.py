@@ -315,7 +315,7 @@ def named_map(name: str, expression: Any, offsets: Mapping[int, int], size: int)
         quadratic = quadratic_map(expression, offsets, size)
     except NotQuadratic as e:
         raise UnsupportedProblem(
-            f"{name!r} is not quadratic", str(e), f"write it as quadratics, or remove {name!r}"
+            f"{name!r} {e.what}", str(e), f"{e.remedy}, or remove {name!r}"
         ) from e
     if not (
         np.isfinite(quadratic.b).all()

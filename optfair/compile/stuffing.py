@@ -154,9 +154,7 @@ def recovered(
         made = corrected(expressions, columns, f)
     except NotQuadratic as e:
         which = expressions[0] if len(expressions) == 1 else "a row"
-        raise UnsupportedProblem(
-            f"{shortened(which)} {e.what}", str(e), "write it in other units"
-        ) from e
+        raise UnsupportedProblem(f"{shortened(which)} {e.what}", str(e), e.remedy) from e
     return (A, b) if made is f else (sp.csc_array(made.A), made.b)
 
 
@@ -270,7 +268,10 @@ def _add_cost(e: Any, factor: float, to: _Cost) -> bool:
             return False
         here = P.data != 0.0
         row, column = seen[1][P.row[here]], seen[1][P.col[here]]
-        to[0].append((seen[0], row, column, 2.0 * (factor * P.data[here])))
+        entries = _times(2.0 * factor, P.data[here])
+        if entries is None:
+            return False
+        to[0].append((seen[0], row, column, entries))
         return True
     return abs(factor) == 1.0 and len(e.shape) <= 2 and _add(e, factor, e.shape, to[1])
 
@@ -285,8 +286,10 @@ def _add(e: Any, sign: float, shape: tuple[int, ...], to: _Sum) -> bool:
         value = dense(e.value)
         if value.shape != shape:
             value = np.broadcast_to(value, shape)
-        to[1].append(sign * value.ravel(order="F"))
-        return True
+        some = _times(sign, value.ravel(order="F"))
+        if some is not None:
+            to[1].append(some)
+        return some is not None
     if e.shape != shape:  # spread over the rows
         return False
     if type(e) is reshape and e.order == "F":
@@ -324,8 +327,22 @@ def _add(e: Any, sign: float, shape: tuple[int, ...], to: _Sum) -> bool:
     if not np.isrealobj(data):
         return False
     here = data != 0.0
-    to[0].append((seen[0], row[here], at[here], sign * np.asarray(data[here], dtype=float)))
+    numbers = _times(sign, np.asarray(data[here], dtype=float))
+    if numbers is None:
+        return False
+    to[0].append((seen[0], row[here], at[here], numbers))
     return True
+
+
+def _times(factor: float, data: Floats) -> Floats | None:
+    """Return a multiple of numbers, None where it leaves the range of floats."""
+    if abs(factor) in (0.0, 1.0):
+        return factor * data
+    with np.errstate(all="ignore"):
+        out = factor * data
+    size = np.abs(out)
+    kept = (size >= np.finfo(float).tiny) & (size < np.inf)
+    return out if (kept | (data == 0.0) | ~np.isfinite(data)).all() else None
 
 
 def _total(constants: list[Floats]) -> Floats:

@@ -471,21 +471,24 @@ class Entries:
     ----------
     offsets : mapping
         First column of each variable by id.
-    degree : int
-        Of what is asked for.
-    columns : set of int
-        What is asked for: products of others are left out.
     """
 
-    def __init__(self, offsets: Mapping[int, int], degree: int, columns: set[int]) -> None:
-        self.offsets, self.degree, self.columns = offsets, degree, columns
+    def __init__(self, offsets: Mapping[int, int]) -> None:
+        self.offsets, self.degree, self.columns = offsets, 2, frozenset[int]()
         self.known: dict[tuple[int, int], Columns] = {}
         self.forms: dict[int, Any] = {}
 
-    def of(self, e: Any, rows: Iterable[int], start: int) -> dict[int, Columns]:
-        """Return entries by row, that of e counted from a start; none where some is not finite."""
+    def of(self, e: Any, row: int, start: int, degree: int, columns: Any) -> dict[int, Columns]:
+        """Return a row, that of e counted from a start; none if it is not finite.
+
+        Up to a degree, and of products of some columns.
+        """
+        asked = frozenset(columns.tolist())
+        if (degree, asked) != (self.degree, self.columns):
+            self.known.clear()
+            self.degree, self.columns = degree, asked
         try:
-            return {k: self.entry(e, k - start) for k in rows}
+            return {int(row): self.entry(e, int(row - start))}
         except (TypeError, ValueError, ArithmeticError):
             return {}
 
@@ -530,16 +533,18 @@ class Entries:
             (left, right, divisor), args = form, [a for a in e.args if not a.is_constant()]
             for k in range(W.indptr[i], W.indptr[i + 1]):
                 p = W.indices[k]
-                factors = self.entry(args[0], left[p]), self.entry(args[-1], right[p])
-                yield Fraction(float(W.data[k])) / divisor, self._product(*factors)
+                if part := self._product(
+                    self.entry(args[0], left[p]), self.entry(args[-1], right[p])
+                ):
+                    yield Fraction(float(W.data[k])) / divisor, part
         else:
             b, args, starts = form
             if b[i]:
                 yield Fraction(float(b[i])), {(): ONE}
             for k in range(W.indptr[i], W.indptr[i + 1]):
-                of = bisect_right(starts, int(W.indices[k])) - 1
-                part = self.entry(args[of], int(W.indices[k]) - starts[of])
-                yield Fraction(float(W.data[k])), part
+                of = bisect_right(starts, place := int(W.indices[k])) - 1
+                if part := self.entry(args[of], place - starts[of]):
+                    yield Fraction(float(W.data[k])), part
 
     def _place(self, a: Any, e: Any, i: int) -> int:
         """Return which entry of an argument is spread to an entry of the whole."""

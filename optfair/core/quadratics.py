@@ -54,9 +54,9 @@ Indices = NDArray[np.int64]
 class NotQuadratic(Exception):
     """An expression is no quadratic of floats; the texts say which part, and what is wrong."""
 
-    def __init__(self, why: str, what: str = "is not quadratic") -> None:
+    def __init__(self, why: str, what: str = "", remedy: str = "write it as quadratics") -> None:
         super().__init__(why)
-        self.what = what
+        self.what, self.remedy = what or "is not quadratic", remedy
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,20 +128,22 @@ class QuadraticMap:
 
     def after(self, D: Any, b: Floats) -> QuadraticMap:
         """Return D f(x) + b."""
-        return QuadraticMap(
-            sp.csr_array(D @ self.Q), self.pairs, sp.csr_array(D @ self.A), D @ self.b + b
-        ).tidy()
+        with np.errstate(over="ignore", invalid="ignore"):
+            Q, A, b = sp.csr_array(D @ self.Q), sp.csr_array(D @ self.A), D @ self.b + b
+        return QuadraticMap(Q, self.pairs, A, b).tidy()
 
     def lost(self, sizes: QuadraticMap, whole: NDArray[np.bool_]) -> tuple[Indices, Indices]:
-        """Return the degrees, by entry, and columns of coefficients much less than what they add up.
+        """Return the degree, by entry, of coefficients much less than what they add up, and where.
 
-        Given the sizes of that, and which entries have whole numbers: small sums are exact then.
+        Given the sizes of that, and which entries have whole numbers: small sums are exact then. A
+        place is n times the entry, and one of the columns.
         """
         both, m = self.stacked([sizes, self]), self.b.size
         kept = np.where(whole, 2.0**53, 0.0)
         with np.errstate(over="ignore", invalid="ignore"):
             far = (sizes.b > LOST * np.abs(self.b)) & (sizes.b >= kept)
-        degree, columns = np.where(far & np.isfinite(sizes.b), 1, 0), [np.zeros(0, dtype=np.int64)]
+        degree, places = np.where(far & np.isfinite(sizes.b), 1, 0), []
+        n = self.A.shape[1]
         squares = both.pairs[0] == both.pairs[1]
         for M, d in ((both.A, 1), (both.Q, 2)):
             off = sp.coo_array(M[:m] - LOST * abs(M[m:]))
@@ -150,29 +152,28 @@ class QuadraticMap:
             if d == 2 and row.size:  # beside squares that are large it is a rounding
                 D = sp.coo_array(abs(both.Q[m:, squares]))
                 place = (D.row, both.pairs[0][squares][D.col])
-                diagonal = sp.csr_array((D.data, place), shape=(m, self.A.shape[1]))
+                diagonal = sp.csr_array((D.data, place), shape=(m, n))
                 beside = np.prod([_at(diagonal, row, k[column]) for k in both.pairs], axis=0)
                 size = np.where(size > 2.0 * LOST * np.sqrt(beside), size, 0.0)
             here = (size > 0.0) & (size >= kept[row])
             degree[row[here]] = d
-            columns.append(column[here] if d == 1 else both.pairs[:, column[here]].ravel())
-        return degree, np.unique(np.concatenate(columns))
+            column = column if d == 1 else both.pairs[:, column]
+            places.append(np.ravel((n * row + column)[..., here]))
+        return degree, np.unique(np.concatenate(places))
 
     def replaced(
-        self,
-        rows: Mapping[int, Mapping[tuple[int, ...], Fraction]],
-        degree: Indices,
-        columns: Indices,
+        self, rows: Mapping[int, Mapping[tuple[int, ...], Fraction]], degree: Indices, at: Indices
     ) -> QuadraticMap:
-        """Return a map with other coefficients in some entries: of some columns, up to a degree."""
+        """Return a map with other coefficients: in some entries and places, up to a degree."""
         (m, n), parts = self.A.shape, list[Any]()
-        b, other, among = self.b.copy(), np.zeros(m, dtype=bool), np.zeros(n, dtype=bool)
-        other[list(rows)], among[columns] = True, True
+        b, other = self.b.copy(), np.zeros(m, dtype=bool)
+        other[list(rows)] = True
         b[other] = 0.0
         for M, d in ((self.A, 1), (self.Q, 2)):
-            own: Any = among if d == 1 else among[self.pairs].all(axis=0)
             M = sp.coo_array(M)
-            left = ~(other & (degree >= d))[M.row] | ~own[M.col]
+            left = ~(other & (degree >= d))[M.row]
+            for column in (M.col,) if d == 1 else self.pairs[:, M.col]:
+                left |= ~np.isin(n * M.row.astype(np.int64) + column, at)
             where = (M.row[left], M.col[left])
             parts.append(sp.csr_array((M.data[left], where), shape=M.shape))
         made = [(k, m, held(number)) for k, e in rows.items() for m, number in e.items()]
@@ -182,10 +183,10 @@ class QuadraticMap:
             if not d:
                 b[row] = data
                 continue
-            at = np.array([one[1] for one in some], dtype=np.int64).reshape(-1, d).T
-            column, width = (at[0], n) if d == 1 else (np.arange(row.size), row.size)
+            pairs = np.array([one[1] for one in some], dtype=np.int64).reshape(-1, d).T
+            column, width = (pairs[0], n) if d == 1 else (np.arange(row.size), row.size)
             parts.append(sp.csr_array((data, (row, column)), shape=(m, width)))
-        changed = QuadraticMap(parts[3], at, parts[2], np.zeros(m))
+        changed = QuadraticMap(parts[3], pairs, parts[2], np.zeros(m))
         return QuadraticMap(parts[1], self.pairs, parts[0], b) + changed
 
     def tidy(self) -> QuadraticMap:
@@ -448,25 +449,30 @@ def corrected(
     each = [(is_whole(e), beyond[k]) for k, e in zip(some, chosen, strict=True)]
     whole, far = np.repeat(np.array(each), [e.size for e in chosen], axis=0).T
     part = QuadraticMap(f.Q[at], f.pairs, sp.csr_array(f.A)[at], f.b[at])
-    own, columns = part.lost(summed_up(np.abs), whole)
+    own, places = part.lost(summed_up(np.abs), whole)
     if far.any():
-        own[far], columns = 2, np.arange(n)
+        own[far] = 2
+        places = np.union1d(places, np.flatnonzero(far)[:, None] * n + np.arange(n))
     if not own.any():
         return f
     products = summed_up(lambda number: (number != 0) * 1.0)
     count = np.asarray(products.A.sum(axis=1)) + products.b
     count += np.where(own > 1, np.asarray(products.Q.sum(axis=1)), 0.0)
-    degree = np.zeros(f.b.size, dtype=np.int64)
-    degree[at] = own
     rows: dict[int, Mapping[tuple[int, ...], Fraction]] = {}
     from optfair.convexity.polynomials import Entries
 
+    ends = np.searchsorted(places, n * np.arange(at.size + 1))
+    first = np.searchsorted(at, starts).tolist()
     for k in some:
-        here = starts[k] + np.flatnonzero(degree[starts[k] : starts[k + 1]])
-        if here.size and count[np.isin(at, here)].sum() <= FRACTIONS:
-            entries = Entries(offsets, int(degree[here].max()), set(columns.tolist()))
-            rows |= entries.of(expressions[k], here.tolist(), int(starts[k]))
-    return f.replaced(rows, degree, columns) if rows else f
+        here = first[k] + np.flatnonzero(own[first[k] : first[k + 1]])
+        if here.size and count[here].sum() <= FRACTIONS:
+            entries = Entries(offsets)
+            for i in here.tolist():
+                columns = places[ends[i] : ends[i + 1]] - n * i
+                rows |= entries.of(expressions[k], at[i], starts[k], own[i], columns)
+    degree = np.zeros(f.b.size, dtype=np.int64)
+    degree[at] = own
+    return f.replaced(rows, degree, n * at[places // n] + places % n) if rows else f
 
 
 def held(number: Fraction) -> float:
@@ -481,6 +487,7 @@ def held(number: Fraction) -> float:
         raise NotQuadratic(
             f"a sum or product of its constants is too {size} for floats",
             "has a number that no float is",
+            "write it in other units",
         )
     return near
 

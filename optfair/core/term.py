@@ -515,10 +515,11 @@ def is_whole(e: Any) -> bool:
 def factors(e: Any) -> int:
     """Return how many numbers a product in an expression has at most."""
     if isinstance(e, cp.Variable) or e.is_constant():
-        return 0
-    squares = isinstance(e, (MulExpression, DivExpression, Power, quad_over_lin, QuadForm))
-    times = squares or (type(e) not in PLACED and any(a.is_constant() for a in e.args))
-    return max(map(factors, e.args)) * (1 + isinstance(e, (Power, QuadForm, quad_over_lin))) + times
+        return int(e.is_constant())
+    squares = isinstance(e, (Power, QuadForm, quad_over_lin))
+    times = squares or isinstance(e, (MulExpression, DivExpression)) or type(e) not in PLACED
+    varying = [a for a in e.args if not (times and a.is_constant())]
+    return max(map(factors, varying)) * (1 + squares) + (squares or len(varying) < len(e.args))
 
 
 # Nothing is asserted that is not proved: matrices of quadratic forms.

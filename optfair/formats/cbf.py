@@ -35,7 +35,7 @@ def cbf_lines(program: ConeProgram, title: str) -> Iterator[str]:
     The format has affine functions in cones: s = b - Ax of the cone program is its g(x). It
     has no quadratic objective, and lists an exponential cone in the reverse order
     (z, y, x with z >= y exp(x/y)). Semidefinite blocks are written as matrices: lower
-    triangle, each off-diagonal entry once, without the factor √2.
+    triangle, each off-diagonal entry once; rows of the program have no factor √2.
     """
     sign = -1.0 if program.maximize else 1.0
     A, b = sp.csr_array(-program.A), program.b
@@ -71,9 +71,9 @@ def cbf_lines(program: ConeProgram, title: str) -> Iterator[str]:
     if matrices:
         yield from _section("HCOORD", _matrix_entries(A, matrices))
         constants = (
-            (f"{k} {i} {j}", unscaled(float(b[row])) if scaled else b[row])
+            (f"{k} {i} {j}", b[row])
             for k, c in enumerate(matrices)
-            for row, i, j, scaled in triangle(c)
+            for row, i, j in triangle(c)
             if b[row]
         )
         yield from _section("DCOORD", constants)
@@ -101,41 +101,21 @@ def _scalar_rows(cones: list[Cone]) -> tuple[NDArray[np.int64], list[str]]:
     return np.concatenate(order), domains
 
 
-def triangle(c: Cone) -> Iterator[tuple[int, int, int, bool]]:
-    """Return (row, i, j, whether scaled by √2) with i >= j of each entry of a semidefinite block."""
+def triangle(c: Cone) -> Iterator[tuple[int, int, int]]:
+    """Return (row, i, j) with i >= j of each entry of a semidefinite block."""
     i, j = np.tril_indices(c.order)
     if not c.upper:  # column by column over the lower triangle
         j, i = np.triu_indices(c.order)
-    scaled = (i != j).tolist()
-    return zip(range(c.start, c.stop), i.tolist(), j.tolist(), scaled, strict=True)
-
-
-def unscaled(value: float) -> float:
-    """Return the number whose product with √2 is the value: the shortest, if there are several.
-
-    Examples
-    --------
-    >>> unscaled(0.1 * 2**0.5), unscaled(-3.0 * 2**0.5)
-    (0.1, -3.0)
-    """
-    root = float(np.sqrt(2.0))
-    plain = value / root
-    near = [plain, float(np.nextafter(plain, -np.inf)), float(np.nextafter(plain, np.inf))]
-    exact = [v for v in near if v * root == value]
-    return min(exact or [plain], key=lambda v: len(_digits(v)))
-
-
-def _digits(value: float) -> str:
-    return repr(value).partition("e")[0].replace(".", "").strip("-0")
+    return zip(range(c.start, c.stop), i.tolist(), j.tolist(), strict=True)
 
 
 def _matrix_entries(A: Any, matrices: list[Cone]) -> Iterator[tuple[str, float]]:
     for k, c in enumerate(matrices):
-        for row, i, j, scaled in triangle(c):
+        for row, i, j in triangle(c):
             for at in range(A.indptr[row], A.indptr[row + 1]):
                 v = float(A.data[at])
                 if v:
-                    yield f"{k} {A.indices[at]} {i} {j}", unscaled(v) if scaled else v
+                    yield f"{k} {A.indices[at]} {i} {j}", v
 
 
 def _names(program: ConeProgram, scalar: list[Cone], matrices: list[Cone]) -> dict[str, Any]:
@@ -483,10 +463,9 @@ class _Reader:
             return [g <= 0]
         if kind == "Q":
             return [cp.SOC(g[0], g[1:])] if g.size > 1 else [g[0] >= 0]
-        if kind == "QR":  # 2 g0 g1 >= |g2|^2, g0, g1 >= 0
-            root = np.sqrt(0.5)
-            rest = [g[2:]] if g.size > 2 else []
-            return [cp.SOC(root * (g[0] + g[1]), cp.hstack([root * (g[0] - g[1]), *rest]))]
+        if kind == "QR":  # (2 g0) g1 >= |g2|^2, g0, g1 >= 0: no number is rounded
+            rest = [2.0 * g[2:]] if g.size > 2 else []
+            return [cp.SOC(2.0 * g[0] + g[1], cp.hstack([2.0 * g[0] - g[1], *rest]))]
         if kind == "EXP":
             # g0 >= g1 exp(g2 / g1) as g2 + g1 log(g1 / g0) <= 0: the same set, and a function
             # whose value says how far a point is outside

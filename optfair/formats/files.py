@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.compile.export import cone_program, to_pyomo
+from optfair.compile.export import ConeProgram, cone_program, to_pyomo
 from optfair.compile.program import Program, program
 from optfair.core.certificate import reported
 from optfair.core.expressions import check_parameters
@@ -256,6 +256,20 @@ def _rows(problem: Problem) -> Program:
         ) from e
 
 
+def _cones(problem: Problem) -> ConeProgram:
+    """Return cones with the numbers that a file has."""
+    cones = cone_program(problem, quadratic=False, scaled=False)
+    A = sp.coo_array(cones.A)
+    rows = [*np.flatnonzero(~np.isfinite(cones.b)), *A.row[~np.isfinite(A.data)]]
+    if rows or not np.isfinite([*cones.q, cones.offset]).all():
+        name = repr(cones.rows[rows[0]]) if rows else "the objective"
+        raise UnsupportedProblem(
+            f"{name} has coefficients that are not finite",
+            remedy="remove infinite bounds and NaN from its data, or write it in other units",
+        )
+    return cones
+
+
 def to_mps(problem: Problem, file: Path) -> None:
     """Write rows as MPS."""
     write_lines(file, mps_lines(_rows(problem), file_name(problem.title)))
@@ -268,7 +282,7 @@ def to_lp(problem: Problem, file: Path) -> None:
 
 def to_cbf(problem: Problem, file: Path) -> None:
     """Write cones as CBF."""
-    write_lines(file, cbf_lines(cone_program(problem, quadratic=False), file_name(problem.title)))
+    write_lines(file, cbf_lines(_cones(problem), file_name(problem.title)))
 
 
 def to_sdpa(problem: Problem, file: Path) -> None:
@@ -280,7 +294,7 @@ def to_sdpa(problem: Problem, file: Path) -> None:
                 str(term.evidence),
                 f"remove {term.name!r}, or export to .cbf, which has all cones",
             )
-    write_lines(file, sdpa_lines(cone_program(problem, quadratic=False), file_name(problem.title)))
+    write_lines(file, sdpa_lines(_cones(problem), file_name(problem.title)))
 
 
 def to_cip(problem: Problem, file: Path) -> None:

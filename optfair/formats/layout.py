@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from optfair.compile.program import Block
 from optfair.core.labels import free_name
 from optfair.numbers import Floats
+from optfair.proofs.rounding import distinct
 
 # Names of single columns and rows in files, and the way back to arrays.
 
@@ -357,6 +358,9 @@ class RowsInProgress:
         i, j, v = self._stacked()
         A = sp.csr_array((v, (i, j)), shape=(len(self.rows), n))
         A.sum_duplicates()
+        if A.nnz < v.size:
+            i, j, v = distinct(i, j, v)
+            A = sp.csr_array((v, (i, j)), shape=A.shape)
         A.eliminate_zeros()
         return Rows(
             columns=self.columns,

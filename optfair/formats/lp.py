@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -12,10 +13,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from optfair.compile.program import Program
-from optfair.errors import DataError
+from optfair.errors import DataError, UnsupportedProblem
 from optfair.formats.file_problem import Disjunctions
 from optfair.formats.layout import SECTIONS, Products, Rows, RowsInProgress, entry_names
-from optfair.formats.text import Source, number
+from optfair.formats.text import INFINITE, Source, number
 
 # Write a program in LP format (the dialect of CPLEX).
 
@@ -36,10 +37,27 @@ def lp_lines(program: Program, title: str) -> Iterator[str]:
     goal = "obj"
     while goal in rows:
         goal += "_"
+    for name, sides in (
+        (rows, program.row_lower),
+        (rows, program.row_upper),
+        (columns, program.lower),
+        (columns, program.upper),
+    ):
+        far = np.flatnonzero(np.isfinite(sides) & (np.abs(sides) >= INFINITE))
+        if far.size:
+            raise UnsupportedProblem(
+                f"{name[far[0]]!r} has the side {sides[far[0]]:g}",
+                f"what is {INFINITE:g} or more is infinite in .lp",
+                "write it in other units, or export to .mps or .cbf",
+            )
     lower = sp.coo_array(sp.tril(program.P))
     # [ ... ] / 2 holds each product once: off-diagonal entries of P twice
     twice = np.where(lower.row == lower.col, 1.0, 2.0) * lower.data
-    linear = _linear(np.flatnonzero(program.q), program.q[program.q != 0.0], columns)
+    curved = program.products.pairs[:, np.unique(program.products.Q.indices)]
+    used = np.concatenate([program.A.indices, program.P.indices, curved.ravel()])
+    # a column nobody uses is declared with its bounds only if the objective has it
+    stated = np.union1d(np.flatnonzero(program.q), np.setdiff1d(np.arange(len(columns)), used))
+    linear = _linear(stated.astype(int), program.q[stated.astype(int)], columns)
     constant = [_signed(program.offset, ONE)] if program.offset else []
     parts = [*linear, *constant, *_quadratic(lower.col, lower.row, twice, columns, " / 2")]
     # an objective without terms still needs one
@@ -316,9 +334,9 @@ class _Reader:
 
     def _expression(self, *, halved: bool = False) -> tuple[dict[int, float], Products, float]:
         """Read a sum: its linear part, products, constant."""
-        linear: dict[int, float] = {}
-        products: Products = {}
-        constant = 0.0
+        linear: dict[int, list[float]] = {}
+        products: dict[tuple[int, int], list[float]] = {}
+        constants: list[float] = []
         begin = self.at
         while self._next.kind in ("mark", "number", "name"):
             start = self.at
@@ -330,20 +348,24 @@ class _Reader:
                 value *= self.source.number(self._taken().text)
             if self._next.text == "[":
                 self.at += 1
-                for pair, v in self._bracket(halved=halved).items():
-                    products[pair] = products.get(pair, 0.0) + value * v
+                for pair, v in self._bracket(halved=halved):
+                    products.setdefault(pair, []).append(value * v)
             elif self._next.kind == "name":
                 j = self._index(self._taken().text)
-                linear[j] = linear.get(j, 0.0) + value
+                linear.setdefault(j, []).append(value)
             elif numbered:
-                constant += value
+                constants.append(value)
             else:
                 raise self._fail("a number or a column is missing")
-        return linear, products, constant
+        return (
+            {j: math.fsum(each) for j, each in linear.items()},
+            {pair: math.fsum(each) for pair, each in products.items()},
+            math.fsum(constants),
+        )
 
-    def _bracket(self, *, halved: bool) -> Products:
+    def _bracket(self, *, halved: bool) -> list[tuple[tuple[int, int], float]]:
         """Read ``... ]``, and ``/ 2`` behind it in an objective."""
-        products: Products = {}
+        products: list[tuple[tuple[int, int], float]] = []
         while self._next.kind != "end" and self._next.text != "]":
             value = self._sign()
             if self._next.kind == "number":
@@ -358,14 +380,13 @@ class _Reader:
                 self.at += 3
             else:
                 raise self._fail("between [ and ] stand x ^2 and x * y")
-            pair = (min(i, j), max(i, j))
-            products[pair] = products.get(pair, 0.0) + value
+            products.append(((min(i, j), max(i, j)), value))
         if self._next.kind == "end":
             raise self._fail("a [ has no ]")
         self.at += 1
         if [t.text for t in self.tokens[self.at : self.at + 2]] == ["/", "2"]:
             self.at += 2
-            return {k: v / 2.0 for k, v in products.items()}
+            return [(pair, v / 2.0) for pair, v in products]
         if halved:
             raise self._fail("the quadratic part of an objective ends in ] / 2")
         return products

@@ -17,7 +17,7 @@ from optfair.compile.export import ConeProgram
 from optfair.core.problem_class import Evidence, ProblemClass
 from optfair.core.term import ConstraintTerm
 from optfair.errors import UnsupportedProblem
-from optfair.formats.cbf import triangle, unscaled
+from optfair.formats.cbf import triangle
 from optfair.formats.file_problem import FileProblem
 from optfair.formats.layout import Rows, unique_names
 from optfair.formats.mps import Duplicates
@@ -313,16 +313,16 @@ def _owner(program: ConeProgram, row: int) -> str:
 
 
 def _matrix_lines(
-    block: int, places: list[tuple[int, int, int, bool]], A: Any, b: Floats
+    block: int, places: list[tuple[int, int, int]], A: Any, b: Floats
 ) -> Iterator[str]:
-    for row, i, j, scaled in places:
+    for row, i, j in places:
         own = [(0, -float(b[row]))] if b[row] else []
         own += [
             (int(A.indices[at]) + 1, float(A.data[at])) for at in range(*A.indptr[row : row + 2])
         ]
         for k, v in own:
             if v:
-                yield f"{k} {block} {j + 1} {i + 1} {number(unscaled(v) if scaled else v)}"
+                yield f"{k} {block} {j + 1} {i + 1} {number(v)}"
 
 
 def _diagonal_lines(block: int, rows: Any, side: Floats) -> Iterator[str]:
