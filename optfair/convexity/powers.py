@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
+from cvxpy.atoms.affine.add_expr import AddExpression
+from cvxpy.constraints import Equality, Inequality
 
 from optfair.convexity.algebra import Algebra
 from optfair.convexity.expression import (
@@ -49,10 +52,12 @@ from optfair.convexity.rules import (
 from optfair.core.quadratics import (
     NotQuadratic,
     QuadraticMap,
+    corrected,
+    in_floats,
     quadratic_map,
     root_below,
 )
-from optfair.core.term import is_quadratic
+from optfair.core.term import adds, is_quadratic
 
 # Rules of powers: monomials, ratios of powers, norms and means.
 
@@ -522,3 +527,57 @@ def quadratic_form(
         elif part.nnz:
             total = total + sign * cp.quad_form(x, cp.psd_wrap(sign * part))
     return total
+
+
+def exact_sums(written: Any) -> Any:
+    """Return an expression or constraint in which no sum loses numbers in floats.
+
+    Examples
+    --------
+    >>> import cvxpy as cp
+    >>> x = cp.Variable(value=1.5)
+    >>> print((1e16 * x + x - 1e16 * x).value, exact_sums(1e16 * x + x - 1e16 * x).value)
+    2.0 1.5
+    """
+    if isinstance(written, (Equality, Inequality)):
+        made = _summed(written.expr)
+        if made is not None:
+            return type(written)(made, cp.Constant(np.zeros(made.shape)))
+    elif isinstance(written, cp.Expression):
+        made = _summed(written)
+        if made is not None or not written.args or written.is_constant():
+            return written if made is None else made
+    args = [exact_sums(arg) for arg in written.args]
+    if isinstance(written, AddExpression) and not written.is_affine():
+        affine_terms = [arg for arg in args if arg.is_affine()]
+        total = _summed(AddExpression(affine_terms)) if len(affine_terms) > 1 else None
+        if total is not None:
+            args = [total, *(arg for arg in args if not arg.is_affine())]
+    same = len(args) == len(written.args) and all(map(operator.is_, args, written.args))
+    return written if same else written.copy(args)
+
+
+def _summed(e: Any) -> Any:
+    """Return an expression by its coefficients, None where floats add up the same.
+
+    Convex squares are left as they are: multiplied out they would lose more.
+    """
+    known = not e.is_constant() and not e.parameters() and not e.is_complex()
+    if not known or (not e.is_affine() and (e.is_dcp() or e.size > 1 or not is_quadratic(e))):
+        return None
+    if e.is_affine() and not adds(e, {}):
+        return None
+    variables = sorted(e.variables(), key=lambda v: v.id)
+    starts = np.cumsum([0, *(v.size for v in variables)]).tolist()
+    offsets = {v.id: at for v, at in zip(variables, starts[:-1], strict=True)}
+    try:
+        plain = in_floats(e, offsets, starts[-1])
+        f = corrected([e], offsets, plain)
+    except (NotQuadratic, TypeError, ValueError):
+        return None
+    if f is plain:
+        return None
+    if f.Q.nnz:
+        return cp.reshape(quadratic_form(e, coefficients=f), e.shape, order="F")
+    x = cp.hstack([cp.vec(v, order="F") for v in variables])
+    return cp.reshape(sp.csr_array(f.A) @ x + f.b, e.shape, order="F")

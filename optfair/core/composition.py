@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -22,7 +22,6 @@ from optfair.core.expressions import (
     freeze_parameters,
     refuse_nonfinite,
     substitute,
-    variable_names,
 )
 from optfair.core.problem_class import Evidence, ProblemClass, follows_rules
 from optfair.core.term import (
@@ -224,6 +223,19 @@ def rows_term(
     largest = {"scale": first.largest_side, "violation": violation, **stated}
     build = lambda: rows(np.arange(count))
     return replace(first, build=build, rows=rows, shape=(count,), **largest)
+
+
+def variable_names(
+    constraint: Any, names: Mapping[int, str]
+) -> tuple[frozenset[str], Sequence[str]]:
+    """Return (names of the known variables, descriptions of the unknown ones)."""
+    known, unknown = set(), []
+    for variable in constraint.variables():
+        if variable.id in names:
+            known.add(names[variable.id])
+        else:
+            unknown.append(f"{variable.name()} {variable.shape}")
+    return frozenset(known), unknown
 
 
 def right_hand_side(evaluator: Evaluator, zeros: Values) -> Any:

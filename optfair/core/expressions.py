@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from optfair.core.term import Term
 
 Values = Mapping[str, Any]
+# Binary digits between numbers from which on sums of them are looked at.
+APART = 24.0
 
 
 def substitute(expression: Any, replacements: Mapping[int, Any]) -> Any:
@@ -89,8 +91,20 @@ class Evaluator:
         self._compares = isinstance(expression, (Equality, Inequality))
 
     @cached_property
+    def _exact(self) -> Any:
+        """What is evaluated: as it is stated, but for sums that lose numbers in floats."""
+        from optfair.core.term import factors, largest_exponent
+
+        parts = self.stated.args if isinstance(self.stated, Constraint) else [self.stated]
+        if max(map(factors, parts)) * max(map(largest_exponent, parts)) <= APART:
+            return self.stated
+        from optfair.convexity.powers import exact_sums
+
+        return exact_sums(self.stated)
+
+    @cached_property
     def _steps(self) -> _Steps | None:
-        e = self.stated
+        e = self._exact
         roots = e.args if self._compares else () if isinstance(e, Constraint) else (e,)
         steps = _Steps(roots, self.names)
         return steps if roots and steps.known else None
@@ -122,7 +136,7 @@ class Evaluator:
                     leaf.save_value(None)
 
     def _prepare(self) -> None:
-        e, swaps = self.stated, {}
+        e, swaps = self._exact, {}
         for variable in e.variables():
             leaf = swaps[id(variable)] = cp.Variable(variable.shape, name=variable.name())
             self._leaves[leaf] = self.names[variable.id]
@@ -247,19 +261,6 @@ def _violation(constraint: Any) -> Any:
         edge = np.maximum(-y, np.maximum(x, -z))
         return np.maximum(np.where(y > tiny, above, edge), 0.0)
     return constraint.violation()
-
-
-def variable_names(
-    constraint: Any, names: Mapping[int, str]
-) -> tuple[frozenset[str], Sequence[str]]:
-    """Return (names of the known variables, descriptions of the unknown ones)."""
-    known, unknown = set(), []
-    for variable in constraint.variables():
-        if variable.id in names:
-            known.add(names[variable.id])
-        else:
-            unknown.append(f"{variable.name()} {variable.shape}")
-    return frozenset(known), unknown
 
 
 # NaN and infinity in what somebody wrote: refused by name, or a bound that is none.

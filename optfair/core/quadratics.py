@@ -226,11 +226,11 @@ def quadratic_map(expression: Any, offsets: Mapping[int, int], size: int) -> Qua
     """
     if expression.parameters():  # CVXPY's compiled backend dies of them
         raise NotQuadratic(f"{shortened(expression)} has coefficients that are not numbers yet")
-    f = _in_floats(expression, offsets, size)
+    f = in_floats(expression, offsets, size)
     return corrected([expression], offsets, f)
 
 
-def _in_floats(
+def in_floats(
     expression: Any,
     offsets: Mapping[int, int],
     size: int,
@@ -279,14 +279,14 @@ def _collect(
         return
     stand_in = cp.Variable(e.shape)
     if (products := products_of(e)) is not None:
-        args = [_in_floats(a, offsets, size, number) for a in e.args[: 1 + product]]
+        args = [in_floats(a, offsets, size, number) for a in e.args[: 1 + product]]
         if any(a.Q.nnz for a in args):
             raise NotQuadratic(f"{shortened(e)} multiplies what is quadratic already")
         entry, left, right, weight, divisor = products
         weight = weight / divisor if number is None else number(weight / divisor)
         special[id(e)] = stand_in, _products(e.size, entry, left, right, weight, args[0], args[-1])
     elif (linear := atom_matrix(e)) is not None:
-        inner = _in_floats(linear[2][0], offsets, size, number)
+        inner = in_floats(linear[2][0], offsets, size, number)
         special[id(e)] = stand_in, inner.after(linear[0], linear[1])
     else:
         raise NotQuadratic(f"{shortened(e)} is not of degree 2 by any rule known here")
@@ -443,7 +443,7 @@ def corrected(
 
     def summed_up(number: Callable[[Any], Any]) -> QuadraticMap:
         if len(chosen) == 1:
-            return _in_floats(chosen[0], offsets, n, number)
+            return in_floats(chosen[0], offsets, n, number)
         return QuadraticMap.affine(*_affine(chosen, offsets, n, number))
 
     each = [(is_whole(e), beyond[k]) for k, e in zip(some, chosen, strict=True)]

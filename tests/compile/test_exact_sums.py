@@ -154,3 +154,32 @@ def test_numbers_that_no_float_is_are_refused() -> None:
     # what is within reach in the end is made of what is not
     form = compiled([1e-200 * (1e-200 * (1e200 * (1e200 * x))) <= 5.0])
     assert abs(form.A.toarray()).max() == pytest.approx(1.0)
+
+
+LOST = HUGE * x + x - HUGE * x
+# problems whose objective or rows floats evaluate to something else, and their optimal value
+EVALUATED = {
+    "an objective": (cp.Minimize(LOST), [x >= 1.5], 1.5),
+    "a maximum": (cp.Maximize(1.0 - LOST + HUGE - HUGE), [x >= 1.5], -0.5),
+    "an equality": (cp.Minimize(x), [LOST == 1.5], 1.5),
+    "both sides": (cp.Minimize(x), [HUGE * x + x >= HUGE * x + 1.5], 1.5),
+    "a cone": (cp.Maximize(x), [cp.norm(cp.hstack([LOST, 2.0])) <= 3], 5.0**0.5),
+    "cones": (cp.Maximize(x), [cp.SOC(3.0, cp.hstack([LOST, 2.0]))], 5.0**0.5),
+    "matrices": (cp.Minimize(x), [cp.bmat([[LOST, 1.0], [1.0, 2.0]]) >> 0], 0.5),
+    "an exponential": (cp.Minimize(cp.exp(LOST) - 2.0 * x), [x >= -9, x <= 9], 2 - 2 * np.log(2.0)),
+    "beside a square": (cp.Minimize(cp.square(x) + LOST), [x >= -9], -0.25),
+}
+
+
+@pytest.mark.parametrize("name", EVALUATED)
+def test_values_are_those_of_what_is_added_up(name: str) -> None:
+    goal, rows, expected = EVALUATED[name]
+    solution = of.from_cvxpy(cp.Problem(goal, rows)).solve()
+    assert solution.objective == pytest.approx(expected, abs=1e-6)
+    assert solution.grade.sound and solution.is_optimal()
+
+
+def test_a_search_is_told_what_floats_lose() -> None:
+    cost, rows = HUGE * x * x - x * x - HUGE * x * x, [x >= -3, x <= 3]
+    solution = of.from_cvxpy(cp.Problem(cp.Minimize(cost), rows)).solve()
+    assert solution.objective == pytest.approx(-9.0, abs=1e-6)
