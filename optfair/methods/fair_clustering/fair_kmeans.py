@@ -81,11 +81,11 @@ class FairKMeans(
         "swap": one start, a look at others, then clusters that are missed least are closed and
         opened again at rows drawn by cost; of a few such swaps the one of least bound is tried, and
         where they keep failing the most promising starts are made. In all about the work of
-        ``n_init`` starts. It pays from about 30 clusters on; from 2,000 rows on fewer clusters get
+        ``n_init`` starts. It pays from about 30 clusters on; from 500 rows on fewer clusters get
         all the starts, and few swaps.
     max_iter : int
         Largest number of assignments per start; from 200,000 rows on also of the sample that
-        the first ones run on. ``n_iter_`` and ``history_`` leave these out, and what from 2,000
+        the first ones run on. ``n_iter_`` and ``history_`` leave these out, and what from 500
         rows on leads there: passes in which rows choose softly and prices and centers move
         together.
     tol : float

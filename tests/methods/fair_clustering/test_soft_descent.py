@@ -4,13 +4,15 @@ import numpy as np
 import pytest
 
 import optfair as of
+from optfair.methods.fair_clustering.algorithms import soft_descent
 from optfair.methods.fair_clustering.algorithms.costs import CostRows
 from optfair.methods.fair_clustering.algorithms.descent import (
     HeldRows,
     Mixing,
     descend,
 )
-from optfair.methods.fair_clustering.algorithms.pricing import followed_prices, price
+from optfair.methods.fair_clustering.algorithms.entropic_projection import price_step
+from optfair.methods.fair_clustering.algorithms.pricing import MassPass, followed_prices, price
 from optfair.methods.fair_clustering.algorithms.soft_descent import smoothed_start
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.mass_rules import compile_rules
@@ -148,3 +150,24 @@ def test_prices_follow_centers_but_not_where_they_drown_costs():
     fresh = HeldRows(*stated).assign(run.best.centers, None, np.inf)
     assert run.best.objective == pytest.approx(fresh.objective, rel=1e-9)
     assert (np.diff(run.history) <= 0.0).all()
+
+
+@pytest.mark.parametrize("name", ["gap", "sum"])
+def test_damped_prices_are_those_of_the_whole_model(name):
+    p = problem(RULES[name])
+    program, (G, K) = compile_rules(p).program, (2, 6)
+    rng = np.random.default_rng(1)
+    masses = rng.dirichlet(np.ones(K), G) * program.shares[:, None]
+    root = rng.normal(size=(G, K, K))
+    curved = root @ root.transpose(0, 2, 1) / K + 0.1 * np.eye(K)
+    prices = rng.normal(size=(G, K))
+    nothing = [np.zeros(3)] * 2  # the middle of the rows, and the centers
+    scale = soft_descent.Scale(nothing[0], 1.0)
+    search = soft_descent._Search(program, None, scale, nothing[1], prices, 1, 1.0, np.inf)
+    y, z = search._solved(program, masses, curved, 1.0)
+    model = price_step(program, MassPass(0.0, masses, curved), prices, 1e3, None)
+    assert np.allclose(y[program.masses], model.y[program.masses], atol=1e-6)
+    # a constant in all prices of a group changes nothing
+    a, b = (program.prices(*found) for found in ((y, z), (model.y, model.z)))
+    assert np.allclose(*(v - v.mean(axis=1, keepdims=True) for v in (a, b)), atol=1e-5)
+    assert np.abs(a - prices).max() > 0.1

@@ -14,7 +14,7 @@ from scipy.linalg import solveh_banded
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from optfair.backends.cone_program import solve_cone_program
-from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
+from optfair.methods.fair_clustering.algorithms.mass_program import Block, MassProgram, stacked
 from optfair.methods.fair_clustering.algorithms.pricing import LogRows, MassOracle, MassPass, Round
 from optfair.numbers import Floats, Indices
 from optfair.proofs.cones import Cone
@@ -149,19 +149,21 @@ def _model(
     form = program.form
     G, K = program.masses.shape
     gk, ny = G * K, form.q.size
-    size = ny + 3 * gk
+    size, slacks = ny + 3 * gk, 2 * gk
     unit = np.repeat(program.shares, K)  # small groups count as much as large ones
-    H = _blocks(point)
-    position = program.masses.ravel()
-    masses = sp.csc_array((1.0 / unit, (np.arange(gk), position)), shape=(gk, ny))
-    even = sp.diags_array(1.0 / unit)
-    eye = sp.eye_array(gk)
-    definition = sp.hstack([masses, even @ H, -eye, eye])
-    rows, shares = program.simplex_rows()
-    simplex = sp.hstack([sp.diags_array(1.0 / shares) @ rows, sp.csc_array((G, 3 * gk))])
-    rules = sp.hstack([form.A, sp.csc_array((form.b.size, 3 * gk))])
-    slacks = 2 * gk
-    signs = sp.hstack([sp.csc_array((slacks, ny + gk)), -sp.eye_array(slacks)])
+    position, own = program.masses.ravel(), np.arange(gk)
+    row, column = np.repeat(own, K), np.repeat(own.reshape(G, K), K, axis=0).ravel()
+    curved, ones = np.asarray(point.curvature).ravel(), np.ones(gk)
+    definition = Block(
+        np.concatenate([own, row, own, own]),
+        np.concatenate([position, ny + column, ny + gk + own, ny + slacks + own]),
+        np.concatenate([1.0 / unit, curved / unit[row], -ones, ones]),
+        gk,
+    )
+    simplex, shares = program.simplex
+    simplex = simplex._replace(value=simplex.value / shares[simplex.row])
+    signs = Block(np.arange(slacks), ny + gk + np.arange(slacks), -np.ones(slacks), slacks)
+    quadratic = Block(row, ny + column, curved, gk + slacks)
     q = np.zeros(size)
     q[:ny] = form.q
     q[position] -= prices.ravel()
@@ -177,9 +179,9 @@ def _model(
         ),
     )
     result = solve_cone_program(
-        sp.block_diag([form.P, H, sp.csc_array((slacks, slacks))], format="csc"),
+        stacked((Block.of(form.P), quadratic), size),
         q,
-        sp.vstack([definition, simplex, signs, rules], format="csc"),
+        stacked((definition, simplex, signs, program.rules[0]), size),
         np.concatenate([point.masses.ravel() / unit, np.ones(G), np.zeros(slacks), form.b]),
         cones,
         time_limit=time_limit,

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from optfair.backends.cone_program import solve_cone_program
 from optfair.methods.fair_clustering.algorithms.costs import CostRows
 from optfair.methods.fair_clustering.algorithms.descent import REACH
-from optfair.methods.fair_clustering.algorithms.entropic_projection import price_step
-from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
+from optfair.methods.fair_clustering.algorithms.mass_program import Block, MassProgram, stacked
 from optfair.methods.fair_clustering.algorithms.price_search import (
     SmoothedRows,
     smoothed_prices,
@@ -20,13 +20,14 @@ from optfair.methods.fair_clustering.algorithms.price_search import (
     typical_margin,
 )
 from optfair.methods.fair_clustering.algorithms.pricing import MassPass
+from optfair.proofs.cones import Cone
 from optfair.rows.sources import Summed
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
 
 # Rows from which it pays; rows per block of a pass.
-FEWEST, BLOCK = 2_000, 4_096
+FEWEST, BLOCK = 500, 4_096
 # Temperatures in typical margins, and the relative fall of the objective at which each is left,
 # or the passes; of rows that a sample went before, and the part of its mean's way that a center
 # goes there.
@@ -43,8 +44,8 @@ PATIENCE = 4
 # Rows that the first prices are made from; logarithm below which a fraction is as good as none:
 # numbers that are nearly no numbers are slow.
 STARTERS, LEAST_LOG = 4_000, -40.0
-# A box of prices that is none: damping bounds the steps.
-WIDE = 1e3
+# Accuracy of a step of the prices.
+STEP = 1e-8
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,25 +161,26 @@ class SoftRows:
     def at(self, centers: Floats, prices: Floats, tau: float) -> SoftSums:
         """Return the sums at given centers and prices."""
         (G, K), d = prices.shape, centers.shape[1]
-        value, sums = -self.size / tau, np.zeros((G, K, d + 1))
-        curved = np.zeros((G, K, K))
-        norms, room = np.square(centers).sum(axis=1), np.empty(K * BLOCK, dtype=np.float32)
-        maps = np.empty((G, K, d + 1), dtype=np.float32)
+        value, size = -self.size / tau, K + d + 1
+        products, room = np.zeros((G, size, size)), np.empty(size * BLOCK, dtype=np.float32)
+        norms, maps = np.square(centers).sum(axis=1), np.empty((G, K, d + 1), dtype=np.float32)
         maps[:, :, :-1], maps[:, :, -1] = 2.0 / tau * centers, (norms + prices) / -tau
         logs = np.empty(self.weights.size)
         for g, start, stop in self.pieces:
-            S = room[: K * (stop - start)].reshape(K, -1)
+            both = room[: size * (stop - start)].reshape(size, -1)
+            S = both[:K]
             np.matmul(maps[g], self.across[:, start:stop], out=S)
             top = S.max(axis=0)
             S -= top
-            np.maximum(S, LEAST_LOG, out=S)
+            np.clip(S, LEAST_LOG, 0.0, out=S)
             np.exp(S, out=S)
             total = S.sum(axis=0)
             logs[start:stop] = top + np.log(total)
             S *= self.root[start:stop] / total
-            sums[g] += S @ self.along[:, start:stop].T
-            curved[g] -= S @ S.T
+            both[K:] = self.along[:, start:stop]
+            products[g] += both @ both.T
         value += float(self.weights @ logs)
+        sums, curved = products[:, :K, K:], -products[:, :K, :K]
         masses = sums[:, :, -1].copy()
         diagonal = np.arange(K)
         curved[:, diagonal, diagonal] += masses
@@ -342,12 +344,11 @@ class _Search:
         curved = np.asarray(mass.curvature) + damping * own[:, :, None] * np.eye(K)
         form = hot.form
         if self.equations is None or z is None:
-            held = MassPass(mass.value, mass.masses, curved)
-            step = price_step(hot, held, self.prices / tau, WIDE, z)
-            if step is None:
+            solved = self._solved(hot, mass.masses, curved, tau)
+            if solved is None:
                 return None
-            apart = mass.masses - step.y[hot.masses]
-            return step.y, step.z, float(np.abs(apart / hot.shares[:, None]).max())
+            apart = mass.masses - solved[0][hot.masses]
+            return *solved, float(np.abs(apart / hot.shares[:, None]).max())
         y = np.zeros(form.q.size)
         y[hot.masses] = mass.masses
         B = self.equations
@@ -357,3 +358,29 @@ class _Search:
         newton[np.diag_indices(len(B))] += 1e-9 * np.trace(newton)
         left = form.A @ y - form.b
         return y, z + np.linalg.solve(newton, left), float(np.abs(left).max())
+
+    def _solved(
+        self, hot: MassProgram, masses: Floats, curved: Floats, tau: float
+    ) -> tuple[Floats, Floats] | None:
+        """Return masses and multipliers of a damped step under any rules, from a cone program.
+
+        Curvature that is damped has an inverse, so the masses are all that it needs.
+        """
+        form, (G, K) = hot.form, masses.shape
+        inverse = np.asarray(np.linalg.inv(curved), dtype=float)
+        inverse = 0.5 * (inverse + inverse.transpose(0, 2, 1))
+        q, own = form.q.copy(), hot.masses
+        q[own] -= self.prices / tau + (inverse @ masses[:, :, None])[:, :, 0]
+        row, column = np.repeat(own, K), np.repeat(own, K, axis=0).ravel()
+        quadratic = Block(row, column, inverse.ravel(), form.q.size)
+        simplex, shares = hot.simplex
+        cones = tuple(replace(c, start=c.start + G, stop=c.stop + G) for c in form.cones)
+        result = solve_cone_program(
+            form.P + stacked((quadratic,), form.q.size),
+            q,
+            stacked((simplex, hot.rules[0]), form.q.size),
+            np.concatenate([shares, form.b]),
+            (Cone("zero", 0, G), *cones),
+            tolerance=STEP,
+        )
+        return (result.x, result.z[G:]) if result.status == "optimal" else None
