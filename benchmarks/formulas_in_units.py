@@ -28,7 +28,7 @@ import optfair as of
 from optfair.comparison.run import environment
 
 UNITS = (1.0, 1e-6, 1e-3, 1e3, 1e6)
-OFF, SHARE = 1e-5, 0.94
+OFF, SHARE = 1e-5, 0.97
 Formula = tuple[Any, list[Any], float]
 
 

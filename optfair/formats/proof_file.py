@@ -43,6 +43,7 @@ from optfair.proofs.portable import (
     leaf_of,
     plain,
     ratio,
+    starts,
     vector_record,
 )
 from optfair.proofs.reduction import Entries, Excluded
@@ -57,8 +58,6 @@ if TYPE_CHECKING:
 
 # A radius is worth telling when it is so many times the size of the solution.
 CLEAR = 1e3
-# Blocks of multipliers below this share of the largest are taken for 0, if need be.
-FAINT = (0.0, 1e-8)
 # A slack below this share of its terms is taken for none.
 TIGHT = 1e-6
 # Proofs that no point exists: by multipliers of the rows, and by a chain of zeros.
@@ -324,14 +323,14 @@ def _optimality(certificate: Optimality) -> dict[str, Any]:
     claim: dict[str, Any] = {"tolerance": plain(tolerance)}
     claim |= _point(exact, x, tolerance)
     enough = float(check_proof.number(claim["objective"])) - tolerance * size
-    for faint in FAINT:
-        leaf = leaf_of(form, exact, z, x, cut, unit=size, faint=faint)
+    for near, faint, last in starts(form, x, z):
+        leaf = leaf_of(form, exact, near, x, cut, unit=size, faint=faint)
         claim |= {"cut": None if leaf.cut is None else plain(leaf.cut), "radius": None}
         try:
             bound = _bound(exact, leaf.record, claim, x, enough)
             break
         except DataError:
-            if faint == FAINT[-1]:
+            if last:
                 raise
     claim["bound"] = plain(bound if leaf.cut is None else min(bound, leaf.cut))
     body = {"tree": leaf.record, "claim": claim, "point": vector_record(x)}

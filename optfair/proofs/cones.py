@@ -426,17 +426,28 @@ def _exp_above(power: Floats) -> Floats:
     return np.asarray(np.maximum(np.exp(power), FLOOR))
 
 
-def _exp_dual_point(z: Floats) -> Floats:
-    """Return triples in {u < 0, -u exp(v/u - 1) <= w} or {u = 0, v >= 0, w >= 0}."""
-    u, v, w = (part.copy() for part in z.T)
-    tiny = np.finfo(float).tiny
-    inner = u < -tiny
+def _exp_least(u: Floats, v: Floats) -> tuple[NDArray[np.bool_], Floats]:
+    """Return where u < 0, and there floats that are not below -u exp(v/u - 1)."""
+    inner = u < -np.finfo(float).tiny
     safe = np.where(inner, u, -1.0)
     with np.errstate(over="ignore"):
         power = v / safe - 1.0
         rounded = np.where(power == 0.0, 0.0, (16.0 + 8.0 * np.abs(power)) * UNIT)  # exp(0) is 1
         least = -safe * _exp_above(power) * (1.0 + rounded)
-        least = np.maximum(least, FLOOR)  # it is positive, however far below the smallest float
+    return inner, np.maximum(least, FLOOR)  # positive, however far below the smallest float
+
+
+def exp_depths(z: Floats) -> Floats:
+    """Return by how much at least the last entry of each triple of a dual point may be less."""
+    u, v, w = z.reshape(-1, 3).T
+    inner, least = _exp_least(u, v)
+    return np.where(inner, np.maximum((w - least) * (1.0 - 1e-12) - FLOOR, 0.0), 0.0)
+
+
+def _exp_dual_point(z: Floats) -> Floats:
+    """Return triples in {u < 0, -u exp(v/u - 1) <= w} or {u = 0, v >= 0, w >= 0}."""
+    u, v, w = (part.copy() for part in z.T)
+    inner, least = _exp_least(u, v)
     # a w out of reach: the edge u = 0 is nearer than a number beyond all others
     edge = ~inner | ~np.isfinite(least)
     u = np.where(edge, 0.0, u)

@@ -260,15 +260,35 @@ class _Moves:
     def tilt(self) -> None:
         """Tilt all multipliers by a linear program."""
         form, x, boxes = self.form, self.x, self.boxes
-        z, residual = self.own
-        start, nearer = polished(form, residual, x, z, form.q, *boxes.of(residual))
-        near = tilted(form, nearer, x, start, *boxes.of(nearer))
+        near = _tilted(form, x, *self.own, boxes)
         if near is not None:
-            near = in_dual(form.cones, near)
             again = residual_of(form, x, near, form.q)
             again = sharper(form, again, x, near, form.q, np.flatnonzero(boxes.unpaid(again)))
             if self.offer(near, *peeled_in_turn(form, again, near, boxes)):
                 self.own = (near, again)
+
+
+def _tilted(
+    form: ConicForm, x: Floats, z: Floats, residual: Residual, boxes: Boxes
+) -> Floats | None:
+    """Return multipliers tilted where less is left, None where that is not known."""
+    start, nearer = polished(form, residual, x, z, form.q, *boxes.of(residual))
+    near = tilted(form, nearer, x, start, *boxes.of(nearer))
+    return None if near is None else in_dual(form.cones, near)
+
+
+def inside(form: ConicForm, x: Floats, z: Floats) -> Floats | None:
+    """Return multipliers nearby with room in their cones for moves that close the columns.
+
+    They are looked for in the units in which the numbers of the program are near 1.
+    """
+    if form.same is not None:
+        same, unit = form.same
+        near = inside(same.form, x / same.columns, unit * same.multipliers(z))
+        return None if near is None else same.multipliers_back(near) / unit
+    near = in_dual(form.cones, z)
+    boxes = Boxes(*form.column_bounds, x=x, floor=form.curvature.floor)
+    return _tilted(form, x, near, residual_of(form, x, near, form.q), boxes)
 
 
 def closed(

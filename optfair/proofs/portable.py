@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,7 @@ from optfair.proofs.columns import (
 )
 from optfair.proofs.cones import SecondOrder, length
 from optfair.proofs.digits import chosen_columns, solve_exactly
+from optfair.proofs.moves import inside
 from optfair.proofs.residual import in_dual
 from optfair.proofs.rounding import UNIT, Floats
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 ROUNDS = 30
 # What a column may cost, as a share of the objective, before its residual is made 0.
 DEAR = 1e-9
+# Cones of multipliers below this share of the largest are taken to have none, if need be.
+FAINT = 1e-8
 # Shares of the diagonal that a semidefinite multiplier is raised by until it is proved to be one.
 LIFTS = (0.0, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-8)
 
@@ -221,6 +224,15 @@ def leaf_of(
     if costs and form.P.nnz:
         record["point"] = vector_record(point, moved[1])
     return Leaf(record, used)
+
+
+def starts(form: ConicForm, x: Floats, z: Floats) -> Iterator[tuple[Floats, float, bool]]:
+    """Yield multipliers, the share below which cones of them have none, and whether they are the last."""
+    yield z, 0.0, False
+    near = inside(form, x, z)
+    yield z, FAINT, near is None
+    if near is not None:
+        yield near, 0.0, True
 
 
 def _inside(form: ConicForm, z: Floats, faint: float) -> Floats:

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.proofs.columns import ELIMINATED, independent, independent_by_far
-from optfair.proofs.cones import FLOOR, Cone, SecondOrder, length
+from optfair.proofs.cones import FLOOR, Cone, SecondOrder, exp_depths, length
 from optfair.proofs.rounding import (
     UNIT,
     Floats,
@@ -268,7 +268,9 @@ def _raised(
                 steep = 2.0 * np.exp(ratio - 1.0 + 0.2 * (1.0 + np.abs(ratio)))
                 steep = np.maximum(steep, FLOOR)
                 raised = steep * (dv + (1.0 + 2.0 * np.abs(ratio)) * du)
-            up[c.start + 2 : c.stop : 3] = np.where(du + dv > 0.0, raised + FLOOR, raised)
+            raised = np.where(du + dv > 0.0, raised + FLOOR, raised) * (1.0 + 1e-9)
+            spare = np.array([depths.get(k, 0.0) for k in range(c.start, c.stop, 3)])
+            up[c.start + 2 : c.stop : 3] = np.where(raised <= spare, 0.0, raised)
             continue
         if length(own) <= depths.get(c.start, 0.0):
             continue
@@ -333,6 +335,10 @@ def repaired(
     before = residual.unpaid(lower, upper)
     best, least = (residual, 0.0), float(residual.size[before].sum())
     inner = {c.start: c.depth(z[c.start : c.stop]) for c in form.cones if c.kind == "psd"}
+    for c in form.cones:
+        if c.kind == "exp":
+            each = exp_depths(z[c.start : c.stop]).tolist()
+            inner |= dict(zip(range(c.start, c.stop, 3), each, strict=True))
     if curved := SecondOrder.of(form.cones):
         inner |= dict(zip(curved.heads.tolist(), curved.depths(z).tolist(), strict=True))
     # where there is room inside the cones nothing has to be raised to stay there
@@ -440,10 +446,47 @@ ITERATIONS = 5_000
 MARGIN = 1e-2
 # Price of a column that is left.
 ELASTIC = 10.0
+# How deep multipliers shall be in second-order and exponential cones, in sizes of what is left over.
+DEPTH = 8.0
+# Rows of such cones up to which their multipliers move.
+CURVED = 1_000
+
+
+def _normals(form: ConicForm, z: Floats) -> tuple[Any, Floats]:
+    """Return by which rows the depth of multipliers in each curved cone grows, and how large it is.
+
+    Of cones of which all multipliers are 0 nothing moves.
+    """
+    parts: list[tuple[int, Floats, float]] = []
+    for c in form.cones:
+        own = z[c.start : c.stop]
+        if c.kind == "soc" and own.any():
+            tail = float(np.linalg.norm(own[1:]))
+            parts.append((c.start, np.append(1.0, -own[1:] / (tail or 1.0)), own[0] - tail))
+        elif c.kind == "exp":
+            for k, (u, v, w) in enumerate(own.reshape(-1, 3).tolist()):
+                if u < 0.0 and 0.0 < (slope := float(np.exp(v / u - 1.0))) < np.inf:
+                    normal = np.array([slope * (1.0 - v / u), slope, 1.0])
+                    parts.append((c.start + 3 * k, normal, w + u * slope))
+    sizes = [normal.size for _, normal, _ in parts]
+    parts, sizes = (parts, sizes) if sum(sizes) <= CURVED else ([], [])
+    rows = [np.arange(start, start + n) for (start, _, _), n in zip(parts, sizes, strict=True)]
+    entries = np.concatenate([np.zeros(0), *(normal for _, normal, _ in parts)])
+    index = np.concatenate([np.zeros(0, dtype=int), *rows])
+    ends = np.append(0, np.cumsum(sizes, dtype=int))
+    G = sp.csr_array((entries, index, ends), shape=(len(parts), z.size))
+    return G, np.array([depth for *_, depth in parts])
 
 
 def tilted(
-    form: ConicForm, residual: Residual, x: Floats, z: Floats, lower: Floats, upper: Floats
+    form: ConicForm,
+    residual: Residual,
+    x: Floats,
+    z: Floats,
+    lower: Floats,
+    upper: Floats,
+    *,
+    curved: bool = True,
 ) -> Floats | None:
     r"""Return multipliers nearby whose residuals are paid for by the bounds there are.
 
@@ -455,7 +498,9 @@ def tilted(
         r_j + A_j^T \Delta - e_j \le -\epsilon \text{ (upper bound alone)},\;
         A_j^T \Delta = 0 \text{ (neither)},
 
-    with the slacks s, so that rows move which are active: that costs nothing. A column in which
+    with the slacks s, so that rows move which are active: that costs nothing. Multipliers of
+    second-order and exponential cones move to where there is room within, by their normals
+    :math:`g^T \Delta \ge d`; then :math:`A_j^T \Delta = -r_j` for the columns without bounds. A column in which
     the optimal points are unbounded cannot be tilted, and is left. What comes out is judged by
     its own residuals; nothing here needs to be exact.
 
@@ -469,6 +514,8 @@ def tilted(
         Primal point, multipliers in the dual cones.
     lower, upper : array (n,)
         Bounds that pay.
+    curved : bool
+        Whether multipliers of cones move as well, which are left out where this leads nowhere.
 
     Returns
     -------
@@ -480,13 +527,18 @@ def tilted(
     neither = ~(np.isfinite(lower) | np.isfinite(upper))
     unpaid = residual.unpaid(lower, upper)
     unit = float(residual.size[unpaid].max(initial=0.0))
+    normals, depths = _normals(form, z if curved else np.zeros(z.size))
     if (
         form.A.nnz > ENTRIES
         or not (0.0 < unit < np.inf)
-        or not (low_only | high_only)[unpaid].any()
+        or not ((low_only | high_only)[unpaid].any() or normals.nnz)
     ):
         return None
+    if normals.nnz:
+        unit = max(unit, 64.0 * UNIT * float(np.abs(z).max()))
     room, moving = np.zeros(z.size), np.zeros(z.size, dtype=bool)
+    moving[normals.indices] = True
+    room[moving] = np.inf
     for c in form.cones:
         if c.kind in ("zero", "nonneg"):
             at = slice(c.start, c.stop)
@@ -494,8 +546,11 @@ def tilted(
             moving[at] = True
     rows = np.flatnonzero(moving)
     by_column: Any = sp.csr_array(sp.csr_array(form.A)[rows].T)
-    slack = np.maximum(form.slack(x)[rows], 0.0)
-    size = max(float(slack.max(initial=0.0)), 1.0)
+    if normals.nnz:  # columns that pay on one side do so at the bound there
+        slack = form.slack(np.where(low_only, lower, np.where(high_only, upper, x)))[rows]
+    else:
+        slack = np.maximum(form.slack(x)[rows], 0.0)
+    size = max(float(np.abs(slack).max(initial=0.0)), 1.0)
     cost = np.concatenate([slack, -slack]) / size + 1e-6
     most = np.concatenate([np.full(rows.size, REACH), np.minimum(room[rows] / unit, REACH)])
     both = sp.hstack([by_column, -by_column], format="csr")
@@ -506,6 +561,8 @@ def tilted(
         spare = own[columns] / unit
         A_ub.append(sign * both[columns])
         b_ub.append(np.where(spare > 0.0, 0.99 * spare, spare - MARGIN))
+    A_ub.append(-sp.hstack([normals[:, rows], -normals[:, rows]]))
+    b_ub.append(depths / unit - DEPTH)
     side = np.concatenate(b_ub)
     elastic = -sp.eye_array(side.size, format="csr")[:, np.flatnonzero(side < 0.0)]
     columns = np.flatnonzero(neither)
@@ -519,7 +576,7 @@ def tilted(
         A_eq=sp.hstack(
             [both[columns], sp.csr_array((columns.size, elastic.shape[1]))], format="csr"
         ),
-        b_eq=np.zeros(columns.size),
+        b_eq=-0.5 * (residual.low + residual.high)[columns] / unit * bool(normals.nnz),
         bounds=np.column_stack(
             [
                 np.zeros(most.size + elastic.shape[1]),
@@ -530,7 +587,8 @@ def tilted(
         options={"maxiter": ITERATIONS},
     )
     if answer.status != 0:
-        return None
+        again = (form, residual, x, z, lower, upper)
+        return tilted(*again, curved=False) if normals.nnz else None
     step = np.zeros(z.size)
     step[rows] = unit * (answer.x[: rows.size] - answer.x[rows.size : 2 * rows.size])
     return np.asarray(z + step)

@@ -466,17 +466,25 @@ def turned(form: ConicForm) -> Handed | None:
     return Handed(mapped(form, turn, columns), columns, turn, back, (heads, stops))
 
 
+def _apart(numbers: Floats) -> float:
+    """Return by how many binary digits numbers are apart."""
+    return _ptp(np.log2(np.abs(numbers[(numbers != 0.0) & np.isfinite(numbers)])))
+
+
+def _ptp(v: Floats) -> float:
+    return float(np.ptp(v)) if v.size else 0.0
+
+
 def _exponents(
     form: ConicForm, share: Any, row: Indices, column: Indices, entry: Floats, heads: Indices
 ) -> tuple[Floats, Floats] | tuple[None, None]:
     """Return exponents of rows, and units of columns, of numbers whose last column are the sides."""
     m, n = form.A.shape
-    sizes = np.abs(entry[(entry != 0.0) & np.isfinite(entry)])
-    if not sizes.size or np.log2(sizes.max()) - np.log2(sizes.min()) < TURNED:
+    cost = np.flatnonzero(form.q)
+    if _apart(entry) + _apart(form.q[cost]) < TURNED:
         return None, None
     i, j, bent = coordinates(form.bending.rows)
     i, j, bent = i[i <= j], j[i <= j], bent[i <= j]
-    cost = np.flatnonzero(form.q)
     # numbers, the rows they are in, the columns, and their weights; behind the columns come those
     # that have no unit, and the costs
     of_column = sp.csr_array(sp.diags_array(np.r_[np.ones(n), 0.0, 1.0]))
@@ -504,8 +512,10 @@ def _exponents(
     powers[heads + 1] = np.round((middle - apart) / 2.0)
     powers[heads] += (powers[heads] + powers[heads + 1]) % 2.0  # a half of both is whole
     left = log + E @ powers
-    rows_only = used < entry.size  # costs get another unit later
-    nearer = np.ptp(log[rows_only]) - np.ptp(left[rows_only]) >= TURNED
-    if not nearer or np.abs(powers).max() > MOST or np.abs(left).max() > HELD:
+    rows, costs = (  # costs get another unit later
+        _ptp(log[part]) - _ptp(left[part])
+        for part in (used < entry.size, used >= entry.size + bent.size)
+    )
+    if max(rows, rows + costs) < TURNED or np.abs(powers).max() > MOST or np.abs(left).max() > HELD:
         return None, None
     return share @ powers[:m], np.exp2(powers[m : m + n])

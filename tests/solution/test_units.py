@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import cvxpy as cp
@@ -86,7 +87,10 @@ def test_digits_that_one_multiplier_lost_beside_another_come_back() -> None:
     assert handed(FORMS["power"](1e-6)).restored(there) is None
 
 
-def test_a_radius_in_units_of_the_open_columns_is_told_in_those_of_the_problem() -> None:
+def test_a_radius_in_units_of_the_open_columns_is_told_in_those_of_the_problem(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("optfair.proofs.moves.tilted", lambda *_: None)  # columns stay open
     problem = of.from_cvxpy(cp.Problem(*PROBLEMS["cubes"](1e3)[:2]))
     solution = problem.solve()
     proof: Any = solution.proof
@@ -141,6 +145,16 @@ PROBLEMS: dict[str, Callable[[float], tuple[Any, list[Any], Callable[[float], fl
         [np.array([1.92, 0.55, 1.91]) @ x <= 3 * u],
         lambda v: v * u,
     ),
+    "inverse roots": lambda u: (  # only costs tell in which unit its points are
+        cp.Minimize(cp.sum(cp.power(x, -0.5)) * u**0.5 + cp.sum(x) / u),
+        [],
+        lambda v: v,
+    ),
+    "exponentials": lambda u: (
+        cp.Minimize(cp.sum(cp.exp(x / u)) - cp.sum(x) / u),
+        [],
+        lambda v: v,
+    ),
     "cubes": lambda u: (
         cp.Minimize(-ONES @ x),
         [cp.sum(cp.power(cp.abs(x), 3)) <= u**3],
@@ -173,6 +187,24 @@ def test_problems_are_proved_at_once_in_any_units(name: str) -> None:
         assert solution.is_optimal() and solution.grade.sound
         values.append(of_unit(solution.objective))
     assert max(values) - min(values) <= 2e-6 * max(1.0, abs(values[1]))
+
+
+@pytest.mark.parametrize("name", ["a quotient", "exponentials", "powers"])
+@pytest.mark.parametrize("unit", [1.0, 1e-3])
+def test_columns_that_nothing_bounds_are_closed_by_multipliers_inside_the_cones(
+    name: str, unit: float, tmp_path: Path
+) -> None:
+    """Multipliers on the boundary of their cones have no room for what closes the columns."""
+    if name in PROBLEMS:
+        objective, constraints, _ = PROBLEMS[name](unit)
+    else:
+        left, constraints = np.arange(12.0).reshape(4, 3) % 5 @ x - unit * np.arange(4.0), []
+        objective = cp.Minimize(cp.sum(cp.power(cp.abs(left), 1.5)))
+    solution = of.from_cvxpy(cp.Problem(objective, constraints)).solve(tolerance=1e-7)
+    assert str(solution.grade) == "proved" and solution.is_optimal(1e-7)
+    if name == "a quotient":  # what is proved is replayed in integers
+        solution.certificate.save(tmp_path / "proof.json")
+        assert str(of.load_proof(tmp_path / "proof.json").verify()) == "verified"
 
 
 @pytest.mark.parametrize(("power", "taken"), [(8.0, True), (40.0, False)])
