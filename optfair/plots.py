@@ -21,16 +21,8 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
 # Petroff's ten (arXiv 2107.02270), chosen by a survey for scattered points of many kinds.
 MANY_COLOURS = (
-    "#3F90DA",
-    "#FFA90E",
-    "#BD1F01",
-    "#94A4A2",
-    "#832DB6",
-    "#A96B59",
-    "#E76300",
-    "#B9AC70",
-    "#717581",
-    "#92DADD",
+    *("#3F90DA", "#FFA90E", "#BD1F01", "#94A4A2", "#832DB6"),
+    *("#A96B59", "#E76300", "#B9AC70", "#717581", "#92DADD"),
 )
 # Neighbours of a series differ most: blue, vermilion, green, purple, ...; and their marks.
 ORDER, SHAPES = (0, 5, 2, 3, 1, 4), "os^DvP"

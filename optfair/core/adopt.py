@@ -112,13 +112,14 @@ class AdoptedProblem(Problem):
         for i, c in enumerate(problem.constraints):
             label = given[i] if given is not None else (getattr(c, "label", None) or f"c{i}")
             constraints[free_name(str(label), constraints)] = substitute(c, swaps)
-        sense = "minimize" if isinstance(problem.objective, cp.Minimize) else "maximize"
+        minimized = isinstance(problem.objective, cp.Minimize)
+        sense: Sense = "minimize" if minimized else "maximize"
         goal = substitute(goal, swaps)
         objective = (objective_term("objective", goal, ids, sense),)
         terms = [constraint_term(name, c, ids) for name, c in {**constraints, **signs}.items()]
         return Declaration(
             variables,
-            "minimize" if sense == "minimize" else "maximize",
+            sense,
             tuple(replace(t, origin="model") for t in objective),
             tuple(replace(t, origin="model") for t in terms),
             frozenset(integers),

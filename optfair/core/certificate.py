@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from optfair.core import display
 from optfair.core.composition import constraint_term, objective_term
 from optfair.core.expressions import Values, check_parameters
+from optfair.core.term import ConstraintTerm
 from optfair.core.verbs import CertificateVerbs
 from optfair.numbers import check_number
 from optfair.proofs.bounds import Unpaid
@@ -158,25 +159,20 @@ class Curvature(Certificate):
         reasons = []
         p = self.problem
         check_parameters(p.terms)
-        plain = [t for t in p.terms if t.evidence.proof is None]
         builds = {id(t.build) for t in p.terms}
         for t in p.terms:
             if t.evidence.proof is not None:
                 reasons += [f"{t.name!r}: {r}" for r in t.evidence.proof.verify().reasons]
                 if any(id(b) not in builds for b in t.evidence.support):
                     reasons.append(f"{t.name!r} rests on terms that are gone")
-        for t in p.objective.values():
-            if t not in plain:
                 continue
-            again = objective_term(t.name, t.build(), p.names, p.sense).evidence
+            again = (
+                constraint_term(t.name, t.build(), p.names)
+                if isinstance(t, ConstraintTerm)
+                else objective_term(t.name, t.build(), p.names, p.sense)
+            ).evidence
             if not again.problem_class <= t.evidence.problem_class:
                 reasons.append(f"{t.evidence} but analysis says {again}")
-        for c in p.constraints.values():
-            if c not in plain:
-                continue
-            again = constraint_term(c.name, c.build(), p.names).evidence
-            if not again.problem_class <= c.evidence.problem_class:
-                reasons.append(f"{c.evidence} but analysis says {again}")
         if not p.problem_class.convex:
             reasons.append(f"the class is {p.problem_class}")
         return Verdict(not reasons, tuple(reasons))

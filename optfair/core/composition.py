@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 _CONES = {"SOC": "soc", "PSD": "psd", "ExpCone": "exp", "PowCone3D": "pow", "PowConeND": "pow"}
 _KNOWN = {*_CONES, "NonNeg", "NonPos"}
+NONLINEAR = ProblemClass(cones=frozenset({"nonlinear"}), curvature="unverified")
 
 
 def constraint_term(
@@ -229,13 +230,9 @@ def variable_names(
     constraint: Any, names: Mapping[int, str]
 ) -> tuple[frozenset[str], Sequence[str]]:
     """Return (names of the known variables, descriptions of the unknown ones)."""
-    known, unknown = set(), []
-    for variable in constraint.variables():
-        if variable.id in names:
-            known.add(names[variable.id])
-        else:
-            unknown.append(f"{variable.name()} {variable.shape}")
-    return frozenset(known), unknown
+    variables = constraint.variables()
+    known = frozenset(names[v.id] for v in variables if v.id in names)
+    return known, [f"{v.name()} {v.shape}" for v in variables if v.id not in names]
 
 
 def right_hand_side(evaluator: Evaluator, zeros: Values) -> Any:
@@ -280,21 +277,16 @@ def constraint_evidence(
     name: str, constraint: Any, names: Mapping[int, str], draft: Draft
 ) -> Evidence:
     """Return the class of a constraint, and why."""
-    if isinstance(constraint, (Equality, Zero)):
-        expression = constraint.expr
-        where = "Zero"
-    elif isinstance(constraint, Inequality):
-        expression = constraint.expr
-        where = "Nonpositive"
-    else:
+    if not isinstance(constraint, (Equality, Zero, Inequality)):
         return _cone_evidence(name, constraint, draft)
+    expression = constraint.expr
+    where = "Nonpositive" if isinstance(constraint, Inequality) else "Zero"
     if follows_rules(constraint):
         if expression.is_affine():
             return Evidence(name, "affine", where, ProblemClass())
         if is_quadratic(expression):
             return Evidence(name, "convex quadratic", where, ProblemClass(False, True))
-        cones = cones_of(draft)
-        return Evidence(name, _function(expression), where, ProblemClass(cones=cones))
+        return Evidence(name, _function(expression), where, ProblemClass(cones=cones_of(draft)))
     return _unproved(name, expression, where, draft, equality=where == "Zero")
 
 
@@ -306,8 +298,7 @@ def _cone_evidence(name: str, constraint: Any, draft: Draft) -> Evidence:
             "write it with those, or with an integer variable",
         )
     if not constraint.is_dcp():
-        unknown = ProblemClass(cones=frozenset({"nonlinear"}), curvature="unverified")
-        return Evidence(name, "not affine", type(constraint).__name__, unknown)
+        return Evidence(name, "not affine", type(constraint).__name__, NONLINEAR)
     words = {SOC: "SecondOrder", PSD: "PSD", ExpCone: "Exponential", PowCone3D: "Power"}
     where = next((w for t, w in words.items() if isinstance(constraint, t)), "")
     where = where or type(constraint).__name__
@@ -328,8 +319,7 @@ def _unproved(name: str, expression: Any, where: str, draft: Draft, *, equality:
         if not (curvature.convex and not equality):
             plain = plain.with_curvature("unverified")
         return Evidence(name, curvature.word, where, plain, curvature.note)
-    unknown = ProblemClass(cones=frozenset({"nonlinear"}), curvature="unverified")
-    return Evidence(name, "no DCP proof", where, unknown)
+    return Evidence(name, "no DCP proof", where, NONLINEAR)
 
 
 def objective_evidence(
@@ -362,8 +352,7 @@ def objective_evidence(
         return Evidence(name, f"{word} piecewise quadratic", sense, ProblemClass(True))
     if good:
         return Evidence(name, _function(expression), sense, ProblemClass(cones=cones_of(draft)))
-    unknown = ProblemClass(cones=frozenset({"nonlinear"}), curvature="unverified")
-    return Evidence(name, "no DCP proof", sense, unknown)
+    return Evidence(name, "no DCP proof", sense, NONLINEAR)
 
 
 # Ready-made constraints that are values until a problem binds them.

@@ -71,7 +71,6 @@ def html_lines(text: str) -> str:
 
 def html_problem(p: Problem) -> str:
     """Return class, variables and terms of a problem; its formulas and proofs unfold."""
-    called = p.title
     sizes = [
         (name, "×".join(map(str, v.shape)) or "scalar", "integer" if name in p.integers else "")
         for name, v in p.variables.items()
@@ -92,7 +91,7 @@ def html_problem(p: Problem) -> str:
     )
     witness = "" if p.witness is None else f"<p>{html.escape(str(p.witness))}</p>"
     return (
-        f"<p><b>{html.escape(called)}</b>: {html.escape(str(p.problem_class))}, {p.sense}</p>"
+        f"<p><b>{html.escape(p.title)}</b>: {html.escape(str(p.problem_class))}, {p.sense}</p>"
         + html_table(("variable", "shape", ""), sizes)
         + html_table(("term", "function", "set", "class"), rows)
         + witness
@@ -111,9 +110,8 @@ def html_solution(s: Solution) -> str:
         ("seconds", f"{sum(s.seconds.values()):.3f}"),
         *(("before", a) for a in s.attempts),
     ]
-    called = s.problem.title
     return (
-        f"<p><b>Solution of {html.escape(called)}</b>: {html.escape(str(s.status))}</p>"
+        f"<p><b>Solution of {html.escape(s.problem.title)}</b>: {html.escape(str(s.status))}</p>"
         + html_table(("", ""), facts)
         + html_folded("values", html_table(("name", "largest", "values"), _numbers(s.values)))
         + html_folded(
@@ -151,14 +149,13 @@ def html_certificate(c: Certificate) -> str:
 
 def describe(problem: Problem) -> str:
     """Return class, sizes, objective and constraint names, one line each."""
-    called = problem.title
     sizes = ", ".join(
         f"{name} {'x'.join(map(str, v.shape)) or 'scalar'}" for name, v in problem.variables.items()
     )
     rows = ", ".join(repr(name) for name in problem.constraints) or "none"
     goal = " + ".join(problem.objective) or "0"
     return (
-        f"{called}: {problem.problem_class}\n"
+        f"{problem.title}: {problem.problem_class}\n"
         f"  variables    {sizes}\n"
         f"  {problem.sense:<12} {goal}\n"
         f"  constraints  {rows}"
@@ -361,9 +358,7 @@ def _bracketed(e: Any, strength: int) -> str:
 def _text(e: Any) -> tuple[str, int]:
     """Return LaTeX and how strongly it binds."""
     kind, args = type(e).__name__, e.args
-    if kind == "Variable":
-        return _name(e.name()), ATOM
-    if kind == "Parameter":
+    if kind in ("Variable", "Parameter"):
         return _name(e.name()), ATOM
     if kind == "Constant":
         return _constant(e.value)

@@ -103,37 +103,32 @@ class Parameter:
         DeclarationError
             Not finite real numbers of its shape, sign and range.
         """
+
+        def refused(why: str, remedy: str) -> DeclarationError:
+            cause = f"parameter {self.name!r} cannot be {shortened(value, 60)}"
+            return DeclarationError(cause, why, remedy)
+
         try:
             given = value if hasattr(value, "toarray") else np.asarray(value)
             if np.iscomplexobj(given) or given.dtype.kind not in "fiu":
                 raise ValueError(f"{type(value).__name__} is no real number")
             given = given.astype(float)
         except (ValueError, TypeError, OverflowError) as e:
-            raise DeclarationError(
-                f"parameter {self.name!r} cannot be {shortened(value, 60)}",
-                str(e),
-                "give real numbers",
-            ) from None
+            raise refused(str(e), "give real numbers") from None
         if given.shape != self.shape:
             raise DeclarationError(
                 f"parameter {self.name!r} has the shape {self.shape}, not {given.shape}",
                 remedy="give a value of that shape",
             )
         if not np.isfinite(given.data if hasattr(given, "toarray") else given).all():
-            raise DeclarationError(
-                f"parameter {self.name!r} cannot be {shortened(value, 60)}",
-                "it holds NaN or infinity",
-                "give finite numbers",
-            )
+            raise refused("it holds NaN or infinity", "give finite numbers")
         if self.leaf is None:
             return float(given) if not given.shape else given
         try:
             self.leaf._validate_value(given, hasattr(given, "toarray"))
         except ValueError as e:
-            raise DeclarationError(
-                f"parameter {self.name!r} cannot be {shortened(value, 60)}",
-                str(e),
-                "give a value of the sign and range it was declared with",
+            raise refused(
+                str(e), "give a value of the sign and range it was declared with"
             ) from None
         return given
 
@@ -393,16 +388,15 @@ class Family:
 
         built: list[Any] = []
 
+        def there(e: Any) -> Any:
+            return substitute(e, {id(leaves[i]): cp.Constant(v) for i, v in values.items()})
+
         def build() -> Any:
             if not built:
-                swaps = {id(leaves[i]): cp.Constant(v) for i, v in values.items()}
-                built.append(substitute(self.term.build(), swaps))
+                built.append(there(self.term.build()))
             return built[0]
 
-        def latex() -> str:
-            swaps = {id(leaves[i]): cp.Constant(v) for i, v in values.items()}
-            return as_latex(substitute(expression, swaps))
-
+        latex = lambda: as_latex(there(expression))
         held = self.evaluator.holding(values)
         common: dict[str, Any] = {"build": build, "latex": latex, "parameters": tuple(frozen)}
         if not isinstance(term, ConstraintTerm):

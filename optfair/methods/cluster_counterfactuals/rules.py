@@ -384,15 +384,8 @@ def check_plausibility(plausibility: Any, kind: str) -> float:
 # Options of a counterfactual as the rules they stand for.
 
 OPTIONS = (
-    "immutable",
-    "lower",
-    "upper",
-    "increasing",
-    "decreasing",
-    "whole",
-    "one_hot",
-    "max_changes",
-    "density",
+    *("immutable", "lower", "upper", "increasing", "decreasing"),
+    *("whole", "one_hot", "max_changes", "density"),
 )
 
 
