@@ -514,6 +514,16 @@ class _Coder:
         return Chunk(X, chunk.labels, chunk.weights, chunk.index, c.names)
 
 
+def other_columns(index: int, *sides: tuple[tuple[str, ...] | None, int]) -> DataError:
+    """Return what is said of a chunk: of its columns and the first's, by names and number."""
+    got, first = (f"{size} columns" if names is None else ", ".join(names) for names, size in sides)
+    return DataError(
+        f"chunk {index} has other columns than the first",
+        f"got {got}; the first has {first}",
+        "give every chunk the same columns in the same order",
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class _Collector:
     """The map of the pass over categories."""
@@ -523,13 +533,7 @@ class _Collector:
     def __call__(self, chunk: Chunk) -> Tables:
         own, c = column_names(chunk.X), self.columns
         if int(np.shape(chunk.X)[1]) != c.width or (own is not None and own != c.names):
-            got = f"{np.shape(chunk.X)[1]} columns" if own is None else ", ".join(own)
-            first = f"{c.width} columns" if c.names is None else ", ".join(c.names)
-            raise DataError(
-                f"chunk {chunk.index} has other columns than the first",
-                f"got {got}; the first has {first}",
-                "give every chunk the same columns in the same order",
-            )
+            raise other_columns(chunk.index, (own, np.shape(chunk.X)[1]), (c.names, c.width))
         return tuple(categories_of(chunk.X, j) for j in c.categorical)
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from optfair.errors import DataError
 from optfair.numbers import LARGEST, Floats, Indices, encode_groups
-from optfair.rows.sources import CHUNK, Chunk, RowSource
+from optfair.rows.sources import CHUNK, Chunk, RowSource, other_columns
 
 # Up to HELD rows all of them are the sample; of more it has SAMPLE, and a thousand per group.
 HELD, SAMPLE, FEWEST = 200_000, 50_000, 1_000
@@ -89,7 +89,8 @@ class Survey:
         if checked.X.shape[1] != self.columns or (
             self.names is not None and chunk.names is not None and chunk.names != self.names
         ):
-            raise _other_columns(chunk, checked.X.shape[1], self.columns, self.names)
+            own = chunk.names, checked.X.shape[1]
+            raise other_columns(chunk.index, own, (self.names, self.columns))
         return Rows(
             checked.X,
             _index(checked.labels, self.group_names),
@@ -240,7 +241,8 @@ class _Adder:
 def _added(a: _Count, b: _Count) -> _Count:
     named = a.first.names is not None and b.first.names is not None
     if a.width != b.width or (named and a.first.names != b.first.names):
-        raise _other_columns(b.first, b.width, a.width, a.first.names)
+        own, first = (b.first.names, b.width), (a.first.names, a.width)
+        raise other_columns(b.first.index, own, first)
     tallies = dict(a.tallies)
     for label, (rows, weights) in b.tallies.items():
         have = tallies.get(label, (0, ()))
@@ -322,18 +324,15 @@ def _checked(chunk: Chunk) -> Chunk:
             "squared distances would overflow",
             "rescale the columns",
         )
-    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+    missing = labels.dtype.kind == "f" and not np.isfinite(labels).all()
+    if labels.dtype == object:
+        missing = any(v is None or v != v for v in labels.tolist())
+        labels = labels.astype(str) if all(isinstance(v, str) for v in labels) else labels
+    if missing:
         raise DataError(
             f"chunk {chunk.index}: groups has missing labels",
             remedy="drop those rows or give them a label",
         )
-    if labels.dtype == object:
-        if any(v is None or v != v for v in labels.tolist()):
-            raise DataError(
-                f"chunk {chunk.index}: groups has missing labels",
-                remedy="drop those rows or give them a label",
-            )
-        labels = labels.astype(str) if all(isinstance(v, str) for v in labels) else labels
     return Chunk(X, labels, chunk.weights, chunk.index, chunk.names)
 
 
@@ -348,15 +347,3 @@ def _index(labels: NDArray[Any], names: NDArray[Any]) -> Indices:
             "give a source that returns the same rows in every pass",
         )
     return np.asarray(places, dtype=np.intp)
-
-
-def _other_columns(
-    chunk: Chunk, width: int, expected: int, names: tuple[str, ...] | None
-) -> DataError:
-    seen = f"{width} columns" if chunk.names is None else ", ".join(chunk.names)
-    first = f"{expected} columns" if names is None else ", ".join(names)
-    return DataError(
-        f"chunk {chunk.index} has other columns than the first",
-        f"got {seen}; the first has {first}",
-        "give every chunk the same columns in the same order",
-    )

@@ -65,14 +65,11 @@ def named_multipliers(p: ClusterCounterfactual, z: Floats, mu: Floats) -> dict[s
     lower, upper = p.limits
     for b in p.bounds:
         y = np.zeros(b.indices.size)
-        if b.relation == ">=":
-            tight = (b.limits == lower[b.indices]) & (z[b.indices] <= b.limits)
-            y = np.where(tight, np.maximum(left[b.indices], 0.0), 0.0)
-            left[b.indices] -= y
-        elif b.relation == "<=":
-            tight = (b.limits == upper[b.indices]) & (z[b.indices] >= b.limits)
-            y = np.where(tight, np.maximum(-left[b.indices], 0.0), 0.0)
-            left[b.indices] += y
+        if b.relation != "==":
+            at, (sign, limit) = b.indices, (1.0, lower) if b.relation == ">=" else (-1.0, upper)
+            tight = (b.limits == limit[at]) & (sign * z[at] <= sign * b.limits)
+            y = np.where(tight, np.maximum(sign * left[at], 0.0), 0.0)
+            left[at] -= sign * y
         named[b.name] = y
     return named
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.errors import DataError, DeclarationError, Infeasible, nearest
+from optfair.errors import DataError, DeclarationError, Infeasible, nearest, shortened
 from optfair.features.feature_problem import checked_names
 from optfair.methods.cluster_counterfactuals.algorithms.polyhedra import Batch
 from optfair.methods.cluster_counterfactuals.explanation import (
@@ -404,7 +404,9 @@ class ClusterExplainer:
     def __repr__(self) -> str:
         K, d = self.clusters.size, self.clusters.dimension
         kind = "k-means" if self.clusters.kind == "kmeans" else "Gaussian"
-        rules = ", ".join(f"{k}={_brief(v)}" for k, v in self.options.items() if v is not None)
+        rules = ", ".join(
+            f"{k}={shortened(repr(v), 40)}" for k, v in self.options.items() if v is not None
+        )
         beats = "every other cluster" if self.against == "all" else "the row's own cluster"
         free = int(self._points.table.options.free.sum())
         return "\n".join(
@@ -440,11 +442,6 @@ def _diversity(target: Any, k: int, diverse: str | None) -> str:
             remedy="leave target out, or diverse='feature sets'",
         )
     return kind
-
-
-def _brief(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def _seconds(given: Any) -> float:

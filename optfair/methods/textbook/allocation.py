@@ -181,10 +181,8 @@ class Transport(Problem):
         self, *, cost: Any, supply: Any, demand: Any, plants: Any = None, markets: Any = None
     ) -> None:
         C = check_matrix(cost, "cost")
-        s, d = (
-            check_vector(supply, "supply", C.shape[0]),
-            check_vector(demand, "demand", C.shape[1]),
-        )
+        s = check_vector(supply, "supply", C.shape[0])
+        d = check_vector(demand, "demand", C.shape[1])
         if d.sum() > s.sum() * (1.0 + 1e-12):
             raise DataError(
                 "demand exceeds supply",

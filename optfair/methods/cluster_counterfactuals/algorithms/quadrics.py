@@ -14,14 +14,14 @@ from optfair.methods.cluster_counterfactuals.algorithms.polyhedra import (
     Moves,
     Projections,
     batch_of,
+    metric_matrix,
     weighted,
 )
-from optfair.methods.cluster_counterfactuals.partition import Boundary
+from optfair.methods.cluster_counterfactuals.partition import EPS, Boundary
 from optfair.numbers import Floats, Indices
 
 # The nearest point of one quadratic constraint, convex or not, through the secular equation.
 
-EPS = float(np.finfo(float).eps)
 # Steps of Newton's method; bisection of the bracket makes each row end within them.
 STEPS = 200
 
@@ -62,8 +62,7 @@ class Pencil:
             d, T = np.linalg.eigh(D)
             unit = 1.0
         else:
-            W = np.diag(metric) if metric.ndim == 1 else metric
-            d, T = scipy.linalg.eigh(D, W)
+            d, T = scipy.linalg.eigh(D, metric_matrix(metric, len(D)))
             unit = float(np.abs(T).max()) ** 2
         small = 4.0 * D.shape[0] * (noise + EPS * float(np.abs(D).max(initial=0.0))) * unit
         return cls(np.where(np.abs(d) <= small, 0.0, d), np.ascontiguousarray(T))
