@@ -167,7 +167,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     """
     request.refuse_options(profile)
     begin = time.perf_counter()
-    p = _known(problem)
+    p: Any = problem
     table = row_table(p)
     refuse_conflict(p, table)
     compiled_at = time.perf_counter()
@@ -181,15 +181,6 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     outcome = _handed_over(p, profile, request, values, solution)
     seconds["solve"] = time.perf_counter() - compiled_at
     return replace(outcome, seconds=seconds)
-
-
-def _known(problem: Problem) -> Any:
-    if not isinstance(problem, (ActionPlan, MinimumEdits)):
-        raise UnsupportedProblem(
-            f"the dynamic program does not know {type(problem).__name__}",
-            remedy="leave the choice of the solver to the library",
-        )
-    return problem
 
 
 def _values(p: ChoiceProblem, chosen: Indices) -> dict[str, Floats]:
