@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from optfair.core.canonical import Canonical, height
 from optfair.numbers import Floats, Indices
-from optfair.proofs.rounding import summed
+from optfair.proofs.rounding import CANCELS, exact_sums, summed
 
 if TYPE_CHECKING:
     from optfair.compile.form import Compiled
@@ -120,8 +120,33 @@ class Numbers:
         """Return P, q and the constant of the objective."""
         P = None
         if self.square is not None:
-            P = sp.coo_array((self.square @ theta, self.pattern), shape=self.shape)
-        return P, self.linear @ theta, float((self.constant @ theta)[0])
+            P = sp.coo_array((self.sums("square", theta), self.pattern), shape=self.shape)
+        return P, self.sums("linear", theta), float(self.sums("constant", theta)[0])
+
+    @cached_property
+    def _several(self) -> dict[str, tuple[Indices, Any, Any]]:
+        """Which numbers add up several products, these rows, and their sizes."""
+        several = {}
+        for name in ("entry", "b", "linear", "constant", "square"):
+            M = getattr(self, name)
+            at = np.zeros(0, dtype=np.intp) if M is None else np.flatnonzero(np.diff(M.indptr) > 1)
+            if at.size:
+                several[name] = (at, rows := sp.csr_array(M[at]), abs(rows))
+        return several
+
+    def sums(self, name: str, theta: Floats) -> Floats:
+        """Return numbers at a vector, correctly rounded where products of parameters cancel."""
+        total = np.asarray(getattr(self, name) @ theta)
+        if name in self._several:
+            at, rows, sizes = self._several[name]
+            size = sizes @ np.abs(theta)
+            lost = np.flatnonzero((size > CANCELS * np.abs(total[at])) & (size < np.inf))
+            if lost.size:
+                some = sp.csr_array(rows[lost])
+                group = np.repeat(np.arange(lost.size), np.diff(some.indptr))
+                exact = exact_sums(some.data, theta[some.indices], group, lost.size)
+                total[at[lost]] = [float(v) for v in exact]
+        return total
 
 
 def _split(tensor: Any, height: int) -> tuple[Any, Indices, Indices]:
@@ -150,9 +175,8 @@ def moved(
         key = id(part.stuffing)
         if key not in stuffings:
             theta = vectors[key] = numbers.vector(values)
-            stuffings[key] = replace(
-                part.stuffing, entry=numbers.entry @ theta, b=numbers.b @ theta
-            )
+            entry, b = numbers.sums("entry", theta), numbers.sums("b", theta)
+            stuffings[key] = replace(part.stuffing, entry=entry, b=b)
         cost = None if part.cost is None else numbers.cost(vectors[key])
         out.append(replace(term, matrices=Part(stuffings[key], part.blocks, cost)))
     return out, stuffings

@@ -69,16 +69,8 @@ def fresh_copy(variable: Any, *, integer: bool = False) -> Any:
 class Evaluator:
     """Evaluates one expression or constraint at many points, from any thread.
 
-    Expressions, equalities and inequalities are read node by node from arrays. Of cones the
-    first call makes a copy onto variables of its own, so those of the problem never hold a value;
-    later calls only fill these in.
-
-    Parameters
-    ----------
-    expression : cvxpy.Expression or cvxpy.Constraint
-        What to evaluate.
-    names : mapping
-        CVXPY variable id -> name in the values.
+    Expressions, equalities and inequalities are read node by node from arrays; cones on a copy
+    with variables of its own, so those of the problem never hold a value. Names are by variable id.
     """
 
     def __init__(self, expression: Any, names: Mapping[int, str]) -> None:
@@ -96,6 +88,8 @@ class Evaluator:
         from optfair.core.term import factors, largest_exponent
 
         parts = self.stated.args if isinstance(self.stated, Constraint) else [self.stated]
+        if any(e.parameters() for e in parts):
+            return self.stated
         if max(map(factors, parts)) * max(map(largest_exponent, parts)) <= APART:
             return self.stated
         from optfair.convexity.powers import exact_sums
@@ -110,7 +104,12 @@ class Evaluator:
         return steps if roots and steps.known else None
 
     def holding(self, held: Mapping[int, Any]) -> Evaluator:
-        """Return one of the same nodes or copy, at values of its parameters by id."""
+        """Return one at values of its parameters by id: of the same nodes, unless sums may lose some."""
+        given = {p: np.abs(dense(held[p.id])) for p in self.stated.parameters()}
+        sizes = np.concatenate([[1.0], *(v[(v > 0.0) & (v < np.inf)] for v in given.values())])
+        if max(sizes.max(), 1.0 / sizes.min()) > 2.0**APART:
+            constants = {id(p): cp.Constant(held[p.id]) for p in given}
+            return Evaluator(substitute(self.stated, constants), self.names)
         with self._lock:
             if self._steps is None and self._copy is None:
                 self._prepare()

@@ -183,3 +183,17 @@ def test_a_search_is_told_what_floats_lose() -> None:
     cost, rows = HUGE * x * x - x * x - HUGE * x * x, [x >= -3, x <= 3]
     solution = of.from_cvxpy(cp.Problem(cp.Minimize(cost), rows)).solve()
     assert solution.objective == pytest.approx(-9.0, abs=1e-6)
+
+
+def test_parameters_that_cancel_are_added_up_as_they_are() -> None:
+    a, b = cp.Parameter(name="a", value=2.0), cp.Parameter(name="b", value=3.0)
+    rows = [a * x + b * x - a * x <= 1.0, x >= -10]
+    cost = a * x - b * x - a * x + b
+    problem = of.from_cvxpy(cp.Problem(cp.Minimize(cost), rows))
+    for large in (2.0, HUGE, -HUGE, 1.0):
+        moved = problem.at(a=large, b=3.0)
+        form = compile_problem(moved, cp.CLARABEL).form
+        (row,) = np.flatnonzero(form.b == 1.0)
+        assert form.A.toarray()[row].tolist() == [3.0] and form.q.tolist() == [-3.0]
+        assert form.offset == 3.0
+        assert moved.solve().objective == pytest.approx(2.0)
