@@ -267,6 +267,7 @@ class _Reader:
         self.given: dict[str, dict[str, float]] = {"RHS": {}, "RANGES": {}}
         self.later = Disjunctions()
         self.section = ""
+        self.vector: dict[str, str] = {}
 
     def read(self) -> Rows:
         """Read every section."""
@@ -402,6 +403,7 @@ class _Reader:
     def _sides(self, words: list[str]) -> None:
         """Read right-hand sides or ranges; the name of the vector may be left out."""
         pairs = words[1:] if len(words) % 2 else words
+        self._one_vector(words[: len(words) % 2])
         given = self.given[self.section]
         for name, text in zip(pairs[::2], pairs[1::2], strict=True):
             value = self.source.number(text)
@@ -413,15 +415,26 @@ class _Reader:
                     raise self.source.fail(f"the free row {name!r} has no range")
             given[name] = given.get(name, 0.0) + value
 
+    def _one_vector(self, name: list[str]) -> None:
+        """Refuse a second vector of sides or bounds: readers take the first, or all of them."""
+        first = self.vector.setdefault(self.section, name[0]) if name else ""
+        if name and name[0] != first:
+            raise self.source.fail(
+                f"{name[0]!r} is a second vector of {self.section}, beside {first!r}",
+                "readers take the first, or all: leave one",
+            )
+
     def _bounds(self, words: list[str]) -> None:
         kind = words[0].upper()
         needs = kind not in ("FR", "MI", "PL", "BV")
         rest = words[1:]
         if needs and len(rest) in (2, 3):
+            self._one_vector(rest[:-2])
             column, text = rest[-2], rest[-1]
         elif not needs and len(rest) in (1, 2, 3):
             # the name of the vector may be left out, a number may stand though nobody needs it
             column = rest[0] if len(rest) == 1 else rest[1] if rest[1] in self.column else rest[0]
+            self._one_vector(rest[:1] if len(rest) > 1 and column == rest[1] else [])
             text = "0"
         else:
             raise self._not_free("a bound is a type, a set, a column and a number")

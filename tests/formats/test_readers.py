@@ -207,6 +207,16 @@ def changed(old, new):
             "there already",
         ),
         (
+            changed("    RHS       NEED      1.0", "    OTHER     NEED      1.0"),
+            24,
+            "'OTHER' is a second vector of RHS, beside 'RHS'",
+        ),
+        (
+            changed(" UP BND       X[0]      4.0", " UP MORE      X[0]      4.0"),
+            30,
+            "is a second vector of BOUNDS",
+        ),
+        (
             changed(" LO BND       N1        -3", " LO BND       N1        8"),
             33,
             "between its bounds",
