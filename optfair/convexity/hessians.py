@@ -470,6 +470,7 @@ def quadratic_curvature(expression: Any) -> QuadraticCurvature | None:
 
     Examples
     --------
+    >>> import cvxpy as cp
     >>> x = cp.Variable(2)
     >>> quadratic_curvature(x[0] * x[0] + 2 * x[0] * x[1] + x[1] * x[1]).word
     'convex quadratic'

@@ -205,7 +205,9 @@ def export(problem: Problem, path: str | Path) -> None:
     ===========================  =============================================================
 
     The first five endings are also written compressed with ``.gz`` or ``.bz2`` behind. Every named
-    constraint is written as rows of that name, bounds included.
+    constraint is written as rows of that name, bounds included. Numbers are those of the declaration,
+    sums of them to a few roundings; a quadratic form in cones has a rounded root of its matrix. What
+    a format does not hold is refused: sides of 1e20 or more are infinite in ``.lp``.
 
     Parameters
     ----------
