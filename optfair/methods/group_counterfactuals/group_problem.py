@@ -230,6 +230,8 @@ def _alike(piece: Piece, values: Values, wanted: Values) -> bool:
 
 # Name of the rows that send members to the target.
 ROWS = "classification"
+# Variance of equal numbers, beside the square of their mean: rounding.
+NOISE = 1e-28
 # Multipliers below this share of the largest are what a solver leaves of zero.
 ACTIVE = 1e-6
 
@@ -357,9 +359,21 @@ class GroupProblem(FeatureProblem):
         """Variance of each feature in the group (d,)."""
 
     @property
+    @abstractmethod
+    def means(self) -> Floats:
+        """Mean of each feature in the group (d,)."""
+
+    @property
     def objective_unit(self) -> float:
-        """Weighted spread of the group, at most 1: gaps mean the same in any units."""
-        return min(1.0, float(self.feature_costs @ self.variances)) or 1.0
+        """Weighted spread of the group, at most 1: gaps mean the same in any units.
+
+        Of one member, or equal ones, the cost of moving them to the target.
+        """
+        costs, mean, w = self.feature_costs, self.means, self.normal
+        size = float(costs @ self.variances)
+        if size <= NOISE * float(costs @ np.square(mean)):
+            size = float(np.square(self.level - w @ mean) / (np.square(w) @ (1.0 / costs)))
+        return min(1.0, size) or 1.0
 
     @abstractmethod
     def scored_at_least(self, level: Any) -> dict[str, Any]:

@@ -319,6 +319,11 @@ class MapProblem(GroupProblem):
         """Variance of each feature in the group (d,)."""
         return np.diag(self.moments.covariance)
 
+    @property
+    def means(self) -> Floats:
+        """Mean of each feature in the group (d,)."""
+        return self.moments.mean
+
     # --- terms ---------------------------------------------------------------------------
 
     def unknowns(self) -> dict[str, Any]:

@@ -264,6 +264,11 @@ class GroupCounterfactuals(GroupProblem):
         """Variance of each feature in the group (d,)."""
         return np.asarray(self.points.var(axis=0))
 
+    @property
+    def means(self) -> Floats:
+        """Mean of each feature in the group (d,)."""
+        return np.asarray(self.points.mean(axis=0))
+
     @cached_property
     def pairs(self) -> MemberPairs:
         """All pairs of members."""

@@ -202,3 +202,20 @@ def test_a_map_that_misses_the_target_is_refused() -> None:
     low = {**s.values, "mean": np.asarray(s["mean"]) - 5.0}
     rest = q.without("classification")
     assert rest.map(replace(s, values=low, problem=rest)) is not None
+
+
+@pytest.mark.parametrize("model", [ScaledMap, DiagonalMap, of.PSDMap])
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("unit", [1e-6, 1e-3])
+def test_one_member_or_equal_ones_have_the_unit_of_their_move(
+    model: Any, rows: int, unit: float
+) -> None:
+    """They have no spread, and a gap of 1e-7 is all of a cost of 1e-12."""
+    X = np.tile([0.1, -0.7, 0.3], (rows, 1)) * unit
+    p = model(X, score=(np.array([1.0, -2.0, 0.5]), 0.0), threshold=3.0 * unit, K=2.0)
+    truth = (3.0 - 1.65) ** 2 / 5.25 * unit**2  # the squared distance to the target
+    assert p.objective_unit == pytest.approx(truth, rel=1e-9, abs=0.0)
+    own, other = p.solve(), p.solve(solver="clarabel")
+    assert own.is_optimal(1e-6) and own.objective == pytest.approx(truth, rel=1e-6, abs=0.0)
+    right = other.objective == pytest.approx(truth, rel=1e-5, abs=0.0)
+    assert right or not other.is_optimal(1e-6)
