@@ -83,12 +83,7 @@ def colour_bar(image: Any, label: str = "", **place: Any) -> Any:
 
 
 def tidy(
-    ax: Axes,
-    title: str,
-    note: str = "",
-    *,
-    grid: Literal["", "x", "y", "both"] = "",
-    **hidden: Any,
+    ax: Axes, title: str, note: str = "", *, grid: Literal["", "x", "y", "both"] = "", **hidden: Any
 ) -> None:
     """Set a left-aligned title with a quiet line below it, and drop needless spines.
 
@@ -295,11 +290,7 @@ DASHES = ("-", "--", ":", "-.")
 
 
 def plot_profile(
-    comparison: Any,
-    *,
-    measure: str = "seconds",
-    title: str | None = None,
-    ax: Axes | None = None,
+    comparison: Any, *, measure: str = "seconds", title: str | None = None, ax: Axes | None = None
 ) -> Axes:
     r"""Draw Dolan and Moré's performance profile of a comparison.
 

@@ -285,11 +285,7 @@ def infeasible(
 
 
 def _unbounded(
-    problem: Problem,
-    profile: SolverProfile,
-    request: Request,
-    call: Call,
-    quadratic: bool,
+    problem: Problem, profile: SolverProfile, request: Request, call: Call, quadratic: bool
 ) -> OptfairError:
     """Tell unbounded from infeasible by dropping the objective, and look for a ray."""
     feasibility = problem.with_terms({}, problem.constraints)

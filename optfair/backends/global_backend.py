@@ -243,10 +243,7 @@ class _Lifted(Problem):
     """A problem with further variables behind its own."""
 
     def __init__(
-        self,
-        problem: Problem,
-        objective: Mapping[str, Goal],
-        constraints: Mapping[str, Row],
+        self, problem: Problem, objective: Mapping[str, Goal], constraints: Mapping[str, Row]
     ) -> None:
         variables = dict(problem.variables)
         names = dict(problem.names)

@@ -125,11 +125,7 @@ class Rank(NamedTuple):
     value: float
 
 
-_WORDS = {
-    cp.OPTIMAL: "optimal",
-    cp.OPTIMAL_INACCURATE: "inaccurate",
-    cp.USER_LIMIT: "time_limit",
-}
+_WORDS = {cp.OPTIMAL: "optimal", cp.OPTIMAL_INACCURATE: "inaccurate", cp.USER_LIMIT: "time_limit"}
 
 
 def _solve(

@@ -132,9 +132,7 @@ def export_scip(problem: Problem, path: str | Path) -> Path:
         import pyscipopt  # noqa: F401
     except ImportError as e:
         raise NotInstalled(
-            "writing nonconvex quadratic programs needs pyscipopt",
-            str(e),
-            "pip install pyscipopt",
+            "writing nonconvex quadratic programs needs pyscipopt", str(e), "pip install pyscipopt"
         ) from e
     name = "_".join(problem.title.split())
     if target.suffix == ".lp":

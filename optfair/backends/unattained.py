@@ -263,11 +263,7 @@ def nearing(problem: Problem, values: Values, tolerance: float) -> Outcome | Non
         return None
     at = _values(problem, program, point)
     return Outcome(
-        "optimal",
-        at,
-        {},
-        BoxProof(problem, tree, at),
-        {"solve": time.perf_counter() - begin},
+        "optimal", at, {}, BoxProof(problem, tree, at), {"solve": time.perf_counter() - begin}
     )
 
 

@@ -258,9 +258,7 @@ def _draw(answer: Answer, picture: Path) -> None:
 
     if not isinstance(answer, CurvatureWitness):
         raise DataError(
-            "there is no chord to draw",
-            f"the formula is {answer.curvature}",
-            "leave out --picture",
+            "there is no chord to draw", f"the formula is {answer.curvature}", "leave out --picture"
         )
     write_picture(picture, answer.plot)
 
@@ -432,9 +430,7 @@ def list_solvers(as_json: Json = False, solvers: Solvers = None) -> None:
 
 
 @app.command()
-def demo(
-    out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("demo"),
-) -> None:
+def demo(out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("demo")) -> None:
     """Tour with two pictures, on data shipped with the package."""
     from optfair.cli.learning import demo as make
 

@@ -275,8 +275,7 @@ Json = Annotated[
 ]
 Force = Annotated[bool, typer.Option("--force", help="Write over files that exist.")]
 SafeCells = Annotated[
-    bool,
-    typer.Option("--safe-cells", help="Quote what a spreadsheet takes for a formula, in CSV."),
+    bool, typer.Option("--safe-cells", help="Quote what a spreadsheet takes for a formula, in CSV.")
 ]
 Problems = Annotated[Path | None, _folder("problems", "instances")]
 Solvers = Annotated[Path | None, _folder("solvers", "solver profiles")]

@@ -482,10 +482,7 @@ def _reading(c: Comparison) -> list[tuple[str, str]]:
             "A feasible point that its solver calls locally optimal. Nothing says how far it is from"
             " the best, so it is no answer.",
         ),
-        (
-            "time limit",
-            f"No answer within {c.time_limit:g} seconds: its time is at least that.",
-        ),
+        ("time limit", f"No answer within {c.time_limit:g} seconds: its time is at least that."),
         (
             "seconds",
             "Wall time of the whole call, from the choice of the solver to the verification, in a"
@@ -502,10 +499,7 @@ def _reading(c: Comparison) -> list[tuple[str, str]]:
             "That mean, divided by the mean of the fastest solver of each of the same problems. Two"
             " solvers that take different problems can be compared by it with care only.",
         ),
-        (
-            "memory",
-            "What the call added, at its peak, to what had been loaded before.",
-        ),
+        ("memory", "What the call added, at its peak, to what had been loaded before."),
     ]
 
 

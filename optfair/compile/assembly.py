@@ -289,10 +289,7 @@ def entries_of(
 
 
 def objective_of(
-    names: Sequence[str],
-    terms: Sequence[Canonical],
-    columns: Mapping[int, tuple[int, int]],
-    n: int,
+    names: Sequence[str], terms: Sequence[Canonical], columns: Mapping[int, tuple[int, int]], n: int
 ) -> tuple[dict[str, Any], Floats, float]:
     """Return the quadratic parts of the objective terms, and the sum of the rest."""
     # the last column is the constant

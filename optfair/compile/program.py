@@ -297,12 +297,7 @@ def constraint_set(name: str, constraint: Any) -> tuple[Kind, float, Any]:
 
 
 def _term(
-    name: str,
-    kind: Kind,
-    sign: float,
-    expression: Any,
-    offsets: Mapping[int, int],
-    size: int,
+    name: str, kind: Kind, sign: float, expression: Any, offsets: Mapping[int, int], size: int
 ) -> QuadraticTerm:
     return QuadraticTerm(
         name, kind, tuple(expression.shape), sign * named_map(name, expression, offsets, size)

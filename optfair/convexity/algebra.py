@@ -113,8 +113,7 @@ class Algebra:
         factors = [1.0] * len(given) if signs is None else list(signs)
         n = given[0].size
         return linear(
-            [(diagonal(np.full(n, c)), g) for c, g in zip(factors, given, strict=True)],
-            np.zeros(n),
+            [(diagonal(np.full(n, c)), g) for c, g in zip(factors, given, strict=True)], np.zeros(n)
         )
 
     # --- products ------------------------------------------------------------------------------

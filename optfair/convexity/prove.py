@@ -519,8 +519,7 @@ def prove_declared(item: Any, where: Any, curvature: Any, seconds: float) -> Any
             named = _named(where)
         return proved_where(_function(item), named, curvature, seconds)
     raise DeclarationError(
-        f"prove got {kind_of(item)}",
-        remedy="give a CVXPY expression, a term or a problem",
+        f"prove got {kind_of(item)}", remedy="give a CVXPY expression, a term or a problem"
     )
 
 

@@ -45,10 +45,7 @@ NONLINEAR = ProblemClass(cones=frozenset({"nonlinear"}), curvature="unverified")
 
 
 def constraint_term(
-    name: str,
-    constraint: Any,
-    names: Mapping[int, str],
-    given: Mapping[int, Any] | None = None,
+    name: str, constraint: Any, names: Mapping[int, str], given: Mapping[int, Any] | None = None
 ) -> ConstraintTerm:
     """Return the term of a CVXPY constraint, analysed.
 

@@ -76,12 +76,7 @@ def html_problem(p: Problem) -> str:
         for name, v in p.variables.items()
     ]
     rows = [
-        (
-            t.name,
-            t.evidence.function,
-            t.evidence.set or p.sense,
-            str(t.evidence.problem_class),
-        )
+        (t.name, t.evidence.function, t.evidence.set or p.sense, str(t.evidence.problem_class))
         for t in p.terms
     ]
     proofs = "".join(

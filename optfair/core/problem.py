@@ -513,9 +513,7 @@ class Problem(ProblemVerbs, Labels):
         return self._child(integers=self.integers | set(names))
 
     def with_terms(
-        self,
-        objective: Mapping[str, ObjectiveTerm],
-        constraints: Mapping[str, ConstraintTerm],
+        self, objective: Mapping[str, ObjectiveTerm], constraints: Mapping[str, ConstraintTerm]
     ) -> Self:
         """Return this problem with its terms replaced; transforms build on it."""
         return self._child(

@@ -263,7 +263,6 @@ def check_solution(value: Any, what: str = "solution") -> Solution:
     """Return a solution, or say what was given instead."""
     if not isinstance(value, Solution):
         raise DeclarationError(
-            f"{what} is {kind_of(value)}, not a Solution",
-            remedy="give what solve() returns",
+            f"{what} is {kind_of(value)}, not a Solution", remedy="give what solve() returns"
         )
     return value

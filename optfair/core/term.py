@@ -35,13 +35,7 @@ from cvxpy.lin_ops.lin_op import CONSTANT_ID, DENSE_CONST, NEG, SCALAR_CONST, SP
 from cvxpy.utilities.power_tools import is_power2
 from numpy.typing import NDArray
 
-from optfair.core.expressions import (
-    FrozenParameter,
-    Values,
-    Written,
-    dense,
-    substitute,
-)
+from optfair.core.expressions import FrozenParameter, Values, Written, dense, substitute
 from optfair.core.problem_class import Evidence, parts_of
 from optfair.errors import DeclarationError, kind_of
 from optfair.numbers import Floats, Indices, check_mapping

@@ -61,10 +61,7 @@ def fetch_columns(facts: DatasetFacts) -> Columns | str:
         warnings.filterwarnings("ignore", "A network error occurred", UserWarning)
         try:
             bunch = sklearn_datasets.fetch_openml(
-                data_id=facts.openml["data_id"],
-                as_frame=False,
-                parser="liac-arff",
-                n_retries=1,
+                data_id=facts.openml["data_id"], as_frame=False, parser="liac-arff", n_retries=1
             )
         except FAILURES as e:
             return f"OpenML did not give it: {type(e).__name__}: {e}"

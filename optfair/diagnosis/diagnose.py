@@ -19,12 +19,7 @@ from optfair.diagnosis.conflict import FeasiblePoint, System
 from optfair.diagnosis.infeasible import infeasible_findings
 from optfair.diagnosis.report import Clock, Diagnosis, Finding, listed, plain
 from optfair.diagnosis.scaling import Scaling, measure_scaling
-from optfair.errors import (
-    DeclarationError,
-    Infeasible,
-    OptfairError,
-    nearest,
-)
+from optfair.errors import DeclarationError, Infeasible, OptfairError, nearest
 from optfair.numbers import check_positive, check_seconds, checked
 
 if TYPE_CHECKING:

@@ -318,8 +318,7 @@ class FileProblem(Problem):
         if at is None:
             known = [*self.variables, *self.arrays]
             raise DeclarationError(
-                f"no variable or column {name!r} in {self.title}",
-                remedy=nearest(str(name), known),
+                f"no variable or column {name!r} in {self.title}", remedy=nearest(str(name), known)
             )
         return self._layout.expression(at)
 

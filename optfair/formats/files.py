@@ -432,10 +432,7 @@ def load_solution(path: str | Path, problem: Problem) -> Solution:
         solver=record["solver"],
         version=record["version"],
         status=Status(
-            record["termination"],
-            record["primal"],
-            "unknown",
-            reported(record["solver"], why),
+            record["termination"], record["primal"], "unknown", reported(record["solver"], why)
         ),
         objective=record["objective"],
         bound=np.nan if bound is None else bound,

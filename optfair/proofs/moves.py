@@ -115,12 +115,7 @@ def value_of(form: ConicForm, x: Floats, z: Floats) -> tuple[float, float]:
 
 
 def total_of(
-    form: ConicForm,
-    x: Floats,
-    z: Floats,
-    residual: Residual,
-    spent: float,
-    boxes: Boxes,
+    form: ConicForm, x: Floats, z: Floats, residual: Residual, spent: float, boxes: Boxes
 ) -> float:
     """Return a float below what multipliers prove, the unpaid columns left out."""
     lower, upper = boxes.of(residual)
@@ -292,12 +287,7 @@ def inside(form: ConicForm, x: Floats, z: Floats) -> Floats | None:
 
 
 def closed(
-    form: ConicForm,
-    residual: Residual,
-    x: Floats,
-    z: Floats,
-    boxes: Boxes,
-    enough: float = np.inf,
+    form: ConicForm, residual: Residual, x: Floats, z: Floats, boxes: Boxes, enough: float = np.inf
 ) -> tuple[Floats, Residual, float]:
     """Return multipliers nearby with fewer unpaid columns, their residual, and what that costs.
 

@@ -272,11 +272,7 @@ def exact_dot(a: Floats, b: Floats) -> tuple[float, float]:
 
 
 def exact_products(
-    A: Any,
-    z: Floats,
-    at: NDArray[Any],
-    more: tuple[tuple[Any, Floats], ...] = (),
-    rows: Any = None,
+    A: Any, z: Floats, at: NDArray[Any], more: tuple[tuple[Any, Floats], ...] = (), rows: Any = None
 ) -> tuple[Floats, Floats]:
     """Return center and radius of some columns' products, 0 and 0 where they are exactly 0.
 

@@ -282,10 +282,7 @@ class Ladder:
     """
 
     def __init__(
-        self,
-        values: Sequence[float],
-        fit: Callable[[int, Any], Any],
-        rank: Callable[[Any], float],
+        self, values: Sequence[float], fit: Callable[[int, Any], Any], rank: Callable[[Any], float]
     ) -> None:
         self.values, self._fit, self.rank = values, fit, rank
         self.fits: list[Any] = []

@@ -396,10 +396,7 @@ class Run:
         self.fresh += 1
         here = self.problem.at(dict(zip(self.names, at, strict=True)))
         try:
-            solution = here.solve(
-                **self.asked,
-                warm_start=self._start(at[0]),
-            )
+            solution = here.solve(**self.asked, warm_start=self._start(at[0]))
         except Infeasible as e:
             made = Point(at, "infeasible", conflict=tuple(e.conflict or ()))
         except OptfairError as e:

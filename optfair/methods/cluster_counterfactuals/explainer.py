@@ -170,11 +170,7 @@ class ClusterExplainer:
     Clustering.
     """
 
-    @checked(
-        features=check_names,
-        against=check_text,
-        plausibility=check_number,
-    )
+    @checked(features=check_names, against=check_text, plausibility=check_number)
     def __init__(
         self,
         model: Any,

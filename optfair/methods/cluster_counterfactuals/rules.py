@@ -12,14 +12,7 @@ from numpy.typing import NDArray
 
 from optfair.core.composition import Parts, Rule
 from optfair.errors import DataError, DeclarationError, nearest
-from optfair.features.feature_problem import (
-    Box,
-    FeatureProblem,
-    Immutable,
-    Monotone,
-    box,
-    listed,
-)
+from optfair.features.feature_problem import Box, FeatureProblem, Immutable, Monotone, box, listed
 from optfair.numbers import (
     LARGEST,
     Floats,
@@ -470,8 +463,7 @@ def _side(
         return side, unknown
     try:
         rows = np.asarray(
-            [otherwise if v is None else v for v in given] if np.ndim(given) else given,
-            dtype=float,
+            [otherwise if v is None else v for v in given] if np.ndim(given) else given, dtype=float
         )
         return np.array(np.broadcast_to(np.where(np.isnan(rows), otherwise, rows), (d,))), []
     except (TypeError, ValueError):

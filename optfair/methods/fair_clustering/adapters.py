@@ -176,12 +176,7 @@ class PricedProof(ABC):
         """Return what the route hands back; ``times`` are those of begin, compiled and solved."""
         values, multipliers, _ = self.recovered(values)
         return Outcome(
-            result.status,
-            values,
-            multipliers,
-            self,
-            stages(*times),
-            tuple(result.history),
+            result.status, values, multipliers, self, stages(*times), tuple(result.history)
         )
 
     def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:

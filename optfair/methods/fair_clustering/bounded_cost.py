@@ -168,12 +168,7 @@ EMPTY = 1e-9
 SHARPEST = 1e-11
 
 
-@checked(
-    budget=check_number,
-    verbose=check_level,
-    solver=check_text,
-    time_limit=check_seconds,
-)
+@checked(budget=check_number, verbose=check_level, solver=check_text, time_limit=check_seconds)
 def largest_balance(
     problem: FairAssignment,
     budget: float,
@@ -304,10 +299,7 @@ def largest_balance(
     )
 
 
-@checked(
-    price_of_fairness=check_positive,
-    random_state=check_seed,
-)
+@checked(price_of_fairness=check_positive, random_state=check_seed)
 def bounded_cost_kmeans(
     X: Any,
     *,

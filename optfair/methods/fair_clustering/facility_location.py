@@ -320,8 +320,6 @@ def _sizes(value: Any, count: int, what: str) -> Floats:
     if (sizes < 0).any():
         at = int(np.argmin(sizes))
         raise DataError(
-            f"{what} has a negative entry",
-            f"{sizes[at]:g} at {at}",
-            "give numbers from 0 on",
+            f"{what} has a negative entry", f"{sizes[at]:g} at {at}", "give numbers from 0 on"
         )
     return sizes

@@ -20,11 +20,7 @@ from optfair.errors import DataError, DeclarationError, NoSuchResult
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.coupling import glue
-from optfair.methods.fair_clustering.kmeans_fit import (
-    StreamedKMeans,
-    fit_held,
-    number_of_starts,
-)
+from optfair.methods.fair_clustering.kmeans_fit import StreamedKMeans, fit_held, number_of_starts
 from optfair.methods.fair_clustering.labels import HARD_SECONDS, check_whole, hard_labels
 from optfair.methods.fair_clustering.mass_rules import check_room
 from optfair.methods.fair_clustering.metrics import balance, gathered_masses

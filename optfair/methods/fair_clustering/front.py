@@ -26,11 +26,7 @@ SCALES: dict[type[Rule], tuple[str, float]] = {
     MaxGap: ("eps", 1.0),
     Balance: ("b", -1.0),
 }
-NAMES: dict[type[Rule], str] = {
-    AdditiveGap: "additive gap",
-    MaxGap: "max gap",
-    Balance: "balance",
-}
+NAMES: dict[type[Rule], str] = {AdditiveGap: "additive gap", MaxGap: "max gap", Balance: "balance"}
 # Weight share below which a cluster counts as empty: fractions there are a solver's rounding.
 EMPTY = 1e-9
 NUMBERS = ("objective", "cost", "balance", "soft_balance", "gap")

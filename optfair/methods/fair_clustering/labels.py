@@ -228,10 +228,7 @@ PASSES = 8
 
 
 def passed_labels(
-    p: FairAssignment,
-    sweep: Callable[[Floats, Box], SettledRows],
-    prices: Floats,
-    rows: int,
+    p: FairAssignment, sweep: Callable[[Floats, Box], SettledRows], prices: Floats, rows: int
 ) -> SoftLabels:
     """Return the soft assignment of rows that are read in passes, with its largest fractions.
 

@@ -13,12 +13,7 @@ from optfair.core.solution import Solution
 from optfair.errors import DataError, DeclarationError, nearest
 from optfair.methods.fair_clustering.algorithms.charged_rows import ChargedRows
 from optfair.methods.fair_clustering.algorithms.costs import CostRows
-from optfair.methods.fair_clustering.algorithms.descent import (
-    Assigned,
-    Descent,
-    HeldRows,
-    descend,
-)
+from optfair.methods.fair_clustering.algorithms.descent import Assigned, Descent, HeldRows, descend
 from optfair.methods.fair_clustering.algorithms.soft_descent import SmoothedStart, smoothed_start
 from optfair.methods.fair_clustering.alignment import printed_alignment
 from optfair.methods.fair_clustering.alternation import TRIAL, alternate, swapped

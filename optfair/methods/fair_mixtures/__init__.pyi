@@ -3,6 +3,4 @@ from optfair.methods.fair_mixtures.fair_mixture import MixturePath as MixturePat
 from optfair.methods.fair_mixtures.fair_mixture import eps_path as eps_path
 from optfair.methods.fair_mixtures.fair_mixture import lambda_path as lambda_path
 from optfair.methods.fair_mixtures.problems import FairMixtureLikelihood as FairMixtureLikelihood
-from optfair.methods.fair_mixtures.problems import (
-    FairResponsibilities as FairResponsibilities,
-)
+from optfair.methods.fair_mixtures.problems import FairResponsibilities as FairResponsibilities

@@ -321,9 +321,7 @@ class Components:
             size = g.gradient(_empty(g)).size
             g, rest = g.moved(rest[:size]), rest[size:]
         return Components(
-            np.maximum(weights / weights.sum(), 1e-300),
-            g,
-            None if m is None else m.moved(rest),
+            np.maximum(weights / weights.sum(), 1e-300), g, None if m is None else m.moved(rest)
         )
 
     def with_weights(self, weights: Floats) -> Components:

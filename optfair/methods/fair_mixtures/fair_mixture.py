@@ -305,15 +305,7 @@ class FairMixture(
         return np.asarray(self.fit(X, y, groups=groups, sample_weight=sample_weight).labels_)
 
 
-NUMBERS = (
-    "objective",
-    "log_likelihood",
-    "delta",
-    "delta_plain",
-    "delta_labels",
-    "balance",
-    "cost",
-)
+NUMBERS = ("objective", "log_likelihood", "delta", "delta_plain", "delta_labels", "balance", "cost")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -392,12 +384,7 @@ class MixturePath:
 
 @checked(lams=floats)
 def lambda_path(
-    model: FairMixture,
-    X: Any,
-    *,
-    groups: Any,
-    lams: Sequence[float],
-    sample_weight: Any = None,
+    model: FairMixture, X: Any, *, groups: Any, lams: Sequence[float], sample_weight: Any = None
 ) -> MixturePath:
     r"""Fit a penalised mixture for each λ, and return likelihood, Δ, balance and cost of each.
 
@@ -447,12 +434,7 @@ def lambda_path(
 
 @checked(eps=floats)
 def eps_path(
-    model: FairMixture,
-    X: Any,
-    *,
-    groups: Any,
-    eps: Sequence[float],
-    sample_weight: Any = None,
+    model: FairMixture, X: Any, *, groups: Any, eps: Sequence[float], sample_weight: Any = None
 ) -> MixturePath:
     r"""Fit a constrained mixture for each ε, and return likelihood, Δ, balance and cost of each.
 

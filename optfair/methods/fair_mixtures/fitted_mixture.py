@@ -28,13 +28,7 @@ from optfair.methods.fair_clustering.labels import (
     passed_labels,
 )
 from optfair.methods.fair_mixtures.components import Components
-from optfair.methods.fair_mixtures.expectation import (
-    BLOCK,
-    Gaps,
-    Sample,
-    Summary,
-    log_sums,
-)
+from optfair.methods.fair_mixtures.expectation import BLOCK, Gaps, Sample, Summary, log_sums
 from optfair.methods.fair_mixtures.fair_em import fair_labels_problem
 from optfair.numbers import Floats, check_count, check_labels, check_weights, checked, encode_groups
 from optfair.rows.frames import Columns, MixedRows, start_seeds, without_groups

@@ -85,11 +85,7 @@ class Batches:
     reseeded: tuple[tuple[int, int], ...] = ()
 
     def step(
-        self,
-        batch: Sample,
-        measured: Sample,
-        program: MassProgram | None,
-        penalty: Penalty | None,
+        self, batch: Sample, measured: Sample, program: MassProgram | None, penalty: Penalty | None
     ) -> Batches:
         """Return the state after one batch.
 

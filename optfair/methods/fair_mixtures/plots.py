@@ -135,8 +135,7 @@ def plot_mixture_front(
 def _methods(fronts: Any, measure: str) -> list[_Method]:
     if not isinstance(fronts, Mapping):
         raise DataError(
-            f"{kind_of(fronts)} is not a mapping",
-            remedy="give {'label': one sweep per seed}",
+            f"{kind_of(fronts)} is not a mapping", remedy="give {'label': one sweep per seed}"
         )
     if not 1 <= len(fronts) <= len(ORDER):
         raise DataError(
@@ -353,8 +352,7 @@ def _blocks(model: Any, columns: Any) -> list[tuple[str, NDArray[Any], Floats]]:
     places = list(c.categorical)
     if not places:
         raise DataError(
-            "the mixture has no categorical columns",
-            remedy="name them in categorical= of the fit",
+            "the mixture has no categorical columns", remedy="name them in categorical= of the fit"
         )
     named = [str(j) if c.names is None else c.names[j] for j in places]
     chosen = list(range(len(places)))
@@ -392,8 +390,7 @@ def _frame(
 ) -> None:
     """Label rows and columns, and part the blocks of rows."""
     ax.set_xticks(
-        range(weights.size + 1),
-        ["all\nrows", *(f"{k}\n{w:.0%}" for k, w in enumerate(weights))],
+        range(weights.size + 1), ["all\nrows", *(f"{k}\n{w:.0%}" for k, w in enumerate(weights))]
     )
     ax.tick_params(length=0)
     ax.set_xlabel("cluster, with its weight", color=QUIET)

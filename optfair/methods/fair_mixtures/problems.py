@@ -19,11 +19,7 @@ from optfair.core.problem_class import Evidence, ProblemClass, Structure
 from optfair.core.solution import Solution
 from optfair.core.term import ConstraintTerm, ObjectiveTerm
 from optfair.errors import DataError, DeclarationError
-from optfair.methods.fair_clustering.assignment import (
-    GroupedRows,
-    assignment_arguments,
-    mass_terms,
-)
+from optfair.methods.fair_clustering.assignment import GroupedRows, assignment_arguments, mass_terms
 from optfair.methods.fair_clustering.assignment import bound_arguments as bound_arguments
 from optfair.methods.fair_clustering.metrics import gathered_masses
 from optfair.methods.fair_clustering.rules import PerfectFairness

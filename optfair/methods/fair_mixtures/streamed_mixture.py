@@ -16,12 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from optfair.errors import DataError, DeclarationError
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
 from optfair.methods.fair_clustering.algorithms.integer_masses import SettledRows, settled
-from optfair.methods.fair_clustering.algorithms.pricing import (
-    Box,
-    MassOracle,
-    MassPass,
-    mass_pass,
-)
+from optfair.methods.fair_clustering.algorithms.pricing import Box, MassOracle, MassPass, mass_pass
 from optfair.methods.fair_mixtures.components import Components
 from optfair.methods.fair_mixtures.expectation import (
     Expectation,

@@ -1,7 +1,5 @@
 from optfair.methods.group_counterfactuals.affine_maps import AffineMap as AffineMap
-from optfair.methods.group_counterfactuals.affine_maps import (
-    BiLipschitzMap as BiLipschitzMap,
-)
+from optfair.methods.group_counterfactuals.affine_maps import BiLipschitzMap as BiLipschitzMap
 from optfair.methods.group_counterfactuals.affine_maps import PSDMap as PSDMap
 from optfair.methods.group_counterfactuals.bi_lipschitz import (
     BiLipschitzCounterfactuals as BiLipschitzCounterfactuals,
@@ -31,9 +29,7 @@ from optfair.methods.group_counterfactuals.members import (
 from optfair.methods.group_counterfactuals.members import MedoidGroup as MedoidGroup
 from optfair.methods.group_counterfactuals.members import medoid_groups as medoid_groups
 from optfair.methods.group_counterfactuals.metrics import MapValidation as MapValidation
-from optfair.methods.group_counterfactuals.metrics import (
-    cross_validate_map as cross_validate_map,
-)
+from optfair.methods.group_counterfactuals.metrics import cross_validate_map as cross_validate_map
 from optfair.methods.group_counterfactuals.rules import at_most as at_most
 from optfair.methods.group_counterfactuals.rules import chance as chance
 from optfair.methods.group_counterfactuals.rules import l1_sparsity as l1_sparsity

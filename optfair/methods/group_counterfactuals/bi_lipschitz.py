@@ -450,8 +450,7 @@ def _local_solvers(problem: Problem, named: Sequence[str] | None) -> list[str]:
     wrong = [n for n in named if n not in able]
     if wrong:
         raise DeclarationError(
-            f"{wrong[0]!r} is no local solver for this problem",
-            remedy=f"one of {', '.join(able)}",
+            f"{wrong[0]!r} is no local solver for this problem", remedy=f"one of {', '.join(able)}"
         )
     return list(named)
 

@@ -72,10 +72,7 @@ class GaussianParts:
         """
         if hasattr(components, "covariances_"):
             return cls._given(
-                components.weights_,
-                components.means_,
-                _full(components),
-                points.shape[1],
+                components.weights_, components.means_, _full(components), points.shape[1]
             )
         if isinstance(components, (tuple, list)) and [np.ndim(c) for c in components] == [1, 2, 3]:
             weights, means, covariances = components

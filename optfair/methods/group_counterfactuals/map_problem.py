@@ -386,9 +386,7 @@ class MapProblem(GroupProblem):
         goals = tuple(self.cost_term(piece) for piece in pieces)
         rows = tuple(self.classification_term(piece) for piece in pieces if len(piece.centered))
         return Declaration(
-            variables=variables,
-            objective=goals,
-            constraints=(*rows, *self.bound_terms(pieces)),
+            variables=variables, objective=goals, constraints=(*rows, *self.bound_terms(pieces))
         )
 
     def cost_term(self, piece: Piece) -> ObjectiveTerm:

@@ -476,11 +476,7 @@ class MapSearch:
         self.group = Group.of(members, self.rng)
 
     def run(
-        self,
-        background: Floats | None,
-        population: int,
-        generations: int,
-        time_limit: float | None,
+        self, background: Floats | None, population: int, generations: int, time_limit: float | None
     ) -> tuple[Floats, Floats, Floats, bool]:
         """Search, from maps that are known to reach the target.
 

@@ -135,11 +135,7 @@ def plot_arrows(
     return ax
 
 
-def plot_groups(
-    X: Any,
-    counterfactuals: Mapping[str, Any],
-    **options: Any,
-) -> Figure:
+def plot_groups(X: Any, counterfactuals: Mapping[str, Any], **options: Any) -> Figure:
     """Draw the counterfactuals of one group side by side, as for a small and a large K.
 
     Parameters

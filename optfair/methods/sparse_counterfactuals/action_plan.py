@@ -17,10 +17,7 @@ from optfair.core.problem import Declaration
 from optfair.core.term import ConstraintTerm
 from optfair.errors import DataError, DeclarationError, nearest
 from optfair.methods.sparse_counterfactuals.choice_problem import ChoiceProblem, row_choices
-from optfair.methods.sparse_counterfactuals.choices import (
-    Choices,
-    enumerated_choices,
-)
+from optfair.methods.sparse_counterfactuals.choices import Choices, enumerated_choices
 from optfair.methods.sparse_counterfactuals.tables import Cells
 from optfair.numbers import Floats, check_flag, check_names, check_number, checked, real
 

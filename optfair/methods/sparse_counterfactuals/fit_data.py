@@ -24,15 +24,7 @@ from optfair.methods.sparse_counterfactuals.metrics import (
 )
 from optfair.methods.sparse_counterfactuals.shapley import Attribution, attributed, check_enumerated
 from optfair.methods.sparse_counterfactuals.tables import StackedRows, column_indices
-from optfair.numbers import (
-    Flags,
-    Floats,
-    Indices,
-    check_choice,
-    check_seed,
-    check_vector,
-    whole,
-)
+from optfair.numbers import Flags, Floats, Indices, check_choice, check_seed, check_vector, whole
 
 # The order in which cells are edited: by weight, or drawn with probabilities by weight.
 
@@ -168,10 +160,7 @@ def common_target_class(model: Any, rows: Any) -> Any:
 
 
 def check_achieved(
-    estimator: Any,
-    name: Any,
-    outputs: tuple[Floats, Floats],
-    decided: tuple[Flags, Flags] | None,
+    estimator: Any, name: Any, outputs: tuple[Floats, Floats], decided: tuple[Flags, Flags] | None
 ) -> tuple[Floats, float]:
     """Return (y*, effect of the counterfactuals themselves), or say what they miss.
 

@@ -69,12 +69,7 @@ class Pencil:
 
 
 def nearest_in_quadratic(
-    Y: Floats,
-    gradient: Floats,
-    value: Floats,
-    pencil: Pencil,
-    *,
-    noise: Floats | float = 0.0,
+    Y: Floats, gradient: Floats, value: Floats, pencil: Pencil, *, noise: Floats | float = 0.0
 ) -> Projections:
     r"""Project rows on the set where a quadratic is at most 0.
 
@@ -354,11 +349,7 @@ def nearest_behind(
         pencil = Pencil.of(D, metric, noise=noise)
     y = Y[:, free]
     nearest = nearest_in_quadratic(
-        y,
-        boundary.gradient(Y)[:, free],
-        boundary.value(Y),
-        pencil,
-        noise=boundary.slope_noise(Y),
+        y, boundary.gradient(Y)[:, free], boundary.value(Y), pencil, noise=boundary.slope_noise(Y)
     )
     mu = np.where(nearest.reached, nearest.multipliers[:, 0], 0.0)
     bent = 2.0 + mu[:, None] * pencil.d

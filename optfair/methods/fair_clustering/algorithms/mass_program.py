@@ -130,11 +130,7 @@ class MassProgram:
         return float(np.abs(gradient).max(initial=0.0))
 
     def proved_bound(
-        self,
-        y: Floats,
-        z: Floats,
-        prices: Floats,
-        limits: tuple[Floats, Floats] | None = None,
+        self, y: Floats, z: Floats, prices: Floats, limits: tuple[Floats, Floats] | None = None
     ) -> LowerBound:
         """Return what the rules prove at given prices, in exact arithmetic.
 
@@ -401,12 +397,7 @@ class RestrictedMaster:
         gradient = form.P @ self.origin + form.q
         gradient[program.masses] -= prices
         cost = np.concatenate(
-            [
-                gradient,
-                arcs.regret * self.size_of / self.unit,
-                down[self.falls],
-                up[self.rises],
-            ]
+            [gradient, arcs.regret * self.size_of / self.unit, down[self.falls], up[self.rises]]
         )
         self.price_unit = _price_unit(arcs.regret if linear else cost, 0.25 if linear else 1.0)
         self.cost = cost / self.price_unit

@@ -416,11 +416,7 @@ class PassedRows:
         margin = typical_margin(CostRows(cost, few.groups, few.weights))
         stated = self.program, self._softly, self.scale, centers, self.prices, margin, FINAL
         soft = soft_descent(
-            *stated,
-            tol=tol,
-            max_iter=max_iter,
-            reach=FURTHER,
-            deadline=time.perf_counter() + left,
+            *stated, tol=tol, max_iter=max_iter, reach=FURTHER, deadline=time.perf_counter() + left
         )
         if soft is not None:
             self.prices = soft.prices

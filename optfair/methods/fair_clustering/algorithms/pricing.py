@@ -476,12 +476,7 @@ class LogRows:
 
 
 def mass_pass(
-    log_prob: Floats,
-    labels: Indices,
-    weights: Floats,
-    prices: Floats,
-    *,
-    curvature: bool = True,
+    log_prob: Floats, labels: Indices, weights: Floats, prices: Floats, *, curvature: bool = True
 ) -> MassPass:
     """Return the `MassPass` of some rows: the map of a map-reduce, whose reduce is ``+``.
 

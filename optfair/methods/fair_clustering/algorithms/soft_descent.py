@@ -59,12 +59,7 @@ class SmoothedStart:
 
 
 def smoothed_start(
-    program: MassProgram,
-    costs: CostRows,
-    *,
-    tol: float,
-    max_iter: int,
-    deadline: float = np.inf,
+    program: MassProgram, costs: CostRows, *, tol: float, max_iter: int, deadline: float = np.inf
 ) -> SmoothedStart | None:
     """Return where `soft_descent` leads on rows in memory, from the centers of their costs.
 
