@@ -297,7 +297,7 @@ def atom_matrix(e: Any) -> tuple[Any, Floats, list[Any]] | None:
 
     Every entry is one number of the data, or the sum of constants; None of any other atom.
     """
-    parts = list({id(a): a for a in e.args if not a.is_constant()}.values())
+    parts = list({id(a): a for a in e.args if a.variables() or a.parameters()}.values())
     if isinstance(e, Power) and power_of(e) == 1.0:
         return sp.eye_array(e.size, format="csr"), np.zeros(e.size), parts
     if isinstance(e, cumsum):  # the one affine atom without a form for the affine backends
