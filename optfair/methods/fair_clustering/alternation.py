@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -283,22 +283,44 @@ def _finished(run: Descent[Solution]) -> Alternation:
 # Clusters among which the one to close is chosen, and rows among which the place to open is.
 CLOSED, OPENED = 4, 8
 # Swaps whose centers move at the prices of before, for so many passes; passes that cost as much as
-# an assignment. Assignments after the best of these before it is judged.
+# an assignment. Assignments after which the best of these is judged, without soft choices.
 TRIED, PASSES, PASS, TRIAL = 4, 4, 6, 6
 # Rows that regrets are estimated from, and places to open are drawn from.
 LOOKED_AT = 20_000
 
 
+class Tried(NamedTuple):
+    """Where centers lead.
+
+    Attributes
+    ----------
+    value : float
+        Objective, or near it.
+    centers : array (K, d)
+    prices : array (G, K), or None before an assignment is made
+    taken : float
+        Assignments that take as long.
+    soft : bool
+        Whether rows chose softly.
+    """
+
+    value: float
+    centers: Floats
+    prices: Any
+    taken: float
+    soft: bool
+
+
 def swapped(
     problem: FairAssignment,
-    first: Descent[Any],
-    onwards: Callable[[Floats, Floats, int | None], Descent[Any]],
+    best: Tried,
+    tried: Callable[[Floats, Floats], Tried],
     *,
     rng: np.random.Generator,
     budget: float,
     most: int | None,
     deadline: float,
-) -> tuple[Descent[Any], float]:
+) -> float:
     r"""Improve a clustering by swaps until a budget of assignments, or time, is spent.
 
     At given prices :math:`\sum_i w_i \min_k (D_{ik} + \Lambda_{g_i k})` is, but for a constant, a lower
@@ -308,10 +330,10 @@ def swapped(
     ----------
     problem : FairAssignment
         Rows, groups and weights.
-    first : Descent
+    best : Tried
         Where the search starts.
-    onwards : callable
-        (centers, prices, largest number of assignments or None) -> descent from there.
+    tried : callable
+        (centers, prices) -> `Tried`, of which the caller keeps the best.
     rng : Generator
     budget : float
         Assignments.
@@ -322,40 +344,24 @@ def swapped(
 
     Returns
     -------
-    Descent
-        The best found, run until its own tolerance; never worse than ``first``.
     float
         What is left of the budget.
     """
-    best, polished, failed = first, True, 0
-    try:
-        while budget > 0 and (most is None or failed < most) and time.perf_counter() < deadline:
-            swaps = _swaps(problem, best.best.centers, best.best.answer.prices, rng)
-            budget -= 1 + len(swaps) * PASSES / PASS
-            if not swaps:
-                break
-            failed += 1
-            worth, moved, prices = min(swaps, key=lambda swap: swap[0])
-            if worth >= 0.0:
-                continue
-            trial = onwards(moved, prices, TRIAL)
-            budget -= len(trial.history)
-            if trial.status == "interrupted":
-                raise KeyboardInterrupt
-            if trial.best.objective < best.best.objective:
-                best, polished, failed = trial, trial.status == "converged", 0
-        if not polished:
-            last = onwards(best.best.centers, best.best.answer.prices, None)
-            budget -= len(last.history)
-            best = last if last.best.objective <= best.best.objective else best
-    except KeyboardInterrupt:
-        best = replace(best, status="interrupted")
-    if best is first:
-        return first, budget
-    # the search goes on from where the first start ended: its history stays in front
-    history = (*first.history, best.best.objective)
-    gaps = (*first.gaps, best.best.gap)
-    return replace(best, history=history, gaps=gaps, reseeded=first.reseeded), budget
+    failed = 0
+    while budget > 0 and (most is None or failed < most) and time.perf_counter() < deadline:
+        swaps = _swaps(problem, best.centers, best.prices, rng)
+        budget -= 1 + len(swaps) * PASSES / PASS
+        if not swaps:
+            break
+        failed += 1
+        worth, moved, prices = min(swaps, key=lambda swap: swap[0])
+        if worth >= 0.0:
+            continue
+        trial = tried(moved, prices)
+        budget -= trial.taken
+        if trial.value < best.value:
+            best, failed = trial, 0
+    return budget
 
 
 def _swaps(

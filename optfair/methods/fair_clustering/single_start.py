@@ -16,7 +16,7 @@ from optfair.methods.fair_clustering.algorithms.costs import CostRows
 from optfair.methods.fair_clustering.algorithms.descent import Assigned, Descent, HeldRows, descend
 from optfair.methods.fair_clustering.algorithms.soft_descent import SmoothedStart, smoothed_start
 from optfair.methods.fair_clustering.alignment import printed_alignment
-from optfair.methods.fair_clustering.alternation import TRIAL, alternate, swapped
+from optfair.methods.fair_clustering.alternation import TRIAL, Tried, alternate, swapped
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.methods.fair_clustering.metrics import balance, cost, gathered_masses
@@ -164,12 +164,12 @@ Fitter = Callable[[int, "float | None", Step], tuple[Restart, "Fit"]]
 RISE = 2e-7
 # Violation of the rules that random blocks of unequal sizes leave.
 BLOCKS = 1e-3
-# A search by swaps looks at further starts while LOOKS / K of its budget lasts, until soft choices
-# gain no more than so much; after so many swaps that fail it makes the most promising of them whole.
-LOOKS, ROUGHLY, FAILED = 12.0, 1e-3, 5
-# Clusters up to which all starts are made. What soft choices take, in assignments: to begin with, and
-# clusters for which a pass takes one. What the proof of a start takes.
-FEW, AHEAD, EVEN, PROOF = 25, 8.0, 40, 6.0
+# A search by swaps looks at further starts while LOOKS / K of its budget lasts; after so many swaps
+# that fail, at one more.
+LOOKS, FAILED = 12.0, 5
+# What soft choices take, in assignments: to begin with, and moves that take one, where all rules are
+# equations and where not. What the proof of a start takes.
+AHEAD, MOVES, PROOF = (2.0, 5.0), (12.0, 4.0), 2.0
 # Seconds for an incumbent at prices that are given: its pass is made whatever the limit.
 SOON = 1e-3
 
@@ -256,95 +256,102 @@ def first_descent(
 ) -> Descent[Any]:
     """Run one start on rows in memory: soft choices, exact iterations, and swaps if asked.
 
-    Swaps go on from the best of several starts; where they keep failing, starts go on.
+    Swaps go on from the best of several starts; where they keep failing, starts go on. All are
+    compared by where soft choices lead, or a few assignments, and the best is run to its end.
     """
     deadline = np.inf if limit is None else time.perf_counter() + limit
-    mixed = False
+    demanding, K = not compile_rules(problem).program.only_equations, problem.cost.clusters
+
+    best: Tried | None = None
 
     def left() -> float | None:
         return None if limit is None else max(deadline - time.perf_counter(), 1e-3)
 
-    def onwards(at: Floats, prices: Floats | None, most: int | None) -> Descent[Any]:
+    def onwards(begun: Tried, most: int | None) -> Descent[Any]:
         return descent(
             model,
             problem,
-            rows_of(problem, prices),
-            at,
+            rows_of(problem, begun.prices),
+            begun.centers,
             left(),
             report,
             tol=tol,
             max_iter=most,
-            mixed=mixed,
+            mixed=begun.soft,
         )
 
-    def started(seed: int, least: float, most: int | None) -> tuple[Descent[Any], float]:
-        """Return where a start leads, and how many assignments take as long."""
-        nonlocal mixed
-        centers = start_of(problem, init, seed, left())
-        begun = softly(problem, centers, model, left(), max(model.tol, least))
-        mixed = begun is not None
-        if begun is None:
-            run = onwards(centers, None, most)
-        elif begun.interrupted:
-            run = replace(onwards(begun.centers, begun.prices, 1), status="interrupted")
+    def tried(at: Floats, prices: Floats | None, most: int = TRIAL) -> Tried:
+        """Return where centers lead, and how many assignments that took; none if ``most`` is 0."""
+        nonlocal best
+        begun = softly(problem, at, model, left(), prices)
+        if begun is not None:
+            taken = begun.moves / MOVES[demanding] + (prices is None) * AHEAD[demanding]
+            trial = Tried(begun.value, begun.centers, begun.prices, taken, True)
+            stopped = begun.interrupted
         else:
-            run = onwards(begun.centers, begun.prices, most)
-        soft = 0.0 if begun is None else AHEAD + begun.moves * problem.cost.clusters / EVEN
-        return run, len(run.history) + soft
+            trial, stopped = Tried(np.inf, at, prices, 0.0, False), False
+            if most:
+                run = onwards(trial, most)
+                reached, stopped = run.best, run.status == "interrupted"
+                trial = Tried(
+                    reached.objective,
+                    reached.centers,
+                    reached.answer.prices,
+                    len(run.history),
+                    False,
+                )
+        best = trial if best is None or trial.value < best.value else best
+        if stopped:
+            raise KeyboardInterrupt
+        return trial
 
-    run, length = started(seeds[0], 0.0, None)
+    try:
+        first = tried(start_of(problem, init, seeds[0], left()), None, 0)
+    except KeyboardInterrupt:
+        if best is None:
+            raise
+        return replace(onwards(best, 1), status="interrupted")
+    run = onwards(first, None)
     if model.search != "swap" or run.status != "converged":
         return run
-
-    def better(other: Descent[Any]) -> None:
-        nonlocal run
-        lower = other.best.objective < run.best.objective
-        run = other if lower and other.status in ("converged", "interrupted") else run
-        if other.status == "interrupted":
-            raise KeyboardInterrupt
-
-    # few clusters, and starts by soft choices, which are short: all are made, and only the proofs of
-    # all but one are left for swaps
-    K = problem.cost.clusters
-    whole = mixed and K <= FEW
-    budget = (starts - 1) * (PROOF if whole else length)
-    kept, rough = budget * (1.0 - min(1.0, LOOKS / K)), []
+    if not first.soft:
+        own = run.best
+        first = Tried(own.objective, own.centers, own.answer.prices, 0.0, False)
+    best, rest, interrupted = first, list(seeds[1:]), False
+    budget = (starts - 1) * (len(run.history) + first.taken + PROOF)
+    kept = budget * (1.0 - min(1.0, LOOKS / K))
+    rng = np.random.default_rng(seeds[0])
     try:
-        for seed in seeds[1:]:
-            if time.perf_counter() > deadline or (budget <= kept and not whole):
-                break
-            other, taken = started(seed, 0.0, None) if whole else started(seed, ROUGHLY, TRIAL)
-            if whole or other.status == "interrupted":
-                better(other)
+        while budget > 0.0 and time.perf_counter() < deadline:
+            if rest:
+                budget -= tried(start_of(problem, init, rest.pop(0), left()), None).taken
+            if rest and budget > kept:
                 continue
-            budget -= taken
-            rough.append((other.best.objective, seed, other))
-        rough.sort(key=lambda r: r[:2])
-        for _, _, other in rough[:1]:
-            if other.status == "max_iter":
-                other = onwards(other.best.centers, other.best.answer.prices, None)
-                budget -= len(other.history)
-            better(other)
-        rest = [seed for _, seed, _ in rough]
-        rng = np.random.default_rng(seeds[0])
-        while True:
-            run, budget = swapped(
+            kept = np.inf
+            budget = swapped(
                 problem,
-                run,
-                onwards,
+                best,
+                tried,
                 rng=rng,
                 budget=budget,
                 most=FAILED if rest else None,
                 deadline=deadline,
             )
-            over = budget < length or time.perf_counter() > deadline
-            if not rest or over or run.status == "interrupted":
-                return run
-            other, taken = started(rest.pop(0), 0.0, None)
-            budget -= taken
-            better(other)
+            if not rest:
+                break
     except KeyboardInterrupt:
-        return replace(run, status="interrupted")
+        interrupted = True
+    if best is not first:
+        try:
+            last = onwards(best, 1 if interrupted else None)
+        except KeyboardInterrupt:
+            last, interrupted = run, True
+        interrupted = interrupted or last.status == "interrupted"
+        if last.best.objective < run.best.objective:
+            # the search goes on from where the first start ended: its history stays in front
+            history, gaps = (*run.history, last.history[-1]), (*run.gaps, last.gaps[-1])
+            run = replace(last, history=history, gaps=gaps, reseeded=run.reseeded)
+    return replace(run, status="interrupted") if interrupted else run
 
 
 def certified(
@@ -416,7 +423,11 @@ def descent(
 
 
 def softly(
-    problem: FairAssignment, centers: Floats, model: Any, time_limit: float | None, tol: float
+    problem: FairAssignment,
+    centers: Floats,
+    model: Any,
+    time_limit: float | None,
+    prices: Floats | None,
 ) -> SmoothedStart | None:
     """Return where the first iterations lead that need no exact assignment; None without them."""
     demands = problem.demands
@@ -428,8 +439,9 @@ def softly(
     return smoothed_start(
         compile_rules(problem).program,
         CostRows(cost, problem.data["groups"], problem.data["weights"]),
-        tol=tol,
+        tol=model.tol,
         max_iter=model.max_iter,
+        prices=prices,
         deadline=np.inf if time_limit is None else time.perf_counter() + 0.5 * time_limit,
     )
 

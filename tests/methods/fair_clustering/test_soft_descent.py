@@ -171,3 +171,15 @@ def test_damped_prices_are_those_of_the_whole_model(name):
     a, b = (program.prices(*found) for found in ((y, z), (model.y, model.z)))
     assert np.allclose(*(v - v.mean(axis=1, keepdims=True) for v in (a, b)), atol=1e-5)
     assert np.abs(a - prices).max() > 0.1
+
+
+def test_centers_that_swing_about_their_means_go_to_these(monkeypatch):
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(600, 2)) ** 3, (rng.random(600) < 0.3).astype(int)
+    p = FairAssignment(X, groups=groups, centers=X[:20])
+    ends = []
+    for swings in (soft_descent.SWINGS, 10**9):
+        monkeypatch.setattr(soft_descent, "SWINGS", swings)
+        begun = smoothed_start(compile_rules(p).program, rows_of(p), tol=1e-6, max_iter=300)
+        ends.append((begun.moves, p.with_centers(begun.centers).solve("mass-dual").objective))
+    assert ends[0][0] < 0.7 * ends[1][0] and ends[0][1] < ends[1][1]

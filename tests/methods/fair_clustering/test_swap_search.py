@@ -85,44 +85,46 @@ def test_without_a_budget_a_swap_search_is_a_start() -> None:
     assert np.array_equal(one.cluster_centers_, swap.cluster_centers_)
 
 
-@pytest.mark.parametrize("n", [160, pytest.param(2_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n", [160, 600])
 def test_starts_of_a_search_are_those_of_restarts_and_in_its_budget(
     n: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     X, groups = data(n)
-    begun, ends, taken = [], [], []
+    begun, values, ends, taken = [], [], [], []
     softly, descent = single_start.softly, single_start.descent
 
     def soft(*a: Any) -> Any:
         begun.append(a[1])
-        return softly(*a)
+        made = softly(*a)
+        values.extend([] if made is None else [made.value])
+        return made
 
     def run(*a: Any, **k: Any) -> Any:
         ends.append(descent(*a, **k))
         return ends[-1]
 
-    def without(problem: Any, first: Any, onwards: Any, *, budget: float, **k: Any) -> Any:
-        taken.append((budget, first))
-        return first, 0.0
+    def without(problem: Any, best: Any, tried: Any, *, budget: float, **k: Any) -> float:
+        taken.append((budget, best, len(ends)))
+        return 0.0
 
     for name, spy in (("softly", soft), ("descent", run)):
         monkeypatch.setattr(single_start, name, spy)
     least = fitted(X, groups, n_init=4).objective_
     starts = begun.copy()
-    begun.clear(), ends.clear()
+    begun.clear(), ends.clear(), values.clear()
     monkeypatch.setattr(single_start, "swapped", without)
-    fitted(X, groups, n_init=4, search="swap")
-    ((budget, first),) = taken
-    assert len(begun) > 1
-    for at, start in zip(begun, starts, strict=False):
-        np.testing.assert_array_equal(at, start)
-    own = [e for e in ends if e.status == "converged"]
-    assert first.best.objective == min(e.best.objective for e in own)
-    if n < 2_000:  # what starts and the end of the best of them took
-        assert budget == 3 * len(ends[0].history) - sum(len(e.history) for e in ends[1:])
-    else:  # few clusters and soft choices: all starts to their ends
-        assert (budget, len(begun)) == (3 * single_start.PROOF, 4)
-        assert first.best.objective == pytest.approx(least, rel=1e-9)
+    swap = fitted(X, groups, n_init=4, search="swap")
+    ((budget, best, made),) = taken
+    assert len(begun) == 4
+    np.testing.assert_array_equal(begun, starts)
+    assert bool(values) == best.soft == (n > 500)
+    assert best.value == min(values or [e.best.objective for e in ends[:made]])
+    assert swap.objective_ <= least * (1.0 + 1e-3)  # those of all starts are run to their ends
+    if not values:  # what starts took
+        own = [len(e.history) for e in ends[:made]]
+        assert budget == 3 * (own[0] + single_start.PROOF) - sum(own[1:])
+    else:  # near the objective of the one that is run to its end
+        assert best.value == pytest.approx(swap.objective_, rel=1e-2)
 
 
 @pytest.mark.slow
@@ -135,14 +137,15 @@ def test_where_swaps_fail_starts_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
         drawn.append(seed)
         return start_of(problem, init, seed, limit)
 
-    def failing(problem: Any, first: Any, onwards: Any, *, budget: float, **k: Any) -> Any:
-        failed.append((k["most"], first.best.objective))
-        return first, budget
+    def failing(problem: Any, best: Any, tried: Any, *, budget: float, **k: Any) -> float:
+        failed.append((k["most"], best.value))
+        return budget
 
     monkeypatch.setattr(single_start, "start_of", counted)
     monkeypatch.setattr(single_start, "swapped", failing)
+    monkeypatch.setattr(single_start, "LOOKS", 1.0)
     fitted(X, groups, n_init=30, search="swap")
-    assert len(drawn) > len(set(drawn)) > 1  # looked at, and then made
+    assert len(drawn) == len(set(drawn)) > len(failed) > 1  # looked at, and later those of failures
     assert {most for most, _ in failed[:-1]} == {single_start.FAILED}
     assert (np.diff([objective for _, objective in failed]) <= 0.0).all()
 

@@ -33,6 +33,8 @@ FEWEST, BLOCK = 500, 4_096
 # goes there.
 LADDER = ((0.1, 1e-5, 120), (0.03, 3e-6, 60), (0.01, 1e-6, 200))
 FINAL, FURTHER = ((0.01, 1e-6, 200),), 1.8
+# The same where a search compares where centers lead.
+TRIED = ((0.03, 1e-4, 8), (0.01, 1e-4, 12))
 # Distance of masses from the rules, in parts of a typical cluster, at which centers move: at
 # temperature 1, and at most. So many rows choose softly, and masses must be nearer than theirs.
 NEAR, NEAREST = 10.0, 0.5
@@ -41,6 +43,9 @@ FIRST, LEAST, MOST = 0.5, 0.1, 10.0
 # Passes that bring masses no nearer, after which centers move all the same: masses of lone rows
 # follow no curvature, and wait for exact assignments.
 PATIENCE = 4
+# Moves that bring centers no nearer to their means, after which they no longer go beyond these; after
+# as many more a temperature is left.
+SWINGS = 8
 # Rows that the first prices are made from; logarithm below which a fraction is as good as none:
 # numbers that are nearly no numbers are slow.
 STARTERS, LEAST_LOG = 4_000, -40.0
@@ -50,16 +55,26 @@ STEP = 1e-8
 
 @dataclass(frozen=True, eq=False)
 class SmoothedStart:
-    """Centers (K, d), prices (G, K), how often centers moved, and whether Ctrl-C ended it."""
+    """Centers (K, d), prices (G, K), how often centers moved, and whether Ctrl-C ended it.
+
+    The value is that of the last temperature: near the optimum at these centers.
+    """
 
     centers: Floats
     prices: Floats
     moves: int
+    value: float
     interrupted: bool = False
 
 
 def smoothed_start(
-    program: MassProgram, costs: CostRows, *, tol: float, max_iter: int, deadline: float = np.inf
+    program: MassProgram,
+    costs: CostRows,
+    *,
+    tol: float,
+    max_iter: int,
+    prices: Floats | None = None,
+    deadline: float = np.inf,
 ) -> SmoothedStart | None:
     """Return where `soft_descent` leads on rows in memory, from the centers of their costs.
 
@@ -71,16 +86,19 @@ def smoothed_start(
         The rules.
     costs : CostRows
         Rows, metric "sqeuclidean", at the centers to start from.
+    prices : array (G, K), optional
+        Prices that are nearly right: a short way on is enough.
     tol, max_iter, deadline
         As of `soft_descent`.
     """
     if costs.size < FEWEST or max_iter < 2 or not program.form.b.size:
         return None
-    few = thinned(costs, STARTERS)
-    nothing = np.zeros(program.masses.shape)
-    prices = smoothed_prices(
-        program, few, lambda tau: SmoothedRows(few, tau), few.size, nothing, deadline=deadline
-    )
+    ladder = LADDER if prices is None else TRIED
+    if prices is None:
+        few, nothing = thinned(costs, STARTERS), np.zeros(program.masses.shape)
+        prices = smoothed_prices(
+            program, few, lambda tau: SmoothedRows(few, tau), few.size, nothing, deadline=deadline
+        )
     if prices is None:
         return None
     X, w = costs.cost.points[costs.rows], costs.weights
@@ -92,7 +110,7 @@ def smoothed_start(
         costs.cost.centers,
         prices,
         typical_margin(costs),
-        LADDER,
+        ladder,
         tol=tol,
         max_iter=max_iter,
         deadline=deadline,
@@ -241,7 +259,11 @@ def soft_descent(
     except KeyboardInterrupt:
         interrupted = True
     return SmoothedStart(
-        search.centers * unit + scale.middle, search.prices * unit**2, search.moves, interrupted
+        search.centers * unit + scale.middle,
+        search.prices * unit**2,
+        search.moves,
+        search.value * unit**2,
+        interrupted,
     )
 
 
@@ -263,7 +285,7 @@ class _Search:
         self.centers = (centers - scale.middle) / scale.unit
         self.prices = prices / self.unit
         self.most, self.reach, self.deadline = most, reach, deadline
-        self.moves = self.passes = 0
+        self.moves, self.passes, self.value = 0, 0, np.inf
         form, at = program.form, program.masses.ravel()
         self.equations = form.A.toarray()[:, at] if program.only_equations else None
 
@@ -273,10 +295,12 @@ class _Search:
         damping = FIRST * share
         mass, sums = self._pass(self.prices, tau)
         most, near = self.passes + passes, min(NEAR * share, NEAREST) / self.prices.shape[1]
-        least, resting = np.inf, 0
+        least, resting, reach, shortest, swings = np.inf, 0, self.reach, np.inf, 0
         while self.passes < most and self.moves < self.most:
             if time.perf_counter() > self.deadline:
                 return True
+            if z is not None:
+                self.value = tau * (hot.rule_bound(y, z) - mass.value)
             step = self._step(hot, mass, z, tau, damping)
             if step is None:
                 return False
@@ -287,8 +311,8 @@ class _Search:
                 near = max(near, 1.1 * distance)
             if distance > near:
                 ahead, beyond = self._pass(prices, tau)
-                before = None if z is None else hot.rule_bound(y, z) - mass.value
-                if before is not None and hot.rule_bound(y_new, z_new) - ahead.value <= before:
+                reached = tau * (hot.rule_bound(y_new, z_new) - ahead.value)
+                if z is not None and reached <= self.value:
                     damping *= 5.0  # further than the curvature reaches
                     if damping > MOST:
                         return True
@@ -299,11 +323,16 @@ class _Search:
                 means = np.where(own > 1e-9, sums / np.maximum(own, 1e-12), self.centers)
                 fell = float((own * np.square(means - self.centers)).sum())
                 cost = -(mass.value * tau + float((self.prices * mass.masses).sum()))
-                self.centers = self.centers + self.reach * (means - self.centers)
+                self.centers = self.centers + reach * (means - self.centers)
+                swings, shortest = (0, fell) if fell < 0.9 * shortest else (swings + 1, shortest)
+                ended = swings == SWINGS and reach == 1.0
+                if swings == SWINGS:
+                    reach, swings = 1.0, 0
                 self.moves, resting, least = self.moves + 1, 0, np.inf
+            known = z is not None
             y, z, self.prices = y_new, z_new, prices
             if distance <= near:
-                if fell <= fall * abs(cost):
+                if ended or (known and fell <= fall * abs(cost)):
                     return True
                 damping = max(damping / 2.0, LEAST * share)
                 mass, sums = self._pass(self.prices, tau)
