@@ -284,22 +284,16 @@ def first_descent(
         """Return where centers lead, and how many assignments that took; none if ``most`` is 0."""
         nonlocal best
         begun = softly(problem, at, model, left(), prices)
+        trial, stopped = Tried(np.inf, at, prices, 0.0, False), False
         if begun is not None:
             taken = begun.moves / MOVES[demanding] + (prices is None) * AHEAD[demanding]
             trial = Tried(begun.value, begun.centers, begun.prices, taken, True)
             stopped = begun.interrupted
-        else:
-            trial, stopped = Tried(np.inf, at, prices, 0.0, False), False
-            if most:
-                run = onwards(trial, most)
-                reached, stopped = run.best, run.status == "interrupted"
-                trial = Tried(
-                    reached.objective,
-                    reached.centers,
-                    reached.answer.prices,
-                    len(run.history),
-                    False,
-                )
+        if most and not stopped and not np.isfinite(trial.value):
+            run = onwards(trial, most)
+            own, stopped = run.best, run.status == "interrupted"
+            taken = trial.taken + len(run.history)
+            trial = Tried(own.objective, own.centers, own.answer.prices, taken, trial.soft)
         best = trial if best is None or trial.value < best.value else best
         if stopped:
             raise KeyboardInterrupt
@@ -314,9 +308,9 @@ def first_descent(
     run = onwards(first, None)
     if model.search != "swap" or run.status != "converged":
         return run
-    if not first.soft:
+    if not np.isfinite(first.value):
         own = run.best
-        first = Tried(own.objective, own.centers, own.answer.prices, 0.0, False)
+        first = Tried(own.objective, own.centers, own.answer.prices, first.taken, first.soft)
     best, rest, interrupted = first, list(seeds[1:]), False
     budget = (starts - 1) * (len(run.history) + first.taken + PROOF)
     kept = budget * (1.0 - min(1.0, LOOKS / K))

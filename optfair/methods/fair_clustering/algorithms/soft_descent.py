@@ -57,7 +57,8 @@ STEP = 1e-8
 class SmoothedStart:
     """Centers (K, d), prices (G, K), how often centers moved, and whether Ctrl-C ended it.
 
-    The value is that of the last temperature: near the optimum at these centers.
+    The value is that of the last temperature, near the optimum at these centers; infinite where
+    masses are far from the rules, as it says nothing then.
     """
 
     centers: Floats
@@ -262,7 +263,7 @@ def soft_descent(
         search.centers * unit + scale.middle,
         search.prices * unit**2,
         search.moves,
-        search.value * unit**2,
+        np.inf if search.apart else search.value * unit**2,
         interrupted,
     )
 
@@ -285,7 +286,7 @@ class _Search:
         self.centers = (centers - scale.middle) / scale.unit
         self.prices = prices / self.unit
         self.most, self.reach, self.deadline = most, reach, deadline
-        self.moves, self.passes, self.value = 0, 0, np.inf
+        self.moves, self.passes, self.value, self.apart = 0, 0, np.inf, True
         form, at = program.form, program.masses.ravel()
         self.equations = form.A.toarray()[:, at] if program.only_equations else None
 
@@ -295,6 +296,7 @@ class _Search:
         damping = FIRST * share
         mass, sums = self._pass(self.prices, tau)
         most, near = self.passes + passes, min(NEAR * share, NEAREST) / self.prices.shape[1]
+        most_apart = near
         least, resting, reach, shortest, swings = np.inf, 0, self.reach, np.inf, 0
         while self.passes < most and self.moves < self.most:
             if time.perf_counter() > self.deadline:
@@ -305,6 +307,7 @@ class _Search:
             if step is None:
                 return False
             y_new, z_new, distance = step
+            self.apart = distance > most_apart
             prices = hot.prices(y_new, z_new) * tau
             resting, least = (0, distance) if distance < 0.9 * least else (resting + 1, least)
             if resting == PATIENCE:
