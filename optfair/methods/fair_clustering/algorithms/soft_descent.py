@@ -45,7 +45,7 @@ FIRST, LEAST, MOST = 0.5, 0.1, 10.0
 PATIENCE = 4
 # Moves that bring centers no nearer to their means, after which they no longer go beyond these; after
 # as many more a temperature is left.
-SWINGS = 8
+SWINGS = 24
 # Rows that the first prices are made from; logarithm below which a fraction is as good as none:
 # numbers that are nearly no numbers are slow.
 STARTERS, LEAST_LOG = 4_000, -40.0
