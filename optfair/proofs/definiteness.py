@@ -31,6 +31,7 @@ LOWERED = (0.0, 2.0 * UNIT, 8.0 * UNIT, 32.0 * UNIT)
 SHARES = (1e-2, 1e-4, 1e-7, 1e-10)
 # Least and largest shift that is tried, in units of the rounding of the largest row.
 SHIFTS = (4.0, 262144.0)
+TINY = 2.0**-1022
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,7 +306,7 @@ def _shift(core: Any, size: float) -> tuple[float, Floats | None]:
             break
         # its error falls as the shift grows: both are least where they are equal
         evened = sqrt(step * proved) if np.isfinite(proved) else 0.0
-        step = min(max(16.0 * step, evened), largest)
+        step = min(max(16.0 * step, evened, TINY), largest)
     if np.isfinite(least):
         return least, None
     v = negative_direction(core, size)

@@ -552,3 +552,13 @@ def test_what_curvature_adds_to_a_limit_of_the_costs_does_not_underflow() -> Non
         assert known.unpaid is not None or Fraction(known.value) <= value
     cut = bounds_module.with_cut(form.moved({"q": q}), linear_rows(form), 0.0)
     assert cut.high[-1] >= 4e4 * 1e-45
+
+
+@pytest.mark.parametrize("size", [5e-324, 1e-318, 1.7e-309, 3e-308])
+@pytest.mark.parametrize("entries", [(1.0, 0.5), (1.0, 1.0), (0.0, 1.0)])
+def test_the_search_of_a_shift_ends_for_numbers_below_the_normal_ones(
+    size: float, entries: tuple[float, float]
+) -> None:
+    """Steps that are a share of their size are 0."""
+    own, across = entries
+    assert definiteness(size * np.array([[own, across], [across, own]])).shift >= 0.0
