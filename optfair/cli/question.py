@@ -510,6 +510,8 @@ def _finite(table: TableFile, name: str) -> Floats:
 
 
 def _moments(rows: Floats, names: Sequence[str]) -> tuple[Floats, Floats]:
+    # column by column, as pandas holds them: means of rows differ in the last digits
+    rows = np.asfortranarray(rows)
     center, scale = rows.mean(axis=0), rows.std(axis=0)
     bad = np.flatnonzero(scale <= 0)
     if bad.size:

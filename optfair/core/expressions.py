@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 Values = Mapping[str, Any]
 # Binary digits between numbers from which on sums of them are looked at.
 APART = 24.0
+# Numbers in a term that is evaluated by its coefficients, which takes matrices of them.
+SUMMED = 4_000
 
 
 def substitute(expression: Any, replacements: Mapping[int, Any]) -> Any:
@@ -88,7 +90,8 @@ class Evaluator:
         from optfair.core.term import factors, largest_exponent
 
         parts = self.stated.args if isinstance(self.stated, Constraint) else [self.stated]
-        if any(e.parameters() for e in parts):
+        numbers = sum(c.size for e in parts for c in (e, *e.constants()))
+        if numbers > SUMMED or any(e.parameters() for e in parts):
             return self.stated
         if max(map(factors, parts)) * max(map(largest_exponent, parts)) <= APART:
             return self.stated

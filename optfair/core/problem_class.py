@@ -6,10 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from cvxpy.atoms.elementwise.power import Power
-from cvxpy.atoms.elementwise.xexp import xexp
-from cvxpy.utilities.power_tools import is_power2
-
 from optfair.errors import ClassError, nearest
 
 if TYPE_CHECKING:
@@ -278,15 +274,17 @@ def follows_rules(written: Any, kind: str = "") -> bool:
     (True, False)
     """
     rules = {"convex": "is_convex", "concave": "is_concave"}
-    return bool(getattr(written, rules.get(kind, "is_dcp"))()) and not any(
-        isinstance(e, (Power, xexp)) and _falls(e) for e in parts_of(written)
-    )
+    held = bool(getattr(written, rules.get(kind, "is_dcp"))())
+    return held and not any(map(_falls, parts_of(written)))
 
 
 def _falls(e: Any) -> bool:
     """Whether a power, or x exp x, of what may be negative and is not affine is not increasing."""
-    arg = e.args[0]
-    if arg.is_affine() or arg.is_nonneg():
+    from cvxpy.atoms.elementwise.power import Power  # what lists classes needs no expressions
+    from cvxpy.atoms.elementwise.xexp import xexp
+    from cvxpy.utilities.power_tools import is_power2
+
+    if not isinstance(e, (Power, xexp)) or e.args[0].is_affine() or e.args[0].is_nonneg():
         return False
     return isinstance(e, xexp) or (
         e.p.value is not None and e.p.value > 1 and not is_power2(e.p_used)

@@ -80,7 +80,7 @@ class FairKMeans(
         ``n_init`` starts. It pays from about 30 clusters on; with fewer it looks at nearly all starts.
     max_iter : int
         Largest number of assignments per start; from 200,000 rows on also of the sample that
-        the first ones run on. ``n_iter_`` and ``history_`` leave these out, and what from 500
+        the first ones run on. ``n_iter_`` and ``history_`` leave these out, and what from 2,000
         rows on leads there: passes in which rows choose softly and prices and centers move
         together.
     tol : float

@@ -177,6 +177,7 @@ def test_centers_that_swing_about_their_means_go_to_these(monkeypatch):
     rng = np.random.default_rng(0)
     X, groups = rng.normal(size=(600, 2)) ** 3, (rng.random(600) < 0.3).astype(int)
     p = FairAssignment(X, groups=groups, centers=X[:20])
+    monkeypatch.setattr(soft_descent, "FEWEST", 500)
     ends = []
     for swings in (8, 10**9):
         monkeypatch.setattr(soft_descent, "SWINGS", swings)

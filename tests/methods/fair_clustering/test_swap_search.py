@@ -11,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 import optfair as of
 from optfair.errors import DeclarationError
 from optfair.methods.fair_clustering import alternation, single_start
+from optfair.methods.fair_clustering.algorithms import soft_descent
 from optfair.methods.fair_clustering.algorithms.descent import HeldRows
 
 
@@ -90,6 +91,7 @@ def test_starts_of_a_search_are_those_of_restarts_and_in_its_budget(
     n: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     X, groups = data(n)
+    monkeypatch.setattr(soft_descent, "FEWEST", 500)
     begun, values, ends, taken = [], [], [], []
     softly, descent = single_start.softly, single_start.descent
 

@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
 
 # Rows from which it pays; rows per block of a pass.
-FEWEST, BLOCK = 500, 4_096
+FEWEST, BLOCK = 2_000, 4_096
 # Temperatures in typical margins, and the relative fall of the objective at which each is left,
 # or the passes; of rows that a sample went before, and the part of its mean's way that a center
 # goes there.
