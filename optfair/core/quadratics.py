@@ -434,7 +434,7 @@ def corrected(
         A coefficient is no float: it is too large, or too small.
     """
     beyond = [(k := factors(e)) > 1 and k * largest_exponent(e) > _EXPONENT for e in expressions]
-    some = [k for k, e in enumerate(expressions) if beyond[k] or not e.is_affine() or adds(e, {})]
+    some = [k for k, e in enumerate(expressions) if beyond[k] or adds(e, {})]
     if not some:
         return f
     n, starts = f.A.shape[1], np.cumsum([0, *(e.size for e in expressions)])

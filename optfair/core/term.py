@@ -355,8 +355,8 @@ PLACED: tuple[type, ...] = (
 )
 
 
-def adds(e: Any, seen: dict[int, Any], *, inside: bool = False) -> bool:
-    """Whether an entry of an affine expression may be a sum of several numbers of one column.
+def adds(e: Any, seen: dict[Any, Any], *, inside: bool = False) -> bool:
+    """Whether an entry of a quadratic may be a sum of several numbers of one column, or product.
 
     It is where something is met twice, or what puts one number into several entries is inside what
     adds entries up.
@@ -377,10 +377,23 @@ def adds(e: Any, seen: dict[int, Any], *, inside: bool = False) -> bool:
         return True
     if triangle(e) is not None:  # it adds up the halves of entries that are the same
         return adds(e.args[1], seen)
-    added = isinstance(e, AddExpression)
-    moved = e.args if added else [arg for arg in e.args if not arg.is_constant()]
+    moved = e.args if isinstance(e, AddExpression) else [a for a in e.args if not a.is_constant()]
+    multiplied = len(moved) > 1 and isinstance(e, (MulExpression, DivExpression))
+    if not e.is_affine() and (multiplied or type(e) not in PLACED):
+        pair = _different_products(e, moved)
+        again, seen[pair] = not pair or pair in seen, True
+        return again
     inside = inside or type(e) not in (*PLACED, Promote, broadcast_to)
     return any(adds(arg, seen, inside=inside) for arg in moved)
+
+
+def _different_products(e: Any, args: list[Any]) -> tuple[int, ...]:
+    """Return the variables of a square or product all of whose products differ; of others none."""
+    places = [p for a in args if a.ndim < 2 and (p := shown(a)) is not None]
+    alike = len(places) == len(args) < 3 and len({p[1].tobytes() for p in places}) == 1
+    if not alike or not isinstance(e, (Power, quad_over_lin, MulExpression)):
+        return ()
+    return min(p[0] for p in places), max(p[0] for p in places)
 
 
 def triangle(e: Any) -> Any:

@@ -15,6 +15,7 @@ from optfair.compile.form import compile_problem
 from optfair.core.composition import constraint_term, objective_term
 from optfair.core.problem import Declaration, Problem
 from optfair.core.quadratics import quadratic_map
+from optfair.core.term import adds
 
 HUGE = 1e16
 x = cp.Variable(name="x")
@@ -197,3 +198,19 @@ def test_parameters_that_cancel_are_added_up_as_they_are() -> None:
         assert form.A.toarray()[row].tolist() == [3.0] and form.q.tolist() == [-3.0]
         assert form.offset == 3.0
         assert moved.solve().objective == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("written", "truth"),
+    [
+        (lambda x: x @ x + np.ones(3) @ x, False),
+        (lambda x: cp.sum_squares(x) - 2.0 * x[0] + 1.0, False),
+        (lambda x: 1e16 * (x @ x) + x[0] - 1e16 * cp.sum_squares(x), True),
+        (lambda x: cp.square(0.1 * x[0]), True),
+        (lambda x: x[:2] @ x[1:], True),
+        (lambda x: cp.quad_form(x, np.eye(3)), True),
+        (lambda x: x @ x + x[0] - 0.5 * x[0], True),
+    ],
+)
+def test_what_meets_no_number_twice_needs_no_sizes(written: Any, truth: bool) -> None:
+    assert adds(written(cp.Variable(3)), {}) == truth
