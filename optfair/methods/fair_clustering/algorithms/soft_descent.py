@@ -37,7 +37,7 @@ FINAL, FURTHER = ((0.01, 1e-6, 200),), 1.8
 TRIED = ((0.03, 1e-4, 8), (0.01, 1e-4, 12))
 # Distance of masses from the rules, in parts of a typical cluster, at which centers move: at
 # temperature 1, and at most. So many rows choose softly, and masses must be nearer than theirs.
-NEAR, NEAREST = 10.0, 0.5
+NEAR, NEAREST = 20.0, 0.5
 # Damping of the prices' Newton steps, as a share of masses: first and least at temperature 1, most.
 FIRST, LEAST, MOST = 0.5, 0.1, 10.0
 # Passes that bring masses no nearer, after which centers move all the same: masses of lone rows
@@ -47,8 +47,8 @@ PATIENCE = 4
 # as many more a temperature is left.
 SWINGS = 24
 # Rows that the first prices are made from; logarithm below which a fraction is as good as none:
-# numbers that are nearly no numbers are slow.
-STARTERS, LEAST_LOG = 4_000, -40.0
+# products of numbers that are nearly no numbers are slow.
+STARTERS, LEAST_LOG = 4_000, -25.0
 # Accuracy of a step of the prices.
 STEP = 1e-8
 
