@@ -11,6 +11,7 @@ import signal
 import subprocess
 import tempfile
 import time
+import zlib
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -106,6 +107,13 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     now, ahead = time.perf_counter, [0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: now() + sum(ahead))
     return ahead.append
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Leave one case in N of a test marked sampled(N) to every run; the others are slow ones."""
+    sampled = item.get_closest_marker("sampled")
+    if sampled is not None and zlib.crc32(item.name.encode()) % sampled.args[0]:
+        item.add_marker("slow")
 
 
 @pytest.hookimpl(trylast=True)  # what -m and -k left out was not asked for

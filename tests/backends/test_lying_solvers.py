@@ -287,6 +287,7 @@ def judge(problem: Any, solver: str | None, truth: float) -> Any:
     return s
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("case", "lie"), pairs(COMPILED, RAW))
 def test_a_lie_about_the_compiled_point(
     case: str, lie: str, monkeypatch: pytest.MonkeyPatch
@@ -435,6 +436,7 @@ def test_every_solver_is_among_those_that_lie() -> None:
     assert set(ADAPTERS) == set(profiles())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("solver", "lie"),
     [

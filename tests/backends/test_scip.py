@@ -154,6 +154,7 @@ def test_an_indefinite_integer_quadratic(sense: Any) -> None:
     assert np.array_equal(outcome.values["k"], np.round(outcome.values["k"]))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(20))
 def test_random_small_instances_against_a_search_over_the_arc(seed: int) -> None:
     """Two variables: the optimum lies at a stationary point, on an edge or in the interior."""

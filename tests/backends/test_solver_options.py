@@ -36,6 +36,7 @@ def knapsack(n: int = 150, rows: int = 50) -> Any:
     return of.from_cvxpy(cp.Problem(cp.Maximize(value @ x), limits)).with_integrality("x")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("option", ASKED)
 @pytest.mark.parametrize("solver", USABLE)
 def test_an_option_is_taken_or_refused(solver: str, option: str) -> None:

@@ -79,6 +79,7 @@ def terms():
     return goals, rows
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("goal", terms()[0])
 @pytest.mark.parametrize("interface", ["CLARABEL", "SCS"])
 def test_what_is_read_is_what_cvxpy_would_make(monkeypatch, goal, interface):

@@ -109,6 +109,7 @@ def stated(model: Callable[..., Parts], seed: int, unit: Any, row: float, cost: 
     return of.from_cvxpy(cp.Problem(cp.Minimize(cost * goal), scaled))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("model", MODELS, ids=lambda m: m.__name__)
 @pytest.mark.parametrize("seed", range(2))
 def test_the_optimum_is_the_same_in_any_units(model: Callable[..., Parts], seed: int) -> None:

@@ -44,6 +44,7 @@ def declared(row: dict[str, Any], text: str | None = None) -> tuple[Any, dict[st
     return parse(text or row["text"], variables), bounds
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("row", [*SEED, *OWN], ids=lambda r: r["name"])
 def test_what_is_decided_is_true(row: dict[str, Any]) -> None:
     expression, bounds = declared(row)

@@ -83,6 +83,7 @@ def test_quasiconvex_problems_are_solved_with_a_bound(goal: Any, rows: Any, trut
     assert sign * s.bound <= sign * truth + 1e-9
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("unit", [1e-9, 1e-6, 1.0, 1e6])
 @pytest.mark.parametrize("most", [4.0, np.inf])
 def test_levels_are_of_the_unit_of_the_objective(unit: float, most: float) -> None:

@@ -72,6 +72,7 @@ REJECTED = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("text", "bounds"), REJECTED, ids=[r[0] for r in REJECTED])
 def test_what_must_stay_rejected(text: str, bounds: str) -> None:
     variables: dict[str, Any] = {}

@@ -37,6 +37,7 @@ def test_certifies(name):
     assert outcome.ok, repr(outcome)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(n, marks=pytest.mark.slow) if n.endswith("_80") else n for n in OPTIMA],

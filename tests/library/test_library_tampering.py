@@ -20,6 +20,7 @@ SOLVED = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "name",
     [

@@ -106,6 +106,7 @@ def holds(s: Any) -> bool:
     return not s.residuals().above(s.certificate.tolerance)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", CASES)
 def test_every_entry_is_guarded(case: str) -> None:
     declare, solver = CASES[case]

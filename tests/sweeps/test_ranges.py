@@ -84,6 +84,7 @@ def test_every_end_of_a_linear_program(seed: int) -> None:
         assert one.above == one.below == pytest.approx(prices["rows"][one.entry], abs=1e-6)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(10))
 def test_degenerate_programs_are_two_sided(seed: int) -> None:
     program = tied(seed)

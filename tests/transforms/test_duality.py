@@ -40,6 +40,7 @@ def signed(p: Any) -> float:
     return 1.0 if p.sense == "minimize" else -1.0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", [*CONTINUOUS, *LARGE])
 def test_strong_duality_over_the_library(name: str) -> None:
     p = INSTANCES[name].problem()

@@ -306,6 +306,7 @@ def certified_triples(name: str, covariance: str, count: int) -> None:
     assert solved >= 0.7 * count
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("covariance", COVARIANCES)
 @pytest.mark.parametrize("name", TRIPLES)
 def test_every_triple_is_certified(name: str, covariance: str) -> None:

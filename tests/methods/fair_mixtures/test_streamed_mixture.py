@@ -75,6 +75,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_equal_to_the_fit_in_memory(kind: str) -> None:
     model = of.FairMixture(4, random_state=0, max_iter=25, **SETTINGS[kind])
