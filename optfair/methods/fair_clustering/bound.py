@@ -8,24 +8,30 @@ from typing import Any
 
 import cvxpy as cp
 import numpy as np
+from scipy.spatial import ConvexHull
 
 from optfair.compile.conic_proof import RescaledProof, times
 from optfair.core.adopt import declaration
-from optfair.core.composition import Rule
+from optfair.core.composition import Rule, rows_term
 from optfair.core.problem import Declaration, Problem
 from optfair.core.solution import Solution, check_solution
 from optfair.core.term import ObjectiveTerm
 from optfair.errors import DataError, DeclarationError, kind_of
 from optfair.methods.fair_clustering.assignment import GroupedRows, cluster_count
+from optfair.methods.fair_clustering.certified import MOST_COUNTS, allowed_counts
 from optfair.methods.fair_clustering.rules import (
     AdditiveGap,
     Balance,
+    ClusterShare,
     MaxGap,
     PerfectFairness,
     Proportion,
+    pair_differences,
 )
 from optfair.numbers import (
     Floats,
+    Indices,
+    check_choice,
     check_matrix,
     check_number,
     check_weights,
@@ -74,8 +80,10 @@ def _divided(term: ObjectiveTerm, unit: float) -> ObjectiveTerm:
 # A global lower bound on fair k-means: the semidefinite relaxation of Peng and Wei, with rules.
 
 
-# Rules that hold for averages of clusters when they hold for the clusters.
+# Rules that hold for averages of clusters when they hold for the clusters; and those that compare
+# them with constants, which do where each row has a whole cluster.
 CARRIED = (PerfectFairness, Balance, Proportion, AdditiveGap)
+WHOLE = (MaxGap, ClusterShare)
 
 
 class FairKMeansBound(GroupedRows):
@@ -104,11 +112,25 @@ class FairKMeansBound(GroupedRows):
     homogeneous in each column, and `additive_gap`, which sums a norm of the columns. `max_gap`
     and `cluster_share` compare a column with a constant and do not.
 
+    With ``labels="hard"`` the bound is for labels of whole rows, which obey more: with
+    :math:`Z_{ij} = S_{ij} / \sqrt{w_i w_j}`, 1 over the mass of a cluster for two of its rows and 0
+    for rows of two clusters,
+
+    .. math:: Z_{ij} + Z_{il} \le Z_{ii} + Z_{jl}, \qquad
+        |M_{gi}/\pi_g - M_{hi}/\pi_h| \le \varepsilon\, S_{ii}, \qquad
+        l\, S_{ii} \le w_i \le u\, S_{ii}
+
+    hold, the last two under `max_gap` and `cluster_share`. Where rows weigh the same, sizes and
+    compositions of clusters that a rule allows are counted, and :math:`(S_{ii}, M_{gi}/w_i)` lies in
+    the hull of :math:`(1/|C|, |C \cap g|/|C|)` over these clusters C. The
+    :math:`n (n-1) (n-2) / 2` triangles are generated. This bound is often the optimum, where that of
+    fractions is percents below.
+
     `solve` measures the objective in units of the rows' mean squared distance from their mean,
     ``objective_unit`` (a power of 4 near it), so rows may be in any units.
 
-    Fractions may cost less than labels of whole rows: for these `certified_kmeans` proves the optimum
-    of a few dozen rows, under `max_gap` and `cluster_share` too, where this bound is percents below.
+    Fractions may cost less than labels of whole rows; `certified_kmeans` finds the best of these for
+    a few dozen rows, by branching, with its proof.
 
     With the default solver n = 20, 30, 50 and 80 rows take about 0.05, 0.2, 2 and 25 s. Equal
     rows of one group may be given once with their summed weight: the bound is the same.
@@ -126,6 +148,8 @@ class FairKMeansBound(GroupedRows):
     sample_weight : array-like (n,), optional
         Non-negative weights; rescaled to sum 1. Equal by default. Rows of weight 0 are left
         out.
+    labels : {"soft", "hard"}
+        Whether fractions of rows are bounded too.
 
     Attributes
     ----------
@@ -174,7 +198,9 @@ class FairKMeansBound(GroupedRows):
         n_clusters: int,
         fairness: Rule | None = PerfectFairness(),  # noqa: B008 - a frozen value
         sample_weight: Any = None,
+        labels: str = "soft",
     ) -> None:
+        check_choice(labels, "labels", ("soft", "hard"))
         points = check_matrix(X, "X")
         weights = check_weights(sample_weight, points.shape[0])
         index, names, shares = encode_groups(groups, points.shape[0], weights)
@@ -190,6 +216,7 @@ class FairKMeansBound(GroupedRows):
                     n_clusters, int(kept.sum()), "n_clusters", "rows of positive weight"
                 ),
                 "kept": kept,
+                "labels": labels,
             }
         )
         self._add_fairness(fairness, "balance(0.4)")
@@ -241,7 +268,21 @@ class FairKMeansBound(GroupedRows):
         M = cp.Variable((G, n), name="masses")
         # inner products and not distances: a diagonal of zeros is ill scaled for solvers
         scaled = v[:, None] * (X - w @ X)
-        return declaration(
+        generated = []
+        if self.data["labels"] == "hard" and n > 2:
+            i, j, other = _triangles(n)
+            Z = w.mean() / np.outer(v, v)
+
+            def entries(a: Indices, b: Indices) -> Any:
+                return cp.multiply(Z[a, b], S[a, b])
+
+            def triangles(some: Indices) -> Any:
+                a, b, c = i[some], j[some], other[some]
+                return entries(a, b) + entries(a, c) <= entries(a, a) + entries(b, c)
+
+            latex = r"Z_{ij} + Z_{il} \le Z_{ii} + Z_{jl}, \; Z_{ij} = S_{ij} / \sqrt{w_i w_j}"
+            generated.append(rows_term("triangle", triangles, i.size, latex))
+        relaxation = declaration(
             "minimize",
             {
                 "cost": (
@@ -262,6 +303,7 @@ class FairKMeansBound(GroupedRows):
                 ),
             },
         )
+        return replace(relaxation, constraints=(*relaxation.constraints, *generated))
 
     def _members(self) -> Floats:
         """Return the square roots of the weights of each group's rows (G x n)."""
@@ -270,9 +312,48 @@ class FairKMeansBound(GroupedRows):
 
     def bound_parts(self, name: str, item: Any) -> dict[str, Any]:
         """Return constraints by term name; rules that do not carry over are refused."""
-        if isinstance(item, Rule) and not isinstance(item, CARRIED):
+        if not isinstance(item, Rule):
+            return super().bound_parts(name, item)
+        if self.data["labels"] == "soft":
+            if not isinstance(item, CARRIED):
+                raise _not_carried(item, self.data["n_clusters"])
+            return super().bound_parts(name, item)
+        if not isinstance(item, CARRIED + WHOLE):
             raise _not_carried(item, self.data["n_clusters"])
-        return super().bound_parts(name, item)
+        S, w = self.variables["projection"], self.data["weights"]
+        own = cp.diag(S)
+        if isinstance(item, MaxGap):
+            apart, pairs = pair_differences(self, item)
+            parts = {name: cp.abs(apart) <= item.eps * np.ones((pairs, 1)) @ own[None, :]}
+        elif isinstance(item, ClusterShare):
+            K = self.data["n_clusters"]
+            low, high = item.limits(K)
+            parts = {f"{name}.lower": low.min() * own <= w, f"{name}.upper": high.max() * own >= w}
+        else:
+            parts = super().bound_parts(name, item)
+        clusters = self._clusters(item)
+        if clusters is not None:
+            normals, offsets = clusters
+            share = cp.multiply(self.variables["masses"][:-1], 1.0 / w[None, :])
+            parts[f"{name}.clusters"] = normals @ cp.vstack([own[None, :], share]) <= offsets[
+                :, None
+            ] * np.ones(w.size)
+        return parts
+
+    def _clusters(self, rule: Rule) -> tuple[Floats, Floats] | None:
+        """Return sides of the hull of what clusters may be: 1 over their rows, and shares of groups.
+
+        None where rows weigh differently, or the rule is not on each cluster.
+        """
+        w, groups = self.data["weights"], self.data["groups"]
+        if isinstance(rule, AdditiveGap) or np.ptp(w) > 1e-12 * w.max():
+            return None
+        if np.prod(np.bincount(groups) + 1.0) > MOST_COUNTS:
+            return None
+        K = self.data["n_clusters"]
+        counts, _ = allowed_counts(self.data["points"], self.group_names[groups], groups, K, rule)
+        size = counts.sum(axis=1, keepdims=True)
+        return hull_sides(np.hstack([1.0 / size, counts[:, :-1] / size]))
 
     def lift(self, assignment: Any) -> dict[str, Floats]:
         """Return the point of the relaxation that a clustering gives.
@@ -305,6 +386,29 @@ class FairKMeansBound(GroupedRows):
         return {"projection": S, "masses": (self._members() @ S) * v}
 
 
+def hull_sides(points: Floats) -> tuple[Floats, Floats]:
+    """Return normals and offsets of the sides of a hull, within the directions that points differ in."""
+    middle = points.mean(axis=0)
+    _, sizes, ways = np.linalg.svd(points - middle, full_matrices=False)
+    ways = ways[sizes > 1e-9 * max(sizes[0], 1e-9)]
+    flat = (points - middle) @ ways.T
+    if len(ways) > 1:
+        sides = np.unique(ConvexHull(flat).equations[:, :-1].round(12), axis=0)
+    else:
+        sides = np.array([[1.0], [-1.0]])[:, : len(ways)]
+    normals = sides @ ways
+    # rounding of a number near 1
+    return normals, (points @ normals.T).max(axis=0) + 1e-14
+
+
+def _triangles(n: int) -> tuple[Indices, Indices, Indices]:
+    """Return every row with every pair of others."""
+    first, second = np.triu_indices(n, 1)
+    row = np.arange(n)[:, None]
+    at, pair = np.nonzero((row != first) & (row != second))
+    return at, first[pair], second[pair]
+
+
 def _fractions(assignment: Any, rows: int) -> Floats:
     """Return fractions (n, K) of labels or fractions; rounding below 0 is cut off."""
     given = np.asarray(assignment)
@@ -324,11 +428,12 @@ def _not_carried(rule: Rule, n_clusters: int) -> DeclarationError:
     remedy = "leave it out"
     if isinstance(rule, MaxGap):
         remedy = f"give additive_gap({min(2.0, n_clusters * rule.eps):g}), which follows from it"
+    whole = ", or bound labels of whole rows: labels='hard'" * isinstance(rule, WHOLE)
     return DeclarationError(
         f"{type(rule).__name__} does not carry over to the relaxation",
         "the relaxation knows weighted averages of the clusters' masses; a comparison with a"
         " constant can hold for every cluster and fail for them",
-        f"{remedy}: the bound is then lower, but valid",
+        f"{remedy}: the bound is then lower, but valid{whole}",
     )
 
 
@@ -380,7 +485,9 @@ def optimality_gap(clustering: Any, bound: Solution, *, tolerance: float = 1e-6)
     (0.01, 0.5)
     """
     lowest = _proved(bound, tolerance)
-    cost = _cost(getattr(clustering, "soft_assignment_", clustering), bound.problem, tolerance)
+    whole = bound.problem.data["labels"] == "hard"
+    given = getattr(clustering, "labels_" if whole else "soft_assignment_", clustering)
+    cost = _cost(given, bound.problem, tolerance)
     if cost < lowest - tolerance * max(bound.problem.objective_unit, lowest):
         raise DataError(
             f"cost {cost:.10g} is below the bound",

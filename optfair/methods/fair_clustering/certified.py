@@ -98,7 +98,7 @@ def certified_kmeans(
     that joins a cluster of m rows costs at least 1/(nm) times its squared distances to I and half
     of those to the :math:`m - |I| - 1` nearest free rows, and the cheapest rows that give each
     group one of its allowed counts are taken. The bound is charged for rounding. It holds for
-    labels of whole rows; fractions may cost less, see `FairKMeansBound` for these.
+    labels of whole rows; fractions may cost less, see `FairKMeansBound` for these, and for more rows.
 
     The program is nearly always integral, or nearly so; where it is not, two rows are put together
     or apart and both cases solved. 40 rows in 4 clusters take seconds to minutes, fewer clusters and
@@ -163,7 +163,7 @@ def certified_kmeans(
         )
     index, _, shares = encode_groups(groups, n, np.full(n, 1.0 / n))
     begin = time.perf_counter()
-    counts, filled = _allowed(X, groups, index, K, fairness)
+    counts, filled = allowed_counts(X, groups, index, K, fairness)
     search = SetSearch(X, index, counts, K, filled, int(random_state or 0))
     if not search.start():
         raise DataError(
@@ -193,7 +193,7 @@ def certified_kmeans(
     )
 
 
-def _allowed(
+def allowed_counts(
     X: Floats, groups: Any, index: Indices, K: int, fairness: Any
 ) -> tuple[NDArray[np.int64], bool]:
     """Return the counts of groups that a cluster may have, and whether all must have rows."""

@@ -25,6 +25,7 @@ from optfair.methods.fair_clustering.margins import (
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
+    from optfair.numbers import Floats
 
 # Rules on the difference between groups in their fractions per cluster.
 
@@ -41,7 +42,7 @@ class PerfectFairness(MassRule):
         return (np.diff(np.eye(shares.size), axis=0) / shares) @ M == 0
 
 
-def _differences(problem: Problem, rule: MassRule) -> tuple[Any, int]:
+def pair_differences(problem: Problem, rule: MassRule) -> tuple[Any, int]:
     """Return (differences of fractions for every pair of groups, number of pairs)."""
     M, shares, _ = rule.target(problem)
     pairs = list(combinations(range(shares.size), 2))
@@ -71,7 +72,7 @@ class AdditiveGap(MassRule):
 
     def bind(self, problem: Problem) -> Any:
         """Return one inequality per pair of groups."""
-        differences, pairs = _differences(problem, self)
+        differences, pairs = pair_differences(problem, self)
         return cp.sum(cp.abs(differences), axis=1) <= self.eps * np.ones(pairs)
 
 
@@ -88,7 +89,7 @@ class MaxGap(MassRule):
 
     def bind(self, problem: Problem) -> Any:
         """Return one inequality per pair of groups and cluster."""
-        differences, _ = _differences(problem, self)
+        differences, _ = pair_differences(problem, self)
         return cp.abs(differences) <= self.eps
 
 
@@ -366,7 +367,19 @@ class ClusterShare(Rule):
     def bind(self, problem: Problem) -> Any:
         """Return the lower and upper inequalities that were asked for."""
         M, _ = mass_target(problem, self)
-        K = M.shape[1]
+        low, high = self.limits(M.shape[1])
+        size = cp.sum(M, axis=0)
+        parts = {}
+        if self.lower is not None:
+            parts["lower"] = size >= low
+        if self.upper is not None:
+            parts["upper"] = size <= high
+        if not parts:
+            raise DeclarationError("cluster_share has no bound", remedy="give lower, upper or both")
+        return parts
+
+    def limits(self, K: int) -> tuple[Floats, Floats]:
+        """Return the bounds of each cluster."""
         low = finite_vector(0.0 if self.lower is None else self.lower, K, "cluster_share lower")
         high = finite_vector(1.0 if self.upper is None else self.upper, K, "cluster_share upper")
         if (low > high).any() or (low < 0).any() or (high > 1).any():
@@ -381,15 +394,7 @@ class ClusterShare(Rule):
                 f"lower bounds sum to {low.sum():g}, upper to {high.sum():g}, the clusters to 1",
                 f"with {K} clusters, give lower <= {1 / K:.4g} <= upper",
             )
-        size = cp.sum(M, axis=0)
-        parts = {}
-        if self.lower is not None:
-            parts["lower"] = size >= low
-        if self.upper is not None:
-            parts["upper"] = size <= high
-        if not parts:
-            raise DeclarationError("cluster_share has no bound", remedy="give lower, upper or both")
-        return parts
+        return low, high
 
 
 def cluster_share(lower: Any = None, upper: Any = None) -> ClusterShare:

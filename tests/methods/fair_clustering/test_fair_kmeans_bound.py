@@ -15,7 +15,7 @@ import optfair as of
 from optfair import metrics
 from optfair.core.composition import Rule
 from optfair.methods.fair_clustering.algorithms.costs import best_centers
-from optfair.methods.fair_clustering.bound import FairKMeansBound, optimality_gap
+from optfair.methods.fair_clustering.bound import WHOLE, FairKMeansBound, optimality_gap
 
 # Relative residuals asked for: degenerate semidefinite programs end a little short of 1e-7.
 TOLERANCE = 1e-6
@@ -35,8 +35,8 @@ def rows(n=18, groups=2, seed=0):
     return X, labels
 
 
-def solved(X, labels, K, **options):
-    p = FairKMeansBound(X, groups=labels, n_clusters=K, **options)
+def solved(X, groups, K, **options):
+    p = FairKMeansBound(X, groups=groups, n_clusters=K, **options)
     return p.solve(tolerance=TOLERANCE)
 
 
@@ -462,3 +462,64 @@ def test_instances_are_declared_from_a_table_without_centers():
     centers = {"method": "kmeans++", "seed": 0, "k": 3}
     with pytest.raises(of.DeclarationError, match="unknown key 'centers'"):
         replace(fair, data={**fair.data, "centers": centers}).problem()
+
+
+# --- labels of whole rows -----------------------------------------------------------------------------
+
+HARD = {
+    **CARRIED,
+    "max gap": of.max_gap(0.3),
+    "cluster share": of.cluster_share(0.2, 0.7),
+    "none": None,
+}
+
+
+def labels_that_obey(K, groups, rule, weights):
+    """Yield all labellings of a few rows that obey a rule, the first row in the first cluster."""
+    n = len(groups)
+    X = np.arange(float(n))[:, None]
+    p = of.FairAssignment(X, groups=groups, centers=X[:K], fairness=rule, sample_weight=weights)
+    terms = [t for name, t in p.constraints.items() if name.startswith("fairness")]
+    w = p.data["weights"]
+    for rest in product(range(K), repeat=n - 1):
+        A = np.equal.outer((0, *rest), np.arange(K)).astype(float)
+        masses = np.stack([w[groups == g] @ A[groups == g] for g in range(2)])
+        if all(t.relative_violation({"masses": masses}) <= 1e-9 for t in terms):
+            yield A, w
+
+
+@pytest.mark.parametrize("weights", [None, (1, 2, 1, 1, 2, 1, 1, 1)], ids=["equal", "unequal"])
+@pytest.mark.parametrize("rule", HARD.values(), ids=HARD)
+def test_no_labels_that_obey_cost_less_than_the_bound_of_labels(rule, weights):
+    X, groups = rows(8, seed=3)
+    hard = solved(X, groups, 2, fairness=rule, sample_weight=weights, labels="hard")
+    terms = hard.problem.constraints.values()
+    costs = []
+    for A, w in labels_that_obey(2, groups, rule, weights):
+        point = hard.problem.lift(A)
+        assert max(t.relative_violation(point) for t in terms) <= 1e-9
+        costs.append(cost_at_best_centers(X, A, w))
+    assert hard.bound <= min(costs) * (1.0 + 1e-9)
+    if not isinstance(rule, WHOLE):
+        soft = solved(X, groups, 2, fairness=rule, sample_weight=weights)
+        assert hard.bound >= soft.bound - 1e-5
+
+
+def test_triangles_close_what_fractions_leave():
+    X, groups = rows(12, seed=3)
+    given = {"n_clusters": 2, "fairness": of.max_gap(0.2)}
+    best = of.fair_clustering.certified_kmeans(X, groups=groups, **given)
+    soft = solved(X, groups, 2, fairness=of.additive_gap(0.4))
+    hard = solved(X, groups, labels="hard", K=2, fairness=of.max_gap(0.2))
+    assert optimality_gap(best.labels, soft) > 1e-2
+    assert optimality_gap(best.labels, hard) == pytest.approx(0.0, abs=1e-5)
+    assert hard.grade == "proved"
+
+
+def test_fractions_are_no_labels():
+    X, groups = np.array([[0.0], [1.0], [2.0]]), ["a", "b", "a"]
+    hard = solved(X, groups, 2, fairness=None, labels="hard")
+    with pytest.raises(of.DataError, match="triangle"):
+        optimality_gap(np.array([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]]), hard)
+    with pytest.raises(of.DeclarationError, match="unknown labels"):
+        FairKMeansBound(X, groups=groups, n_clusters=2, labels="whole")
