@@ -144,18 +144,18 @@ def sweep(
         problem = with_side(problem, name)
     names, grid = _grid(problem, wanted, values, width)
     known = Dependence("", "there are two parameters")
-    low, high = grid[0][0], grid[-1][0]
+    run = Run(problem, names, known, (grid[0][0], grid[-1][0]), functions or {}, keep, save)
     if len(names) == 1:
-        known = Dependence("", "there is one value")
+        low, high = run.ends
+        run.known = Dependence("", "there is one value")
         if high > low:
-            known = dependence(problem, names[0], low, high)
-    if width is not None and not known.word:
+            run.known = dependence(problem, names[0], low, high)
+    if width is not None and not run.known.word:
         raise DeclarationError(
             f"nothing is proved between values of {names[0]!r}",
-            known.because,
+            run.known.because,
             "give the values to solve at",
         )
-    run = Run(problem, names, known, (low, high), functions or {}, keep, save)
     run.asked = asked_of_all(solver, tolerance, time_limit)
     run.along(grid, n_jobs)
     if width is not None:
@@ -308,6 +308,9 @@ class Run:
         self.file = None if save is None else _File(Path(save), problem, names)
         if self.file is not None:
             self.points = self.file.read()
+        if len(names) == 1:  # what a file holds may lie further out
+            places = [*ends, *(at[0] for at in self.points)]
+            self.ends = min(places), max(places)
         self.sides: tuple[Any, Any] | None = None
         self._last: list[tuple[float, Solution]] = []
 
@@ -437,6 +440,7 @@ class Run:
             solution.solver,
             iterations=None if taken is None else int(taken),
             ends=ends,
+            segment=() if prove is None and not ends else self.ends,
             more={name: f(solution) for name, f in self.functions.items()},
             solution=solution if self.keep else None,
             prove=prove,
@@ -470,14 +474,15 @@ class _File:
 
     def __init__(self, path: Path, problem: Problem, names: tuple[str, ...]) -> None:
         self.path = path
-        self.facts = {"schema": 1, "names": list(names), "problem": _identity(problem, names)}
+        self.facts = {"schema": 2, "names": list(names), "problem": _identity(problem, names)}
 
     def read(self) -> dict[tuple[float, ...], Point]:
         """Return the points that are done."""
         if not self.path.exists():
             return {}
         try:
-            document = read_json(self.path)
+            document = dict(read_json(self.path))
+            check_record(document, {"schema": self.facts["schema"]}, "it")
             own = {k: document[k] for k in self.facts}
             rows = [_point(row) for row in document["points"]]
         except (DataError, ValueError, KeyError, TypeError) as e:
@@ -509,7 +514,7 @@ def _identity(problem: Problem, names: Iterable[str]) -> str:
 
 # What a point and its line must hold to be read.
 POINT: dict[str, Any] = {
-    **dict.fromkeys(("at", "ends", "conflict"), list),
+    **dict.fromkeys(("at", "ends", "segment", "conflict"), list),
     **dict.fromkeys(("value", "bound", "seconds"), (int, float)),
     **dict.fromkeys(("status", "grade", "solver"), str),
     "iterations": (int, type(None)),
@@ -524,6 +529,6 @@ def _point(row: Mapping[str, Any]) -> Point:
     line = row["line_given"]
     if line is not None:
         check_record(line, LINE, "the line of a point")
-    check_point({k: row[k] for k in ("at", "ends")}, "a point")
-    lists = {k: tuple(row[k]) for k in ("at", "conflict", "ends")}
+    check_point({k: row[k] for k in ("at", "ends", "segment")}, "a point")
+    lists = {k: tuple(row[k]) for k in ("at", "conflict", "ends", "segment")}
     return Point(**{**row, **lists, "line_given": None if line is None else ValueLine(**line)})

@@ -182,6 +182,8 @@ class Point:
         Who solved it, which constraints exclude each other, CPU-independent seconds on the wall.
     ends : tuple of float
         Objective of this solution at both ends of the segment, where costs move.
+    segment : tuple of float
+        Between which values its line, or that of ``ends``, is known to hold.
     more : dict
         What the functions of the solution gave.
     """
@@ -197,6 +199,7 @@ class Point:
     iterations: int | None = None
     line_given: ValueLine | None = None
     ends: tuple[float, ...] = ()
+    segment: tuple[float, ...] = ()
     more: Mapping[str, Any] = field(default_factory=dict)
     solution: Any = field(default=None, compare=False, repr=False)
     prove: Callable[[], ValueLine | None] | None = field(default=None, compare=False, repr=False)
@@ -210,6 +213,22 @@ class Point:
     def solved(self) -> bool:
         """Whether there is an optimum."""
         return self.status == "optimal"
+
+    def reaches(self, t: float) -> bool:
+        """Whether what it proves between the points holds at a value."""
+        return len(self.segment) == 2 and self.segment[0] <= t <= self.segment[1]
+
+    @property
+    def rise(self) -> float:
+        """Slope of the objective of this solution, where costs move; NaN elsewhere."""
+        if len(self.ends) != 2:
+            return np.nan
+        return (self.ends[1] - self.ends[0]) / (self.segment[1] - self.segment[0])
+
+    def along(self, t: float) -> float:
+        """Return the objective of this solution at a value of the segment, where costs move."""
+        share = (t - self.segment[0]) / (self.segment[1] - self.segment[0])
+        return (1.0 - share) * self.ends[0] + share * self.ends[1]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -277,11 +296,7 @@ class Sweep:
 
     def _price(self, p: Point) -> float:
         """Return the slope of the optimal value that the solution proves at a point."""
-        if p.line is not None:
-            return self._sign * p.line.slope
-        if len(p.ends) == 2 and self._span > 0.0:
-            return (p.ends[1] - p.ends[0]) / self._span
-        return np.nan
+        return p.rise if p.line is None else self._sign * p.line.slope
 
     @property
     def _sign(self) -> float:
@@ -290,10 +305,6 @@ class Sweep:
     @property
     def _kind(self) -> str:
         return as_minimised(self.dependence.word, self.problem.sense)
-
-    @property
-    def _span(self) -> float:
-        return self.points[-1].at[0] - self.points[0].at[0] if self.points else 0.0
 
     @property
     def _banded(self) -> bool:
@@ -318,12 +329,8 @@ class Sweep:
                 "read the points",
             )
         points = [p for p in self.points if p.solved]
-        lower, upper = _band(points, self._kind, float(t), self._sign, self._ends)
+        lower, upper = _band(points, self._kind, float(t), self._sign)
         return (lower, upper) if self._sign > 0 else (-upper, -lower)
-
-    @property
-    def _ends(self) -> tuple[float, float]:
-        return self.points[0].at[0], self.points[-1].at[0]
 
     @property
     def width(self) -> float:
@@ -334,7 +341,12 @@ class Sweep:
     def grade(self) -> str:
         """What the bounds rest on: "proved" when every point and line is."""
         solved = [p for p in self.points if p.solved]
-        if self._kind == "convex" and not all(p.line is not None and p.line.sound for p in solved):
+        if self._kind == "convex" and not all(
+            p.line is not None
+            and p.line.sound
+            and all(p.reaches(q.at[0]) for q in (solved[0], solved[-1]))
+            for p in solved
+        ):
             return "reported"
         return "proved" if all(p.grade == "proved" for p in solved) else "reported"
 
@@ -396,9 +408,7 @@ def as_minimised(word: str, sense: str) -> str:
     return word if sense == "minimize" else _TURNED.get(word, word)
 
 
-def _band(
-    points: Sequence[Point], kind: str, t: float, sign: float, ends: tuple[float, float]
-) -> tuple[float, float]:
+def _band(points: Sequence[Point], kind: str, t: float, sign: float) -> tuple[float, float]:
     """Return bounds on the value of the minimisation: lower from duality, upper from points."""
     lower, upper = -np.inf, np.inf
     if not points:
@@ -414,8 +424,9 @@ def _band(
     share = 0.0 if near[0] is near[1] else (t - near[0].at[0]) / (near[1].at[0] - near[0].at[0])
     if kind == "convex":  # chords above, lines of multipliers below
         upper = min(upper, (1.0 - share) * values[0] + share * values[1])
-        lower = max(lower, *(p.line(t) for p in points if p.line is not None), -np.inf)
-        bare = any(p.line is None for p in near)
+        lines = [p.line(t) for p in points if p.line is not None and p.reaches(t)]
+        lower = max(lower, *lines, -np.inf)
+        bare = any(p.line is None or not p.reaches(t) for p in near)
         for inner, outer in ((k - 1, k - 2), (k, k + 1)):  # or chords of the next piece, prolonged
             if bare and min(inner, outer) >= 0 and max(inner, outer) < len(ts) and ts[inner] != t:
                 least, most = _sides(points[inner], sign)[0], _sides(points[outer], sign)[1]
@@ -425,7 +436,7 @@ def _band(
     elif kind == "concave":  # chords of bounds below, lines of points above
         chord = (1.0 - share) * bounds[0] + share * bounds[1]
         lower = max(lower, chord - ROUNDED * (abs(bounds[0]) + abs(bounds[1])))
-        along = [_along(p, t, ends, sign) for p in points if len(p.ends) == 2]
+        along = [sign * p.along(t) for p in points if len(p.ends) == 2 and p.reaches(t)]
         upper = min(upper, *along, np.inf)
     else:
         falls = kind == "nonincreasing"
@@ -436,11 +447,6 @@ def _band(
 
 def _sides(p: Point, sign: float) -> tuple[float, float]:
     return sign * p.bound, sign * p.value
-
-
-def _along(p: Point, t: float, ends: tuple[float, float], sign: float) -> float:
-    share = (t - ends[0]) / (ends[1] - ends[0])
-    return sign * ((1.0 - share) * p.ends[0] + share * p.ends[1])
 
 
 def gaps(sweep: Sweep, wanted: float = 0.0) -> list[tuple[float, float]]:
@@ -465,9 +471,8 @@ def gaps(sweep: Sweep, wanted: float = 0.0) -> list[tuple[float, float]]:
             heights = [line(a.at[0]) for line in (a.line, b.line)]
             slopes = [line.slope for line in (a.line, b.line)]
         elif kind == "concave" and len(a.ends) == 2 and len(b.ends) == 2:
-            ends, sign = sweep._ends, sweep._sign
-            heights = [_along(p, a.at[0], ends, sign) for p in (a, b)]
-            slopes = [sign * (p.ends[1] - p.ends[0]) / (ends[1] - ends[0]) for p in (a, b)]
+            heights = [sweep._sign * p.along(a.at[0]) for p in (a, b)]
+            slopes = [sweep._sign * p.rise for p in (a, b)]
         if slopes[0] != slopes[1]:
             t = a.at[0] + (heights[1] - heights[0]) / (slopes[0] - slopes[1])
         inner = 0.02 * (b.at[0] - a.at[0])

@@ -180,6 +180,34 @@ def test_a_sweep_goes_on_where_its_file_ends(tmp_path: Path) -> None:
         sweep(p, "t", [1.0], save=file)
 
 
+@pytest.mark.parametrize(("first", "then"), [((0.0, 1.0), (0.0, 4.0)), ((2.0, 3.0), (0.0, 4.0))])
+def test_a_file_of_another_segment_says_nothing_beyond_it(
+    first: Any, then: Any, tmp_path: Path
+) -> None:
+    """The objective of a point at both ends is that of the segment it was solved for."""
+    x, t = cp.Variable(2, name="x"), cp.Parameter(name="t", value=1.0)
+    problem = cp.Problem(cp.Minimize(t * x[0] + x[1]), [x >= 0, cp.sum(x) >= 1])
+    p, file = of.from_cvxpy(problem), tmp_path / "sweep.json"
+    sweep(p, "t", first, save=file)
+    made = sweep(p, "t", then, save=file)
+    assert made.dependence.word == "concave" and made.solves > 0
+    for at in np.linspace(*then, 9):
+        low, high = made.band(float(at))
+        assert low <= min(at, 1.0) + 1e-9 and high >= min(at, 1.0) - 1e-9
+    rows = [r for r in made.frame().to_dict("records") if r["t"] != 1.0]
+    assert [r["price"] for r in rows] == pytest.approx([float(r["t"] < 1.0) for r in rows])
+
+
+def test_lines_hold_where_they_were_proved(tmp_path: Path) -> None:
+    p, (low, high) = sides("min", quadratic=True)
+    file, middle = tmp_path / "sweep.json", 0.5 * (low + high)
+    sweep(p, "t", (low, middle), save=file)
+    made = sweep(p, "t", (low, high), save=file)
+    reach = {point.at[0]: (point.line is not None, point.reaches(high)) for point in made}
+    assert reach == {low: (True, False), middle: (True, False), high: (True, True)}
+    assert made.grade == "reported" and sweep(p, "t", (low, high)).grade == "proved"
+
+
 def test_two_parameters() -> None:
     x = cp.Variable(2, name="x")
     a, b = cp.Parameter(name="a", value=1.0), cp.Parameter(name="b", value=1.0)
@@ -431,7 +459,7 @@ def test_a_chord_of_bounds_is_rounded_down() -> None:
         low, high = sorted((low, high))
         points = [Point((t,), "optimal", 9.0, v) for t, v in ((low, a), (high, b))]
         t = float(low + (high - low) * abs(np.tanh(share)))
-        lower = _band(points, "concave", t, 1.0, (low, high))[0]
+        lower = _band(points, "concave", t, 1.0)[0]
         t0, t1, v0, v1 = map(Fraction, (low, high, a, b))
         exact = v0 + (v1 - v0) * (Fraction(t) - t0) / (t1 - t0)
         assert lower <= exact and exact - Fraction(lower) <= Fraction(1e-13) * (abs(v0) + abs(v1))
