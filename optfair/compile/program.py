@@ -17,6 +17,7 @@ from optfair.core.labels import entry_indices, free_name
 from optfair.core.quadratics import NotQuadratic, QuadraticMap, quadratic_map
 from optfair.errors import DeclarationError, UnsupportedProblem
 from optfair.numbers import Floats
+from optfair.proofs.rounding import LOST, UNIT, exact_dot, exact_products, gamma, two_product
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -531,3 +532,50 @@ def program(problem: Problem) -> Program:
         upper=free,
         integer=forms.integer,
     )
+
+
+# What a few sums and products of numbers that are not negative are off by, with room.
+ROUNDED = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Enclosed:
+    r"""A quadratic :math:`\tfrac12 x^T H x + g^T x + r`, and what its numbers are off by at most."""
+
+    H: Floats
+    H_off: Floats
+    g: Floats
+    g_off: Floats
+    r: float
+    r_off: float
+
+    def spectrum(self) -> tuple[Floats, Floats, float]:
+        r"""Return h, V and a number with :math:`w^T V^T H V w \ge \sum_i h_i w_i^2` for all w.
+
+        The number is an upper bound on :math:`\|V^T V - I\|`. The residual is charged to h by the
+        sums of its rows, so nothing is asked of who computed V.
+        """
+        h, V = np.linalg.eigh(self.H)
+        W, share = np.abs(V), gamma(2.0 * h.size + 8.0) * (1.0 + ROUNDED)
+        off = np.abs(V.T @ self.H @ V - np.diag(h))
+        off += W.T @ (share * np.abs(self.H) + self.H_off) @ W
+        skew = np.abs(V.T @ V - np.eye(h.size)) + share * (W.T @ W)
+        both = float(skew.sum(axis=0).max(initial=0.0)) * (1.0 + ROUNDED)
+        return h - off.sum(axis=1) * (1.0 + ROUNDED) - LOST, V, both
+
+    def gradient(self, x: Floats) -> tuple[Floats, Floats]:
+        """Return the gradient at x and what its entries are off by."""
+        H = sp.csc_array(self.H)
+        near, off = exact_products(H, x, np.arange(x.size), ((self.g, np.ones(1)),))
+        return near, off + (self.H_off @ np.abs(x) + self.g_off) * (1.0 + ROUNDED) + LOST
+
+    def below(self, x: Floats, less: float) -> float:
+        """Return a float that is not above the value at x less a number."""
+        size, half = np.abs(x), 0.5 * x
+        p, e = two_product(self.H, x)
+        lost = float(np.where(np.isnan(e), UNIT * np.abs(p) + LOST, 0.0).sum(axis=1) @ size)
+        left = [p.ravel(), np.nan_to_num(e).ravel(), self.g, np.array([self.r, -less])]
+        right = [*2 * [np.repeat(half, x.size)], x, np.ones(2)]
+        total, off = exact_dot(np.concatenate(left), np.concatenate(right))
+        off += float(size @ (self.H_off @ size) + self.g_off @ size) + self.r_off + lost
+        return float(np.nextafter(total - off * (1.0 + ROUNDED) - LOST, -np.inf))

@@ -196,6 +196,14 @@ def _halves(a: Floats, b: Floats) -> tuple[Floats, Floats]:
     return p, ((ah * bh - p) + ah * bl + al * bh) + al * bl
 
 
+@np.errstate(all="ignore")
+def two_product(a: Floats, b: Floats) -> tuple[Floats, Floats]:
+    """Return p, e with p + e = a b exactly; NaN in e where that is not known."""
+    p, e = _halves(a, b)
+    known = (np.maximum(np.abs(a), np.abs(b)) <= LARGEST) & (np.abs(p) >= SMALLEST)
+    return p, np.where((a == 0.0) | (b == 0.0), 0.0, np.where(known, e, np.nan))
+
+
 def root_below(v: Floats) -> Floats:
     r"""Return the largest floats s with :math:`s^2 \le v` exactly, for numbers that are not negative.
 
@@ -260,13 +268,11 @@ def exact_dot(a: Floats, b: Floats) -> tuple[float, float]:
     >>> exact_dot(np.array([0.5, -0.25]), np.array([3.0, 6.0]))
     (0.0, 0.0)
     """
-    p = a * b
-    used = (np.abs(p) > 0.0) | ((a != 0.0) & (b != 0.0))
-    a, b, p = a[used], b[used], p[used]
-    size = max(np.abs(a).max(initial=0.0), np.abs(b).max(initial=0.0))
-    if size > LARGEST or np.abs(p).min(initial=np.inf) < SMALLEST:
+    used = (a != 0.0) & (b != 0.0)
+    a, b = a[used], b[used]
+    head, tail = two_product(a, b)
+    if np.isnan(tail).any():
         return dot(a, b)
-    head, tail = _halves(a, b)
     total = math.fsum([*head.tolist(), *tail.tolist()])
     return total, 0.0 if total == 0.0 else float(np.spacing(abs(total)))
 

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from optfair.compile.program import QuadraticForms, quadratic_terms
+from optfair.compile.program import ROUNDED, Enclosed, QuadraticForms, quadratic_terms
 from optfair.core.certificate import Certificate, DualCheck, Verdict
 from optfair.core.expressions import Values
 from optfair.core.problem import Problem, check_problem
@@ -21,7 +21,8 @@ from optfair.errors import ClassError, DataError
 from optfair.numbers import Floats, check_mapping, check_positive, floats
 from optfair.proofs.bounds import Unpaid
 from optfair.proofs.cones import largest_entry
-from optfair.proofs.rounding import loss
+from optfair.proofs.rounding import exact_dot, exact_products, gamma
+from optfair.solution.residuals import measure
 
 # The Lagrangian of a quadratic problem, and the bound it proves.
 
@@ -46,6 +47,8 @@ class LagrangianCheck:
         Largest product of a multiplier and its constraint / max(1, abs(objective)).
     unpaid : Unpaid or None
         Directions that the Lagrangian leaves flat and no constraint bounds.
+    unit : float
+        Least size that its value is measured by: 1, or that of its terms at the point.
     """
 
     bound: float
@@ -55,6 +58,7 @@ class LagrangianCheck:
     stationarity: float
     complementarity: float
     unpaid: Unpaid | None = None
+    unit: float = 1.0
 
     @property
     def dual(self) -> float:
@@ -123,9 +127,8 @@ class QuadraticLagrangian:
 
     def at(self, y: Floats) -> tuple[Floats, Floats, float]:
         """Return H(λ), g(λ), r(λ)."""
-        H, g, r = _coefficients(self.goal, np.ones(1))
-        more = _coefficients(self.rows, y)
-        return H + more[0], g + more[1], r + more[2]
+        total = self._enclosed(np.append(1.0, y))
+        return total.H, total.g, total.r
 
     def jacobian(self, x: Floats, at: NDArray[Any]) -> Floats:
         """Return the gradients of some rows at x, one per row of the result."""
@@ -136,6 +139,31 @@ class QuadraticLagrangian:
         products = sp.csr_array(entries, shape=(i.size, x.size))
         gradients = sp.csr_array(self.rows.Q @ products + self.rows.A)
         return np.asarray(gradients.toarray()[at], dtype=float)
+
+    @cached_property
+    def _every(self) -> tuple[QuadraticMap, Any, Any]:
+        """f₀ and all f_i in one map, and its coefficients by columns."""
+        both = QuadraticMap.stacked([self.goal, self.rows])
+        return both, sp.csc_array(both.Q), sp.csc_array(both.A)
+
+    def _enclosed(self, weights: Floats) -> Enclosed:
+        """Return a sum of f₀ and all f_i, weighted, and what its numbers are off by."""
+        both, Q, A = self._every
+        n = A.shape[1]
+        parts: list[Any] = []
+        for coefficients in exact_products(Q, weights, np.arange(Q.shape[1])):
+            half = np.zeros((n, n))
+            half[both.pairs[0], both.pairs[1]] = coefficients
+            parts.append(half + half.T)
+        parts += [*exact_products(A, weights, np.arange(n)), *exact_dot(both.b, weights)]
+        return Enclosed(*parts)
+
+    def _size(self, x: Floats, weights: Floats) -> float:
+        """Return the size of all terms of a sum of f₀ and all f_i, weighted, at x."""
+        both = self._every[0]
+        products = np.abs(x[both.pairs[0]] * x[both.pairs[1]])
+        parts = abs(both.Q) @ products + abs(both.A) @ np.abs(x) + np.abs(both.b)
+        return float(parts @ np.abs(weights))
 
     @cached_property
     def radius(self) -> float:
@@ -151,58 +179,62 @@ class QuadraticLagrangian:
         largest = np.maximum(abs(self.rows.Q).max(axis=1).toarray().ravel(), 1e-300)
         up = (diagonal >= 0.0).all(axis=1) & (diagonal > 0.0).any(axis=1)
         down = ~self.inequality & (diagonal <= 0.0).all(axis=1) & (diagonal < 0.0).any(axis=1)
-        P, q, r = _coefficients(self.rows, (up * 1.0 - down * 1.0) / largest)
-        least, most = np.linalg.eigvalsh(P)[[0, -1]]
-        if least <= 1e-9 * max(abs(most), 1e-300):
+        total = self._enclosed(np.append(0.0, (up * 1.0 - down * 1.0) / largest))
+        h, _, skew = total.spectrum()
+        most = largest_entry(h)
+        least = float(h.min(initial=np.inf)) / (1.0 + skew)
+        if not least > 1e-9 * max(most, 1e-300):
             return float(np.inf)
-        slope = float(np.linalg.norm(q))
-        return float((slope + np.sqrt(max(0.0, slope**2 - 2.0 * least * r))) / least)
+        slope, r = float(np.linalg.norm(np.abs(total.g) + total.g_off)), total.r - total.r_off
+        root = np.sqrt(max(0.0, slope**2 - 2.0 * least * r))
+        return float((slope + root) / least * (1.0 + ROUNDED))
 
     def check(self, x: Floats, y: Floats) -> LagrangianCheck:
         """Return what λ proves, seen from x.
 
-        Along an eigenvector with curvature h and slope s at x, the Lagrangian falls by at
+        Along a column of V with curvature h and slope s at x, the Lagrangian falls by at
         most s²/2h. Where h is 0 up to rounding, the slope and a negative h cost what they can
         over the feasible set; where no constraint bounds it, over a length of 2 (1 + |x|).
         """
         values = self.rows(x)
         sure = np.where(self.inequality, np.maximum(y, 0.0), y)
-        H, g, r = self.at(sure)
-        h, V = np.linalg.eigh(H)
-        Hx = H @ x
-        slope = V.T @ (Hx + g)
+        weights = np.append(1.0, sure)
+        total = self._enclosed(weights)
+        h, V, skew = total.spectrum()
+        near, off = total.gradient(x)
+        slope = V.T @ near
+        fall = (
+            np.abs(slope) + np.abs(V.T) @ off + gamma(x.size + 2.0) * (np.abs(V.T) @ np.abs(near))
+        )
         size = float(np.linalg.norm(x))
-        far = self.radius + size
+        far = (self.radius + size) * (1.0 + ROUNDED) / max(1.0 - skew, 0.0) ** 0.5
         reach = far if np.isfinite(far) else 2.0 * (1.0 + size)
-        # an eigenvalue is known to within the rounding of the factorisation
-        h = h - 8.0 * h.size * np.finfo(float).eps * largest_entry(h)
-        limited = np.abs(slope) * reach + np.maximum(-h, 0.0) * reach**2 / 2.0
+        limited = fall * reach + np.maximum(-h, 0.0) * reach**2 / 2.0
         with np.errstate(divide="ignore", over="ignore"):
-            curved = np.where(h > 0.0, slope**2 / (2.0 * np.maximum(h, 1e-300)), np.inf)
+            curved = np.where(h > 0.0, fall**2 / (2.0 * np.maximum(h, 1e-300)), np.inf)
         flat = curved > limited
-        parts = 1.0 + max(largest_entry(g), largest_entry(Hx))
+        parts = 1.0 + max(largest_entry(total.g), largest_entry(total.H @ x))
         value = float(self.goal(x)[0])
-        lagrangian = 0.5 * float(x @ Hx) + float(g @ x) + r
-        terms = float(np.abs(x) @ (np.abs(H) @ np.abs(x)) + np.abs(g) @ np.abs(x)) + abs(r)
         spent = np.minimum(curved, limited)
         unpaid = None
         if not np.isfinite(far) and flat.any():  # nothing bounds how far these directions go
             unpaid = Unpaid(
                 np.flatnonzero(flat),
-                float(np.sqrt(x.size) * np.abs(slope[flat]).sum()),
+                float(np.sqrt(x.size) * fall[flat].sum()),
                 float(x.size * np.maximum(-h[flat], 0.0).max(initial=0.0)),
                 size,
                 float(spent[flat].sum()),
             )
-            spent = np.where(flat, np.sqrt(x.size) * np.abs(slope) * size, spent)
+            spent = np.where(flat, np.sqrt(x.size) * fall * size, spent)
         return LagrangianCheck(
-            bound=lagrangian - float(spent.sum()) - loss(x.size, terms),
-            curvature=max(0.0, -float(h[0])) / (1.0 + largest_entry(h)) if h.size else 0.0,
+            bound=total.below(x, float(spent.sum()) * (1.0 + ROUNDED)),
+            curvature=max(0.0, -float(h.min())) / (1.0 + largest_entry(h)) if h.size else 0.0,
             signs=largest_entry(sure - y) / (1.0 + largest_entry(y)),
             flat=largest_entry(slope[flat]) / parts,
-            stationarity=largest_entry(Hx + g) / parts,
+            stationarity=largest_entry(near) / parts,
             complementarity=largest_entry((y * values)[self.inequality]) / max(1.0, abs(value)),
             unpaid=unpaid,
+            unit=min(1.0, self._size(x, weights)) or 1.0,
         )
 
 
@@ -244,13 +276,6 @@ def quadratic_lagrangian(problem: Problem) -> QuadraticLagrangian:
     )
 
 
-def _coefficients(rows: QuadraticMap, weights: Floats) -> tuple[Floats, Floats, float]:
-    n = rows.A.shape[1]
-    half = np.zeros((n, n))
-    np.add.at(half, (rows.pairs[0], rows.pairs[1]), rows.Q.T @ weights)
-    return half + half.T, np.asarray(rows.A.T @ weights, dtype=float), float(rows.b @ weights)
-
-
 @dataclass(frozen=True, eq=False)
 class LagrangianProof:
     """The Lagrange bound of a quadratic problem, recomputed from its terms and multipliers."""
@@ -269,6 +294,7 @@ class LagrangianProof:
             dual.dual,
             dual.complementarity,
             unpaid=dual.unpaid,
+            unit=dual.unit,
             free=() if dual.unpaid is None else tuple(lagrangian.forms.columns),
         )
 
@@ -349,11 +375,16 @@ class Exactness(Certificate):
         misfit = lagrangian.misfit(self.values, self.multipliers)
         if misfit:
             return Verdict(False, (misfit,))
-        check = self._check(lagrangian)
+        check, proof = self._check(lagrangian), LagrangianProof(self.problem)
+        values = lagrangian.forms.by_name(lagrangian.forms.vector(self.values))
+        multipliers = lagrangian.by_name(lagrangian.vector(self.multipliers))
+        value, bound = self.value, lagrangian.sign * check.bound
+        off = measure(self.problem, values, multipliers, proof).against(value, bound)
+        grade = off.grade(self.tolerance)
         reasons = [
-            f"{name!r} is violated by {off:.1e}"
-            for name, t in self.problem.constraints.items()
-            if not (off := t.relative_violation(self.values)) <= self.tolerance
+            f"{name!r} is violated by {v:.1e}"
+            for name, v in off.primal.items()
+            if not v <= self.tolerance
         ]
         checks = {
             "the Hessian of the Lagrangian has a negative eigenvalue": check.curvature,
@@ -363,10 +394,11 @@ class Exactness(Certificate):
             "a multiplier times its constraint is": check.complementarity,
         }
         reasons += [f"{k} {v:.1e}" for k, v in checks.items() if not v <= self.tolerance]
-        value, bound = self.value, lagrangian.sign * check.bound
-        if not abs(value - bound) <= self.tolerance * max(1.0, abs(value)):
+        if not off.gap <= self.tolerance:
             reasons.append(f"value {value:.6g} and bound {bound:.6g} differ")
-        return Verdict(not reasons, tuple(reasons))
+        if not reasons and not grade.sound:
+            reasons.append(f"the bound is not proved here: {grade.because}")
+        return Verdict(not reasons, tuple(reasons), grade)
 
     def __str__(self) -> str:
         return f"exact relaxation: value {self.value:.10g}, bound {self.bound:.10g}"

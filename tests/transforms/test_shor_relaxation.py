@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from itertools import product
 from typing import Any
 
@@ -15,7 +16,7 @@ from scipy.optimize import brentq
 
 import optfair as of
 from optfair.methods.textbook.geometry import TrustRegion
-from optfair.transforms.exactness import Exactness, quadratic_lagrangian
+from optfair.transforms.exactness import Exactness, LagrangianProof, quadratic_lagrangian
 from optfair.transforms.relaxation import shor
 
 
@@ -335,3 +336,52 @@ def test_refusals() -> None:
         shor(of.from_cvxpy(cp.Problem(concave, [x <= 1, x >= -1]))).problem.solve()
     with pytest.raises(of.Infeasible):
         shor(of.from_cvxpy(cp.Problem(concave, [cp.sum_squares(x) <= -1]))).problem.solve()
+
+
+@pytest.mark.parametrize("size", [1.0, 1e3, 1e7])
+def test_a_bound_is_not_above_the_optimum_by_a_rounding(size: float) -> None:
+    """What a large multiplier times a side adds up to is much less than its terms."""
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        b, a, c = *rng.uniform(0.1, 1.0, 2), rng.uniform(0.5, 1.0)
+        low, high = size * b, a * size * b / c + rng.uniform(-1.0, 1.0)
+        x = cp.Variable(2, name="x")
+        rows = [x[0] >= low, x[1] <= high, cp.sum_squares(x) <= 400.0 * size**2]
+        p = of.from_cvxpy(cp.Problem(cp.Minimize(a * x[0] - c * x[1]), rows), ["low", "up", "ball"])
+        values, prices = {"x": [low, high]}, {"low": a, "up": c, "ball": 0.0}
+        check = LagrangianProof(p).check(values, prices)
+        optimum = Fraction(a) * Fraction(low) - Fraction(c) * Fraction(high)
+        assert check.unpaid is None and Fraction(check.bound) <= optimum
+        assert float(optimum) - check.bound <= 1e-14 * size
+
+
+def test_curvature_that_cancels_is_charged() -> None:
+    """Of 0.1 * 3 - 0.3 nothing is left in floats; what there is in exact arithmetic is below 0."""
+    x = cp.Variable(2, name="x")
+    rows = [3.0 * x[0] ** 2 - x[1] <= 0.0, cp.sum_squares(x) <= 4.0]
+    goal = cp.Minimize(-0.30000000000000004 * x[0] ** 2 - x[1])
+    p = of.from_cvxpy(cp.Problem(goal, rows), ["curve", "ball"])
+    check = LagrangianProof(p).check({"x": [0.0, 0.0]}, {"curve": 0.1, "ball": 0.0})
+    H = 2 * (Fraction(0.1) * 3 - Fraction(0.30000000000000004))
+    assert H < 0
+    # L(x) = H x0^2 / 2 - 1.1 x1 over the ball of radius 2
+    assert Fraction(check.bound) <= -2 * (1 + Fraction(0.1))
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e-3, 1.0, 1e3])
+def test_a_wrong_point_is_not_verified_in_any_unit(unit: float) -> None:
+    x = cp.Variable(name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Maximize(x**2), [x**2 <= unit**2]), ["interval"])
+    assert Exactness(p, {"x": unit}, {"interval": 1.0}).verify()
+    assert not Exactness(p, {"x": 0.5 * unit}, {"interval": 1.0}).verify()
+    assert not Exactness(p, {"x": 1.01 * unit}, {"interval": 1.0}).verify()
+
+
+@pytest.mark.parametrize("fall", [lambda y: 1e-7 * y, lambda y: -1e-7 * y**2])
+@pytest.mark.parametrize("limit", [np.inf, 1e6])
+def test_what_falls_slowly_far_out_is_not_exact(fall: Any, limit: float) -> None:
+    x = cp.Variable(2, name="x")
+    rows = [] if np.isinf(limit) else [x <= limit, x >= -limit]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x[0] ** 2 + fall(x[1])), rows))
+    verdict = Exactness(p, {"x": [0, 0]}, {name: [0, 0] for name in p.constraints}).verify()
+    assert not verdict and "not proved here" in str(verdict)
