@@ -25,7 +25,6 @@ from optfair.core.solution import LazyValues, Solution, Status
 from optfair.errors import Infeasible
 from optfair.proofs.moves import KeptBound
 from optfair.proofs.rounding import coordinates, equilibrated
-from optfair.solution.residuals import data_unit
 
 if TYPE_CHECKING:
     from optfair.backends.request import Request, SolverProfile
@@ -316,7 +315,7 @@ class Last:
             return None
         values = compiled.values(x)
         moved = [t for t in problem.constraints.values() if t.parameters]
-        size_of_data = data_unit(problem) if moved else 1.0
+        size_of_data = problem.data_unit if moved else 1.0
         if not all(t.violations(values, size_of_data)[1] <= tolerance for t in moved):
             return None
         if any(t.parameters for t in problem.objective.values()):

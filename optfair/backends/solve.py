@@ -350,21 +350,23 @@ class _Search:
         if not (self.named or solution.grade.sound or left <= 0.0 or solution.attained):
             self.answer = self._far_out(solution) or self.answer
             return
-        small = form is not None and form.polyhedral and form.A.nnz <= BASIS
-        if self.named or not (small and self.provable and left > 0.0):
+        small = form is not None and form.polyhedral and form.A.nnz <= BASIS and left > 0.0
+        if self.named or not (small and self.provable):
             return
-        with contextlib.suppress(SolverFailure, Infeasible):  # only its last digits are
+        try:
             exact = exactly(solution, left)
-            if not exact.residuals().above(self.request.tolerance):
-                self.attempts.append(f"{solution.solver}: a basis was solved in fractions")
-                self.answer = exact
+        except OptfairError as e:
+            far = solution.residuals().feasibility > self.request.tolerance
+            if isinstance(e, Infeasible) and far:  # a conflict in its last digits is none
+                raise Infeasible.of(e.certificate, e.conflict) from None
+            return
+        if not exact.residuals().above(self.request.tolerance):
+            self.attempts.append(f"{solution.solver}: a basis was solved in fractions")
+            self.answer = exact
 
     @property
     def _edged(self) -> bool:
-        """Whether semidefinite constraints may exclude each other although none are separated.
-
-        Points far out then violate them by as little as one likes.
-        """
+        """Whether semidefinite constraints may exclude each other that points far out nearly satisfy."""
         p, answer = self.problem, self.answer
         left = time.perf_counter() < self.request.deadline
         own = p.problem_class.convex and "psd" in p.problem_class.cones

@@ -302,6 +302,12 @@ class Problem(ProblemVerbs, Labels):
         return 1.0
 
     @property
+    def data_unit(self) -> float:
+        """Size of a number in the constraints: 1, or less where all right-hand sides are less."""
+        largest = max((t.largest_side for t in self.constraints.values()), default=0.0)
+        return min(1.0, largest) or 1.0
+
+    @property
     def objective_constant(self) -> float:
         """Part of the objective that no variable changes; gaps are measured without it."""
         return 0.0

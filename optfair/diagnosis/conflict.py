@@ -52,7 +52,7 @@ class FeasiblePoint(Certificate):
     values : mapping
         The point, by variable.
     tolerance : float
-        Largest violation, relative to 1 + the size of the right-hand side.
+        Largest violation, relative to the unit of the data + the size of the right-hand side.
     """
 
     system: System
@@ -131,7 +131,7 @@ class System:
         domains = _domains(problem)
         self.keep = keep
         self.declared, self.tolerance = problem, tolerance
-        self.domains = tuple(domains)
+        self.domains, self.unit = tuple(domains), problem.data_unit
         self.structured = [s for s in problem.structures if not problem.structure_refusal(s.name)]
         # a special algorithm may need the objective it was made for
         objective = problem.objective if self.structured else {}
@@ -149,6 +149,10 @@ class System:
         self.given = tuple(name for name in problem.constraints if name in needs)
         rest = (name for name in self.problem.constraints if name not in needs)
         self.names = (*rest, *self.integers)
+
+    def size(self, name: str) -> float:
+        """Return what violations of a constraint are measured by."""
+        return self.unit + self.problem.constraints[name].largest_side
 
     def part(self, names: Iterable[str]) -> Problem:
         """Return the problem of some constraints and the given ones, without an objective."""
@@ -255,6 +259,8 @@ class System:
         asked = list(names)
         stated = [name for name in asked if name not in self.integers]
         off = self.problem.relative_violations(stated, values)
+        if self.unit < 1.0:  # it measures with a unit of 1
+            off = {k: v * ((1.0 - self.unit) / self.size(k) + 1.0) for k, v in off.items()}
         for name in asked if len(off) < len(asked) else ():
             if name in self.integers:
                 x = np.asarray(values[self.integers[name]], dtype=float)

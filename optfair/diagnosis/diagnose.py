@@ -170,16 +170,19 @@ def unbounded_finding(
     if point is None:
         lines.append("no feasible point is known: the problem is unbounded or infeasible")
     else:
-        lines.append("the ray starts at a feasible point and never leaves the constraints")
+        lines.append("the ray starts at a point that is feasible, as far as the tolerance goes")
     if problem.integers and ray.period:
         lines.append(f"integer variables are integer again after every {ray.period} steps of it")
     elif problem.integers:
         lines.append("integer variables were taken as continuous: they are not integer along it")
     names = ", ".join(map(repr, moving))
     whose = "the objective" if ray.period else "without integrality the objective"
+    title = f"{whose} ({terms}) improves without limit"
+    if ray.period and not ray.verify():  # a point that is feasible to a tolerance is no proof
+        title = f"{whose} ({terms}) may improve without limit: no feasible point is proved"
     return Finding(
         "ray",
-        f"{whose} ({terms}) improves without limit",
+        title,
         tuple(lines),
         remedies=(f"bound {names}, or add a constraint on which they move together",),
         evidence=ray,

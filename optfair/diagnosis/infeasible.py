@@ -32,12 +32,12 @@ class ElasticProblem(Problem):
     r"""Least weighted relaxation of some constraints, the others held.
 
     .. math::
-        \min_{x,\, s \ge 0} \; \sum_k \frac{1}{1 + \beta_k} \sum_i s_{ki}
+        \min_{x,\, s \ge 0} \; \sum_k \frac{u}{u + \beta_k} \sum_i s_{ki}
         \quad \text{s.t.} \quad f_k(x) \le s_k, \;\; |h_k(x)| \le s_k, \;\;
         G_k(x) + s_k e \in K_k
 
-    :math:`\beta_k` is the size of the right-hand side, so that all constraints give in
-    relative terms; e is a point inside the cone: (1, 0) of the second-order cone, I of the
+    :math:`\beta_k` is the size of the right-hand side and u that of a number in the data, at
+    most 1, so that all constraints give in relative terms; e is a point inside the cone: (1, 0) of the second-order cone, I of the
     semidefinite cone, (-1, 1, 1) of the exponential cone, (1, 1, 0) of a power cone.
 
     Class: that of the constraints.
@@ -51,6 +51,7 @@ class ElasticProblem(Problem):
     """
 
     title = "least relaxation"
+    unit_from_data = True
 
     def __init__(self, system: System, elastic: tuple[str, ...]) -> None:
         super().__init__({"system": system, "elastic": elastic})
@@ -75,7 +76,7 @@ class ElasticProblem(Problem):
         terms = {n: t for n, t in source.constraints.items() if n not in changed}
         goal = []
         for name, slack in slacks.items():
-            weight = 1.0 / (1.0 + source.constraints[name].largest_side)
+            weight = system.unit / system.size(name)
             label = self.given(name)
             goal.append(objective_term(label, weight * cp.sum(slack), ids, "minimize"))
             terms[name] = constraint_term(name, changed[name], ids)
@@ -136,8 +137,7 @@ class Relaxation(Certificate):
         """Return what each constraint gives, entry by entry, in its own units."""
         if self.solution is None:
             return {}
-        terms = self.system.problem.constraints
-        sizes = {name: 1.0 + terms[name].largest_side for name in self.elastic}
+        sizes = {name: self.system.size(name) for name in self.elastic}
         given = {
             name: np.asarray(self.solution[ElasticProblem.given(name)], dtype=float)
             for name in self.elastic
@@ -159,11 +159,11 @@ class Relaxation(Certificate):
 
     def _by_others(self) -> bool:
         """Whether constraints give in the solution that are none of these."""
-        solution, terms = self.solution, self.system.problem.constraints
+        solution, least = self.solution, 1e-2 * self.system.tolerance
         others = [] if solution is None else solution.problem.data["elastic"]
         return any(
             float(np.max(solution[ElasticProblem.given(name)], initial=0.0))
-            > 1e-2 * self.system.tolerance * (1.0 + terms[name].largest_side)
+            > least * self.system.size(name)
             for name in others
             if solution is not None and name not in self.elastic
         )
@@ -422,7 +422,9 @@ def _relaxation_finding(system: System, conflicts: list[Conflict], clock: Clock)
     rows = tuple((n, *_alone(alone.get(n)), _amount(together, n)) for n in shown)
     if all(r.solution is None for r in (together, *alone.values())):
         return None
-    remedies = []
+    evidence, remedies = Relaxations(together, alone), []
+    if not evidence.verify():
+        lines.append("that less does not do is a solver's word, not a proof here")
     cheapest = min(
         (r for r in alone.values() if r.solution is not None),
         key=lambda r: r.solution.objective if r.solution else np.inf,
@@ -453,7 +455,7 @@ def _relaxation_finding(system: System, conflicts: list[Conflict], clock: Clock)
         ("constraint", "if it alone gives", "largest entry", "if all give"),
         rows,
         tuple(remedies),
-        Relaxations(together, alone),
+        evidence,
         numbers,
     )
 
@@ -461,9 +463,7 @@ def _relaxation_finding(system: System, conflicts: list[Conflict], clock: Clock)
 def _within_tolerance(r: Relaxation, system: System) -> bool:
     """Whether a point that violates what gives would count as feasible."""
     name = r.elastic[0]
-    return r.largest(name) <= system.tolerance * (
-        1.0 + system.problem.constraints[name].largest_side
-    )
+    return r.largest(name) <= system.tolerance * system.size(name)
 
 
 def _alone(r: Relaxation | None) -> tuple[str, str]:

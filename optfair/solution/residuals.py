@@ -275,7 +275,7 @@ def _measured(
     if faults or not values:
         nothing = dict.fromkeys(problem.constraints, np.inf) | dict.fromkeys(faults, np.inf)
         return Measurement(nothing, nothing, np.inf, None, sign, "")
-    unit = data_unit(problem)
+    unit = problem.data_unit
     primal, loose = {}, {}
     together = problem.scalar_rows.violations(values, unit)
     for name, t in problem.constraints.items():
@@ -327,12 +327,6 @@ def _check(
         return proof.check(values, multipliers)
     except (LookupError, TypeError, ValueError):  # missing or misshapen
         return None
-
-
-def data_unit(problem: Problem) -> float:
-    """Return the size of a number in the data: 1, or less where all right-hand sides are less."""
-    largest = max((t.largest_side for t in problem.constraints.values()), default=0.0)
-    return min(1.0, largest) or 1.0
 
 
 @checked(solution=check_solution)

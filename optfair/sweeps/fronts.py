@@ -210,6 +210,12 @@ def _goals(problem: Problem, objectives: Any) -> tuple[_Goal, ...]:
     return tuple(goals)
 
 
+class Plain(Problem):
+    """The constraints of a problem under any objective."""
+
+    unit_from_data = True
+
+
 class _Value:
     """The value of an objective at a solution, in the direction of minimisation; it travels."""
 
@@ -243,7 +249,7 @@ class _Front:
             cp.Parameter(nonneg=True, name=f"weight of {g.name}", value=1.0) for g in goals
         ]
         # a plain problem: what a model knows is of its own objective
-        self.plain: Problem = object.__new__(Problem)
+        self.plain: Problem = object.__new__(Plain)
         self.plain.__dict__.update(problem._child(sense="minimize").__dict__)
         terms = [
             objective_term(g.name, w * g.expression, problem.names, "minimize")
@@ -337,7 +343,7 @@ class _Front:
             point = self._taken(
                 self._alone(g).with_constraints(held), np.eye(len(levels))[i], levels.copy()
             )
-            size = max(1.0, abs(point.values[i]))
+            size = max(point.solution.unit, abs(point.values[i]))
             straight = g.term.evidence.problem_class.name == "LP"
             slack = (SLACK if straight else CURVED_SLACK) * size
             self.ranges[i], levels[i] = size, point.values[i] + slack
@@ -352,7 +358,8 @@ class _Front:
             self._taken(here, np.eye(k)[i])
         alone = np.array([p.values for p in self.points])
         rough = np.ptp(alone, axis=0)
-        small = rough <= NO_RANGE * np.maximum(1.0, np.abs(alone).max(axis=0))
+        units = [p.solution.unit for p in self.points]
+        small = rough <= NO_RANGE * np.maximum(units, np.abs(alone).max(axis=0))
         self.trades = not small.all()
         rough[small] = 1.0
         self.ranges, self.points = rough, [] if self.trades else self.points[:1]

@@ -185,6 +185,8 @@ def _matrix(name: str, term: str, height: int, cone: Cone) -> Multiplier:
 class DualProblem(Problem):
     """The Lagrange dual of a convex problem; made by `dualize`."""
 
+    unit_from_data = True
+
     def __init__(self, primal: Problem) -> None:
         compiled = compile_problem(primal, conic_interface())
         self._set(title=f"Dual of {primal.title}")

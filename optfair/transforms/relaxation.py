@@ -319,6 +319,8 @@ def _penalty(term: ConstraintTerm) -> Any:
 class MomentRelaxation(Problem):
     """The semidefinite relaxation of a quadratic problem; made by `shor`."""
 
+    unit_from_data = True
+
     def __init__(self, lagrangian: QuadraticLagrangian) -> None:
         original = lagrangian.problem
         self._set(title=f"Shor relaxation of {original.title}")

@@ -421,3 +421,16 @@ def test_a_unit_is_no_size(solver: str | None) -> None:
     rows = [1e23 * x >= 1e23, x <= 5]
     p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), rows), ["one", "up"])
     assert p.solve(solver, tolerance=1e-5).objective == pytest.approx(3.0, rel=1e-4)
+
+
+@pytest.mark.parametrize("unit", [1e-50, 1e-12, 1e-10])
+def test_an_infeasible_program_in_tiny_units_has_no_optimum(unit: float) -> None:
+    """No tolerance of a solver tells these sides from 0; in fractions they exclude each other."""
+    x = cp.Variable(2, name="x")
+    rows = [x[0] <= unit, cp.sum(x) >= 3 * unit, x[1] <= unit, x >= 0]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), rows), ["a", "b", "c", "d"])
+    with pytest.raises(of.Infeasible) as caught:
+        p.solve()
+    assert caught.value.conflict == ("a", "b", "c") and caught.value.certificate.verify()
+    s = p.without("c").solve()
+    assert s.objective == pytest.approx(3 * unit, rel=1e-9, abs=0.0) and s.grade.sound

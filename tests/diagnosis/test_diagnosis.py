@@ -406,3 +406,23 @@ def test_the_command_on_rules_that_exclude_each_other(run):
     assert record["verdict"] == "infeasible"
     names = record["findings"][0]["numbers"]["names"]
     assert sorted(names) == ["capacity.upper", "share.lower"]
+
+
+@pytest.mark.parametrize("unit", [1e-14, 1e-10, 1e-8, 1e9])
+@pytest.mark.parametrize("goal", ["affine", "quadratic"])
+def test_a_conflict_is_one_in_any_unit_of_the_data(unit: float, goal: str) -> None:
+    x, y = cp.Variable(name="x"), cp.Variable(name="y")
+    cost = -y if goal == "affine" else x**2 - y
+    rows = [x <= unit, x >= 2 * unit]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cost), rows), ["most", "least"])
+    d = p.diagnose()
+    assert d.verdict == "infeasible" and d.conflict == ("most", "least") and d.verify()
+    amounts = d["relaxation"].numbers["alone"]
+    assert amounts == pytest.approx({"most": unit, "least": unit}, rel=1e-6, abs=0.0)
+
+
+def test_a_ray_is_none_without_a_point_that_is_proved() -> None:
+    x, k = cp.Variable(name="x"), cp.Variable(name="k", integer=True)
+    rows = [x <= 1e-14, x >= 2e-14, k >= 0]
+    d = of.from_cvxpy(cp.Problem(cp.Minimize(-k), rows)).diagnose()
+    assert d.verdict != "unbounded" and "may improve" in d["ray"].title and not d.verify()

@@ -196,3 +196,17 @@ def test_processes_share_a_front(tmp_path: Path) -> None:
     ):
         held = [q for q in weighted if q.weights in ((1.0, 2.0), (2.0, 1.0))]
         assert len(held) == 2 and max(q.within for q in held) <= 1e-6
+
+
+@pytest.mark.parametrize("unit", [1e-10, 1e6])
+def test_small_objectives_are_traded_as_large_ones_are(unit: float) -> None:
+    x = cp.Variable(2, name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [cp.sum_squares(x) <= 1, x >= -2]))
+    goals = {"a": unit * x[0], "b": unit * x[1]}
+    front = of.pareto(p, goals, width=0.02)
+    assert len(front) > 5 and front.grade == "proved"
+    assert np.linalg.norm(front.values / unit, axis=1) == pytest.approx(1.0, abs=1e-6)
+    low, high = front.band(-0.6 * unit)
+    assert low / unit <= -0.8 <= high / unit
+    in_turn = of.pareto(p, goals, method="lexicographic")
+    assert in_turn.values[0, 0] == pytest.approx(-unit, rel=1e-5)
