@@ -99,7 +99,8 @@ def export_scip(problem: Problem, path: str | Path) -> Path:
     """Write a quadratic program, convex or not, with its names, as branch and bound gets it.
 
     Second-order cones and sums of squares are written with the variables that
-    `quadratic_form` adds; they are called ``added_1``, ``added_2`` ...
+    `quadratic_form` adds; they are called ``added_1``, ``added_2`` ... In .cip every number is
+    written to its last digit; SCIP itself writes the others, to fifteen digits.
 
     Parameters
     ----------
@@ -128,13 +129,16 @@ def export_scip(problem: Problem, path: str | Path) -> Path:
             "choose one of these suffixes",
         )
     forms = quadratic_form(problem)
+    name = "_".join(problem.title.split())
+    if target.suffix == ".cip":
+        target.write_text("\n".join(_cip_lines(forms, name)) + "\n", encoding="utf-8")
+        return target
     try:
         import pyscipopt  # noqa: F401
     except ImportError as e:
         raise NotInstalled(
             "writing nonconvex quadratic programs needs pyscipopt", str(e), "pip install pyscipopt"
         ) from e
-    name = "_".join(problem.title.split())
     if target.suffix == ".lp":
         # some readers take a constant in the objective for the name of a variable
         shifted = bool(forms.total.r[0] != 0.0)
@@ -142,6 +146,102 @@ def export_scip(problem: Problem, path: str | Path) -> Path:
     else:
         ScipModel(forms, name).write(target)
     return target
+
+
+# What SCIP takes for infinite.
+INFINITE = 1e20
+
+
+def _cip_lines(forms: QuadraticForms, name: str) -> Iterator[str]:
+    """Yield the lines of a .cip file: SCIP writes fewer digits, and leaves out what it finds small.
+
+    Raises
+    ------
+    UnsupportedProblem
+        A number is infinite there.
+    """
+    taken: set[str] = set()
+    columns = [""] * forms.size
+    for variable, at in forms.columns.items():
+        columns[at] = _entry_names(variable, forms.shapes[variable], taken)
+    kinds = np.where(forms.integer, "integer", "continuous").tolist()
+    total, rows, costs = forms.total, {"Obj"}, np.zeros(forms.size)
+    lines: list[str] = []
+    if total.affine:
+        costs = total.map.A.toarray()[0]
+    else:
+        columns.append(_unique("objective", taken))
+        kinds.append("continuous")
+        costs = np.append(costs, 1.0)
+        (body,) = _bodies(total, columns)
+        side = "<=" if forms.sense == "minimize" else ">="
+        label = _unique("objective", rows)
+        lines.append(
+            f"  [nonlinear] <{label}>: {body}-<{columns[-1]}> {side} {-float(total.r[0])!r};"
+        )
+    offset = float(total.r[0]) if total.affine else 0.0
+    for term in forms.constraints:
+        labels = _entry_names(term.name, term.shape, rows)
+        side = "==" if term.set == "zero" else "<="
+        word = "linear" if term.affine else "nonlinear"
+        for body, r, label in zip(_bodies(term, columns), (-term.r).tolist(), labels, strict=True):
+            lines.append(f"  [{word}] <{label}>: {body} {side} {r!r};")
+    maps = [total.map, *(t.map for t in forms.constraints)]
+    most = max(float(np.abs(v).max(initial=0.0)) for m in maps for v in (m.Q.data, m.A.data, m.b))
+    if most >= INFINITE:
+        raise UnsupportedProblem(
+            f"there is the number {most:g}",
+            f"what is {INFINITE:g} or more is infinite in .cip",
+            "write it in other units, or export to .mps or .cbf",
+        )
+    whole = int(forms.integer.sum())
+    yield "STATISTICS"
+    yield f"  Problem name     : {name}"
+    counts = f"0 binary, {whole} integer, 0 implicit integer, {len(columns) - whole} continuous"
+    yield f"  Variables        : {len(columns)} ({counts})"
+    yield f"  Constraints      : {len(lines)} initial, {len(lines)} maximal"
+    yield "OBJECTIVE"
+    yield f"  Sense            : {forms.sense}"
+    if offset:
+        yield f"  Offset           : {offset!r}"
+    yield "VARIABLES"
+    for kind, column, cost in zip(kinds, columns, costs.tolist(), strict=True):
+        yield f"  [{kind}] <{column}>: obj={cost!r}, original bounds=[-inf,+inf]"
+    yield "CONSTRAINTS"
+    yield from lines
+    yield "END"
+
+
+def _bodies(term: QuadraticTerm, columns: list[str]) -> Iterator[str]:
+    """Yield every entry without its constant, as .cip files have it."""
+    A, Q, pairs = term.map.A, term.map.Q, term.map.pairs
+    times = "" if term.affine else "*"
+    for k in range(term.size):
+        at, quadratic = (slice(m.indptr[k], m.indptr[k + 1]) for m in (A, Q))
+        linear = zip(A.data[at].tolist(), A.indices[at], strict=True)
+        parts = [f"{_signed(v)}{times}<{columns[j]}>" for v, j in linear]
+        for v, p in zip(Q.data[quadratic].tolist(), Q.indices[quadratic], strict=True):
+            first, second = (columns[i] for i in pairs[:, p])
+            parts.append(f"{_signed(v)}*<{first}>*<{second}>")
+        body = (" " if term.affine else "").join(parts)
+        yield body or f"0{times}<{columns[0]}>"
+
+
+def _signed(value: float) -> str:
+    return f"{'-' if value < 0.0 else '+'}{abs(value)!r}"
+
+
+def _entry_names(
+    name: str, shape: tuple[int, ...], taken: set[str], brackets: str = "[]"
+) -> list[str]:
+    """Return a name per entry, column by column: x, x[3] or x[0,2]; blanks become _."""
+    opening, closing = brackets[0], brackets[1]
+    stem = "_".join(name.split()).replace("[", opening).replace("]", closing)
+    stem = stem.replace("<", "_").replace(">", "_")
+    if not shape:
+        return [_unique(stem, taken)]
+    indices = (i[::-1] for i in product(*(range(n) for n in reversed(shape))))
+    return [_unique(f"{stem}{opening}{','.join(map(str, i))}{closing}", taken) for i in indices]
 
 
 def _options(request: Request, profile: SolverProfile) -> dict[str, Any]:
@@ -240,7 +340,7 @@ class ScipModel:
         self._columns: list[Any] = [None] * forms.size
         taken: set[str] = set()
         for variable, at in forms.columns.items():
-            labels = self._names(variable, forms.shapes[variable], taken)
+            labels = _entry_names(variable, forms.shapes[variable], taken, brackets)
             for j, label in zip(range(at.start, at.stop), labels, strict=True):
                 kind = "I" if forms.integer[j] else "C"
                 self._columns[j] = self.model.addVar(label, vtype=kind, lb=None)
@@ -257,15 +357,6 @@ class ScipModel:
         for term in forms.constraints:
             self._add(term, rows)
 
-    def _names(self, name: str, shape: tuple[int, ...], taken: set[str]) -> list[str]:
-        """Return a name per entry, column by column: x, x[3] or x[0,2]; blanks become _."""
-        opening, closing = self._brackets[0], self._brackets[1]
-        stem = "_".join(name.split()).replace("[", opening).replace("]", closing)
-        if not shape:
-            return [_unique(stem, taken)]
-        indices = (i[::-1] for i in product(*(range(n) for n in reversed(shape))))
-        return [_unique(f"{stem}{opening}{','.join(map(str, i))}{closing}", taken) for i in indices]
-
     def _add_objective_row(self, total: QuadraticTerm, rows: set[str]) -> None:
         from pyscipopt.scip import Expr, Term
 
@@ -276,7 +367,7 @@ class ScipModel:
         self.model.addCons(below, name=_unique("objective", rows))
 
     def _add(self, term: QuadraticTerm, rows: set[str]) -> None:
-        labels = self._names(term.name, term.shape, rows)
+        labels = _entry_names(term.name, term.shape, rows, self._brackets)
         for row, side, label in zip(self._expressions(term), -term.r, labels, strict=True):
             side = float(side)
             self.model.addCons(row == side if term.set == "zero" else row <= side, name=label)

@@ -201,13 +201,13 @@ def export(problem: Problem, path: str | Path) -> None:
                                  cones, integer variables; quadratics become second-order cones
     ``.dat-s``                   LP and SDP in the sparse format of SDPA
     ``.nl``                      as ``.mps``, through Pyomo
-    ``.cip``                     QCQP (convex or not), as SCIP writes it
+    ``.cip``                     QCQP (convex or not), as SCIP reads it
     ===========================  =============================================================
 
     The first five endings are also written compressed with ``.gz`` or ``.bz2`` behind. Every named
     constraint is written as rows of that name, bounds included. Numbers are those of the declaration,
     sums of them to a few roundings; a quadratic form in cones has a rounded root of its matrix. What
-    a format does not hold is refused: sides of 1e20 or more are infinite in ``.lp``.
+    a format does not hold is refused: 1e20 or more is infinite in ``.lp`` and ``.cip``.
 
     Parameters
     ----------
@@ -300,7 +300,7 @@ def to_sdpa(problem: Problem, file: Path) -> None:
 
 
 def to_cip(problem: Problem, file: Path) -> None:
-    """Let SCIP write the problem."""
+    """Write quadratic rows as CIP, cones among them."""
     from optfair.backends.scip_backend import export_scip
 
     write_whole(file, lambda part: export_scip(problem, part))

@@ -77,7 +77,7 @@ FORMATS = (
         (".mat",), "QP in arrays P, q, r, A, l, u, G, h, lb, ub", "files.from_mat", compressed=False
     ),
     Format((".nl",), _ROWS, writes="files.to_nl", compressed=False, needs="Pyomo"),
-    Format((".cip",), _ROWS, writes="files.to_cip", compressed=False, needs="SCIP"),
+    Format((".cip",), _ROWS, writes="files.to_cip", compressed=False),
 )
 
 

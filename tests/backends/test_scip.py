@@ -573,3 +573,29 @@ def test_columns_of_the_problem_come_first() -> None:
     p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.norm1(x)), [x[0] * x[1] >= 1, x >= 0]))
     forms = quadratic_form(p)
     assert forms.columns["x"] == slice(0, 2) and forms.size > 2
+
+
+def test_every_number_of_a_cip_file_is_written_to_its_last_digit(tmp_path: Path) -> None:
+    x, k = cp.Variable(2, name="a <b>"), cp.Variable(name="k", integer=True)
+    rows = [
+        (0.1 + 0.2) * x[0] + 1e-10 * x[1] - k / 3 <= 1 / 7,
+        x[0] * x[1] / 3 <= 1e-12,
+        k >= -3.0000000000000004,
+        x[1] == 1e-300,
+        x <= 2.0**53 - 1.0,
+    ]
+    goal = cp.Minimize(x[0] ** 2 / 3 + k + 1 / 11)
+    p = of.from_cvxpy(cp.Problem(goal, rows), ["sum", "product", "low", "tiny", "high"])
+    text = export_scip(p, tmp_path / "p.cip").read_text()
+    wanted = {
+        "+0.3333333333333333*<a__b_[0]>*<a__b_[0]>-<objective> <= -0.09090909090909091;",
+        "[linear] <sum>: +0.30000000000000004<a__b_[0]> +1e-10<a__b_[1]> -0.3333333333333333<k>"
+        " <= 0.14285714285714285;",
+        "[nonlinear] <product>: +0.3333333333333333*<a__b_[0]>*<a__b_[1]> <= 1e-12;",
+        "[linear] <low>: -1.0<k> <= 3.0000000000000004;",
+        "[linear] <tiny>: +1.0<a__b_[1]> == 1e-300;",
+        "[linear] <high[1]>: +1.0<a__b_[1]> <= 9007199254740991.0;",
+    }
+    assert [w for w in wanted if w not in text] == []
+    with pytest.raises(of.UnsupportedProblem, match=r"1e\+20"):
+        export_scip(p.with_constraints(far=p["k"] >= -1e20), tmp_path / "far.cip")
