@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 ZERO = 1e-9
 # First step to a side, of the size of the entry, the least, and pieces that may join on.
 STEP, LEAST, PIECES = 1e-5, 1e-10, 25
+# Rounds in which rows and columns are brought near 1.
+ROUNDS = 8
 # What ends a piece: there is no optimum any more.
 OUTSIDE = ("infeasible", "unbounded", "infeasible_or_unbounded")
 # Columns beyond which the inverse of a basis is too large.
@@ -172,9 +174,9 @@ def sensitivity(solution: Solution) -> Ranges:
     """
     problem = solution.problem
     compiled = linear_rows(solution, "ranges")
-    form = compiled.form
-    basis, vertex = optimal_vertex(compiled, solution)
-    ranger = _Ranger(form, vertex, basis)
+    units = _Units.of(compiled.form)
+    basis, vertex = optimal_vertex(compiled, solution, units)
+    ranger = _Ranger(units, vertex, basis)
     rows = [*_sides(problem, compiled, ranger), *_costs(problem, compiled, ranger)]
     return Ranges(tuple(rows), vertex.degenerate)
 
@@ -211,10 +213,13 @@ def check_columns(compiled: Compiled, called: str) -> Compiled:
     return compiled
 
 
-def optimal_vertex(compiled: Compiled, solution: Solution) -> tuple[Basis | None, Vertex]:
+def optimal_vertex(
+    compiled: Compiled, solution: Solution, units: _Units | None = None
+) -> tuple[Basis | None, Vertex]:
     """Return the active rows at an optimum; of a linear program with the basis they are of."""
     basis = None if compiled.form.P.nnz else Basis(compiled)
-    vertex = Vertex.of_qp(compiled.form, solution) if basis is None else basis.vertex(compiled.form)
+    units = units or _Units.none(compiled.form)
+    vertex = Vertex.of_qp(units, solution) if basis is None else basis.vertex(units.form)
     if vertex is None:
         raise UnsupportedProblem("there is no optimum to start from")
     return basis, vertex
@@ -224,6 +229,52 @@ def _compiled(solution: Solution) -> Compiled:
     if isinstance(solution.proof, ConicProof) and type(solution.proof) is ConicProof:
         return solution.proof.compiled
     return compile_problem(solution.problem, conic_interface())
+
+
+@dataclass(frozen=True, eq=False)
+class _Units:
+    """A form with its numbers near 1, and the powers of two that made it: what is 0 is clear there.
+
+    Row i is that of the declaration times ``rows[i]``, column j times ``columns[j]``, the
+    objective times ``cost``.
+    """
+
+    form: ConicForm
+    rows: Floats
+    columns: Floats
+    cost: float
+
+    @classmethod
+    def none(cls, form: ConicForm) -> _Units:
+        """Return the form as it stands."""
+        return cls(form, np.ones(form.b.size), np.ones(form.q.size), 1.0)
+
+    @classmethod
+    def of(cls, form: ConicForm) -> _Units:
+        """Return it in units in which rows, right-hand sides and costs are near 1."""
+        rows: Floats = np.ones(form.b.size)
+        columns: Floats = np.ones(form.q.size)
+        entries = sp.csc_array(abs(form.A))
+        # Ruiz: the largest entry of each row and column comes near 1
+        for _ in range(ROUNDS if form.A.nnz else 0):
+            scaled = sp.diags_array(rows) @ entries @ sp.diags_array(columns)
+            most = [scaled.max(axis=k).toarray().ravel() for k in (1, 0)]
+            per: list[Floats] = [1.0 / np.sqrt(np.where(m == 0.0, 1.0, m)) for m in most]
+            rows, columns = rows * per[0], columns * per[1]
+        rows, columns = np.exp2(np.round(np.log2(rows))), np.exp2(np.round(np.log2(columns)))
+        far = _power(form.b * rows)
+        rows, columns = rows / far, columns * far
+        made = form.in_units(rows, columns)
+        cost = 1.0 / _power(np.append(made.q, made.P.data))
+        if cost != 1.0:
+            made = made.moved({"q": made.q * cost, "P": made.P * cost})
+        return cls(made, rows, columns, cost)
+
+
+def _power(numbers: Floats) -> float:
+    """Return the power of two nearest the size of most of the numbers that are not 0."""
+    sizes = np.abs(numbers[numbers != 0.0])
+    return float(2.0 ** np.round(np.log2(np.median(sizes)))) if sizes.size else 1.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,7 +317,7 @@ class Vertex:
         return cls(form, active, fixed, solved[:n], z, matrix, factor)
 
     @classmethod
-    def of_qp(cls, form: ConicForm, solution: Solution) -> Vertex:
+    def of_qp(cls, units: _Units, solution: Solution) -> Vertex:
         """Return the active rows of a solution of a quadratic program.
 
         Raises
@@ -279,7 +330,8 @@ class Vertex:
             raise UnsupportedProblem(
                 "no compiled pair", remedy="solve with a solver of compiled programs"
             )
-        slack, z = form.slack(proof.x), proof.z
+        form = units.form
+        slack, z = form.slack(proof.x / units.columns), proof.z / units.rows * units.cost
         equal = form.equal
         sizes = 1.0 + np.abs(form.b)
         active = equal | (z / (1.0 + np.abs(z).max(initial=0.0)) > slack / sizes)
@@ -388,19 +440,26 @@ class Basis:
 class _Ranger:
     """Ranges along one entry at a time."""
 
-    def __init__(self, form: ConicForm, vertex: Vertex, basis: Basis | None) -> None:
-        self.form, self.vertex, self.basis = form, vertex, basis
+    def __init__(self, units: _Units, vertex: Vertex, basis: Basis | None) -> None:
+        self.units, self.form, self.vertex, self.basis = units, units.form, vertex, basis
         self.follow = basis is not None and vertex.degenerate
 
-    def along(self, side: Floats, cost: Floats, size: float) -> tuple[float, float, float, float]:
+    def along(self, side: Floats, cost: Floats, value: float) -> tuple[float, float, float, float]:
         """Return (step down, step up, slope to the left, slope to the right)."""
-        if not self.follow:
+        units = self.units
+        side, cost = units.rows * side, units.cost * units.columns * cost
+        step = float(max(np.abs(side).max(initial=0.0), np.abs(cost).max(initial=0.0)))
+        side, cost = side / step, cost / step  # a step of 1 is one of the unit here
+        if self.follow:
+            size = 1.0 + step * abs(value)
+            high, right = self._piece(side, cost, size)
+            low, left = self._piece(-side, -cost, size)
+            low, left = -low, -left
+        else:
             low, high = self.vertex.interval(side, cost)
-            slope = self.vertex.slope(side, cost)
-            return low, high, slope, slope
-        high, right = self._piece(side, cost, size)
-        low, left = self._piece(-side, -cost, size)
-        return -low, high, -left, right
+            left = right = self.vertex.slope(side, cost)
+        rate = step / units.cost
+        return low / step, high / step, left * rate, right * rate
 
     def _piece(self, side: Floats, cost: Floats, size: float) -> tuple[float, float]:
         """Return how far the optimal value is linear in a direction, and its slope."""
@@ -452,7 +511,7 @@ def _sides(problem: Problem, compiled: Compiled, ranger: _Ranger) -> list[Range]
         for entry, i, value in zip(entries, rows.tolist(), values.tolist(), strict=True):
             side = np.zeros(form.b.size)
             side[i] = turn
-            moved = ranger.along(side, nothing, 1.0 + abs(value))
+            moved = ranger.along(side, nothing, value)
             ranges.append(_range(problem, "right-hand side", name, entry, value, form.sign, moved))
     return ranges
 
@@ -478,7 +537,7 @@ def _costs(problem: Problem, compiled: Compiled, ranger: _Ranger) -> list[Range]
             cost = np.zeros(form.q.size)
             cost[j] = form.sign
             value = form.sign * float(form.q[j])
-            moved = ranger.along(nothing, cost, 1.0 + abs(value))
+            moved = ranger.along(nothing, cost, value)
             ranges.append(_range(problem, "cost", name, entry, value, form.sign, moved))
     return ranges
 

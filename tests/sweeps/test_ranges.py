@@ -162,3 +162,29 @@ def test_the_frame_and_the_print() -> None:
     frame = found.frame()
     assert len(frame) == len(found.rows) and set(frame["kind"]) == {"right-hand side", "cost"}
     assert "right-hand side rows[0]" in repr(found)
+
+
+@pytest.mark.parametrize("quadratic", [False, True])
+def test_ranges_are_those_of_the_same_program_in_other_units(quadratic: bool) -> None:
+    """Rows, columns and costs are multiplied: what ends a range is as clear as before."""
+    rng = np.random.default_rng(5)
+    for _ in range(6):
+        A = rng.integers(-3, 6, (3, 3)).astype(float)
+        A[0] = np.abs(A[0]) + 1.0
+        b, c = rng.integers(1, 9, 3).astype(float), -rng.integers(1, 6, 3).astype(float)
+        R, C, w = 10.0 ** rng.integers(-5, 6, 3), 10.0 ** rng.integers(-4, 5, 3), 1e-7
+        made = []
+        for rows, columns, cost in ((np.ones(3), np.ones(3), 1.0), (R, C, w)):
+            x = cp.Variable(3, name="x")
+            squares = cp.sum_squares(cp.multiply(columns, x)) if quadratic else 0.0
+            goal = cp.Minimize(cost * (c * columns) @ x + cost * squares)
+            sides = [(rows[:, None] * A * columns) @ x <= b * rows, x >= 0]
+            p = of.from_cvxpy(cp.Problem(goal, sides), ["rows", "sign"])
+            made.append(of.sensitivity(p.solve(tolerance=1e-9)))
+        units = {"rows": R, "sign": 1.0 / C, "x": w * C}
+        for one, other in zip(made[0].rows, made[1].rows, strict=True):
+            unit = units[one.name][one.entry]
+            ends = np.array([other.value, other.lower, other.upper]) / unit
+            assert ends == pytest.approx([one.value, one.lower, one.upper], rel=1e-5, abs=1e-6)
+            slopes = np.array([other.below, other.above]) * unit / w
+            assert slopes == pytest.approx([one.below, one.above], rel=1e-5, abs=1e-6)
