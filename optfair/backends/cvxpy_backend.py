@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 import scipy.sparse.linalg as spla
 from cvxpy import settings as s
+from cvxpy.constraints import Inequality
 from cvxpy.reductions.solvers.defines import SOLVER_MAP_CONIC
 from cvxpy.reductions.solvers.solver_inverse_data import SolverInverseData
 
@@ -38,6 +39,7 @@ from optfair.compile.conic_proof import ConicProof, unpriced
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core.certificate import DualCheck
 from optfair.core.expressions import Values
+from optfair.core.quadratics import NotQuadratic, quadratic_map
 from optfair.core.solution import Solution
 from optfair.errors import Infeasible, OptfairError, SolverFailure, UnsupportedProblem
 from optfair.numbers import Floats
@@ -51,6 +53,10 @@ if TYPE_CHECKING:
 Call = Callable[[Compiled, float, dict[str, Any], bool], RawPoint]
 # (compiled problem, earlier solution) -> "used", or why not
 Start = Callable[[Compiled, Solution], str]
+
+
+# Steps onto a domain, and how far beyond its edge, in sizes of what it is made of, they lead.
+MOVES, LAST = 8, 4.0 * float(np.finfo(float).eps)
 
 
 @dataclass(frozen=True)
@@ -175,6 +181,7 @@ def run_generic(
         return Outcome(raw.status, {}, {}, None, seconds, warm_start=warm, **work)
     if not problem.integers:
         x = onto_rows(compiled.form, _as_stated(compiled.form, x), request.tolerance)
+        x = onto_domain(problem, compiled, x, request.tolerance)
     # an integer variable that no term uses leaves a continuous program
     mixed = any(name in compiled.form.columns for name in problem.integers)
     z = None if mixed else raw.z
@@ -228,6 +235,51 @@ def onto_rows(form: ConicForm, x: Floats, tolerance: float) -> Floats:
             return x
         near = x + room * factor.solve(np.concatenate([np.zeros(x.size), s[tight]]))[: x.size]
     return near if short(near)[1] <= tolerance else x
+
+
+def onto_domain(problem: Problem, compiled: Compiled, x: Floats, tolerance: float) -> Floats:
+    """Return a point near x where the objective has a value, x where it has one or none is near.
+
+    An interior-point method that ends at the edge of a domain may end beyond it by a rounding,
+    where the root of a number is none. What functions ask of affine arguments is met by the
+    shortest steps, and by the roundings of evaluating it.
+    """
+    if compiled.form.polyhedral or problem.problem_class.name in ("LP", "QP"):
+        return x
+    values = compiled.values(x)
+    with np.errstate(all="ignore"):
+        if np.isfinite(problem.objective_at(values)):
+            return x
+    offsets, at = {}, 0
+    for v in problem.variables.values():
+        offsets[v.id], at = at, at + v.size
+    asked = [c for t in problem.objective.values() for c in t.build().domain]
+    sides = [c.expr for c in asked if isinstance(c, Inequality) and c.expr.is_affine()]
+    sides = [e for e in sides if e.variables()]
+    try:
+        maps = [quadratic_map(e, offsets, at) for e in sides]
+    except NotQuadratic:
+        return x
+    if not maps:
+        return x
+    A, b = sp.csr_array(sp.vstack([f.A for f in maps])), np.concatenate([f.b for f in maps])
+    y = np.concatenate([np.ravel(values[name], order="F") for name in problem.variables])
+    for _ in range(MOVES):
+        size = abs(A) @ np.abs(y) + np.abs(b)
+        beyond = A @ y + b
+        out = np.flatnonzero(beyond > 0.0)
+        far = tolerance * np.maximum(1.0, size[out])
+        if not out.size or (beyond[out] > far).any():
+            break
+        E = A[out]
+        y = y - E.T @ ((beyond[out] + LAST * size[out]) / E.power(2).sum(axis=1))
+    moved, at = x.copy(), 0
+    for name, v in problem.variables.items():
+        place = np.ravel(compiled.places()[name], order="F")
+        moved[place[place >= 0]] = y[at : at + v.size][place >= 0]
+        at += v.size
+    with np.errstate(all="ignore"):
+        return moved if np.isfinite(problem.objective_at(compiled.values(moved))) else x
 
 
 def _as_stated(form: ConicForm, x: Floats) -> Floats:

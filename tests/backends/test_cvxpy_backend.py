@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.backends.cvxpy_backend import onto_rows
+from optfair.backends.cvxpy_backend import onto_domain, onto_rows
 from optfair.compile.form import compile_problem
 from optfair.solution.conic_form import ConicForm
 
@@ -143,3 +143,36 @@ def test_columns_in_any_units_are_solved_and_proved(kind: str) -> None:
         assert s.is_optimal(1e-6)
         found.append(s.objective)
     assert found[1] == pytest.approx(found[0], rel=1e-5, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("size", "cost", "goal"),
+    [
+        (2, 0.3, lambda v: cp.sum(cp.power(v, 1.25))),
+        (3, 0.5, lambda v: cp.sum(cp.power(v, 1.5))),
+        (3, 20.0, lambda v: -1e-5 * cp.geo_mean(cp.hstack([v, np.ones(1)]))),
+    ],
+)
+def test_an_optimum_at_the_edge_of_a_domain(size: int, cost: float, goal: Any) -> None:
+    """A method that ends 1e-13 beyond it has no objective there; the nearest point within has."""
+    v = cp.Variable(size, name="v")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(goal(v) + cost * cp.sum(v))))
+    s = p.solve()
+    assert s.grade.sound and (s["v"] >= 0.0).all() and abs(s.objective) <= 1e-6
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_a_point_is_moved_onto_a_domain_that_is_near(unit: float) -> None:
+    v = cp.Variable(2, name="v")
+    goal = cp.sum(cp.power(v - 0.3 * unit, 1.5)) + cp.power(v[0] - v[1], 1.25)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(goal)))
+    compiled = compile_problem(p, cp.CLARABEL)
+    x = np.zeros(compiled.form.q.size)
+    places = compiled.places()["v"]
+    x[places] = [0.3 * unit - 1e-12 * unit, 0.3 * unit - 2e-12 * unit]
+    assert np.isnan(p.objective_at(compiled.values(x)))
+    near = onto_domain(p, compiled, x, 1e-7)
+    assert np.isfinite(p.objective_at(compiled.values(near)))
+    assert np.abs(near - x).max() <= 1e-11 * unit
+    x[places] = [-unit, unit]  # this is no rounding
+    assert onto_domain(p, compiled, x, 1e-7) is x
