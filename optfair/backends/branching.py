@@ -318,27 +318,37 @@ class _Search:
             at, own = np.ravel(places[name]), np.ravel(solution.values[name])
             whole = np.isin(at, self.integer)
             fixed |= {int(j): round(v) for j, v in zip(at[whole], own[whole], strict=True)}
+        status = self._keep(fixed)
+        if not self.x.size:
+            raise SolverFailure("the integer values of the solution leave no point", status)
+        return self.closed_below(())
+
+    def _keep(self, fixed: Mapping[int, int]) -> str:
+        """Keep the best point with these integers, if it is better; return how that ended."""
         limits = tuple((j, above, v) for j, v in fixed.items() for above in (True, False))
         status, x, _ = self._solved(limits)
         if status != "optimal" or x is None:
-            raise SolverFailure("the integer values of the solution leave no point", status)
-        self._keep(x)
-        return self.closed_below(())
-
-    def _keep(self, x: Floats) -> None:
+            return status
         x = x.copy()
         x[self.integer] = np.round(x[self.integer])
         value = self.form.objective(x)
         if value < self.upper:
             self.x, self.upper = x, value
+        return status
 
     def _solved(self, limits: tuple[Limit, ...]) -> tuple[str, Floats | None, Floats | None]:
         own = within(self.form, limits)
         if not own.polyhedral:
+            scale = own.cost_scale("largest")
             result = solve_cone_program(
-                own.P, own.q, own.A, own.b, own.cones, tolerance=0.01 * self.tolerance
+                own.P * scale,
+                own.q * scale,
+                own.A,
+                own.b,
+                own.cones,
+                tolerance=0.01 * self.tolerance,
             )
-            return result.status, result.x, result.z
+            return result.status, result.x, None if result.z is None else result.z / scale
         nothing = np.zeros(own.q.size, dtype=bool)
         raw, _ = solve_form(own, nothing, own.cost_scale("typical"), {}, False)
         return raw.status, raw.x, raw.z
@@ -370,14 +380,21 @@ class _Search:
         if status == "optimal" and x is not None and z is not None:
             bounded = self._bounded(own, x, z)
             off = np.abs(x[self.integer] - np.round(x[self.integer]))
-            if not bounded and off.max(initial=0.0) > FRACTION:
+            for j, above, limit in limits:  # what is a rounding beyond a limit is not split there
+                at = int(np.searchsorted(self.integer, j))
+                beyond = x[j] >= limit if above else x[j] <= limit
+                off[at] = 0.0 if beyond else off[at]
+            fraction = off.max(initial=0.0)
+            if not bounded and fraction <= FRACTION and np.isfinite(self.upper):
+                near = np.round(x[self.integer]).astype(int)
+                self._keep(dict(zip(self.integer.tolist(), near.tolist(), strict=True)))
+                bounded = self._bounded(own, x, z)
+            if bounded:
+                self.closed += 1
+                return Case(x, z)
+            if fraction > 0.0:  # a large number times what is nearly an integer may be far off
                 j = int(self.integer[int(off.argmax())])
                 limit = int(np.floor(x[j]))
                 below = self.closed_below((*limits, (j, True, limit)))
                 return Split(j, limit, below, self.closed_below((*limits, (j, False, limit + 1))))
-            if not bounded and np.isfinite(self.upper):
-                self._keep(x)  # better than what was known
-            if bounded or self._bounded(own, x, z):
-                self.closed += 1
-                return Case(x, z)
         raise SolverFailure("a case is neither bounded nor excluded", f"the relaxation is {status}")

@@ -14,8 +14,12 @@ from numpy.typing import NDArray
 from optfair.backends.isolation import ask_for_room, in_thread
 from optfair.backends.request import RawPoint, refused_options
 from optfair.numbers import Floats
+from optfair.proofs.cones import Cone
 from optfair.proofs.rounding import coordinates
 from optfair.solution.conic_form import ConicForm
+
+# By how much, of its size, a point is better than a bound that is then none.
+BETTER = 1e-7
 
 
 @dataclass(frozen=True)
@@ -343,10 +347,43 @@ def solve_form(
             x=None if raw.x is None else raw.x * columns,
             z=None if raw.z is None else raw.z * rows,
         )
+        if integer.any() and _contradicted(raw, declared[0], integer, declared[1], options):
+            again = {"solver_name": solver_name, "in_units": False}
+            return solve_form(declared[0], integer, declared[1], options, log, start, **again)
     if kept is not None:
         raw = replace(raw, kept="the model of the last solve" if held else "its basis")
     linear = raw.status == "optimal" and not integer.any() and not form.P.nnz
     return raw, Kept(solver, form.A) if linear else None
+
+
+def _contradicted(
+    raw: RawPoint,
+    form: ConicForm,
+    integer: NDArray[np.bool_],
+    scale: float,
+    options: dict[str, Any],
+) -> bool:
+    """Whether a point with the same integers is better than what is reported to be no better.
+
+    In units of columns that reach far, all that is near is less than a tolerance.
+    """
+    if raw.status != "optimal" or raw.x is None or raw.bound is None:
+        return False
+    m, whole = form.b.size, np.flatnonzero(integer)
+    rows = sp.csc_array(
+        (np.ones(whole.size), (np.arange(whole.size), whole)), (whole.size, integer.size)
+    )
+    fixed = replace(
+        form,
+        A=sp.csc_array(sp.vstack([form.A, rows])),
+        b=np.append(form.b, np.round(raw.x[whole])),
+        cones=(*form.cones, Cone("zero", m, m + whole.size)),
+    )
+    near = solve_form(fixed, np.zeros(integer.size, dtype=bool), scale, options, False)[0]
+    if near.status != "optimal" or near.x is None:
+        return False
+    value = form.objective(near.x)
+    return value < raw.bound - BETTER * max(form.unit, abs(value - form.offset))
 
 
 def _run(solver: Any) -> None:

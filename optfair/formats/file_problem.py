@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Self
@@ -135,7 +136,9 @@ def add_indicator(f: RowsInProgress, i: int, column: int, value: int, fail: Fail
     r"""Let a row hold only where a binary column has a value.
 
     With M the largest value of :math:`a^T x` between the bounds, :math:`a^T x \le b` becomes
-    :math:`a^T x \le M - (M - b) z` for z = 1 and :math:`a^T x \le b + (M - b) z` for z = 0.
+    :math:`a^T x \le M - (M - b) z` for z = 1 and :math:`a^T x \le b + (M - b) z` for z = 0. M is
+    rounded up, so that it cuts nothing off; where M - (M - b) is not b to the last digit, the
+    first is stated as the second, of a column 1 - z.
 
     Raises
     ------
@@ -150,33 +153,56 @@ def add_indicator(f: RowsInProgress, i: int, column: int, value: int, fail: Fail
     entries = f.entries_of(i)
     low, high = f.row_lower[i], f.row_upper[i]
     sides = [s for s in ("upper", "lower") if np.isfinite(high if s == "upper" else low)]
+    off: int | None = None
     for side in sides:
         sign = 1.0 if side == "upper" else -1.0
         b = high if side == "upper" else low
         most = _largest(f, entries, sign)
-        if not np.isfinite(most):
+        if most is None:
             raise fail(
                 f"the columns of the indicator row {name!r} have no finite bounds", _GIVE_BOUND
             )
-        spare = max(most - sign * b, 0.0)  # how far the row may be broken at all
-        factor, limit = (spare, sign * b + spare) if value == 1 else (-spare, sign * b)
+        # how far the row may be broken at all
+        spare = _above(max(most - Fraction(sign * b), Fraction(0)))
+        factor, limit, z = -spare, sign * b, column
+        if value == 1 and Fraction(limit + spare) == Fraction(limit) + Fraction(spare):
+            factor, limit = spare, limit + spare
+        elif value == 1:
+            if off is None:
+                off = _binary(f, f"{name} off")
+                f.add_row(f"{name} off", 1.0, 1.0, {off: 1.0, column: 1.0})
+            z = off
         if side == sides[0]:
-            f.entries.append(([i], [column], [sign * factor]))
+            f.entries.append(([i], [z], [sign * factor]))
             f.row_lower[i], f.row_upper[i] = (
                 (-np.inf, limit) if side == "upper" else (-limit, np.inf)
             )
         else:
-            more = {**entries, column: entries.get(column, 0.0) + sign * factor}
+            more = {**entries, z: entries.get(z, 0.0) + sign * factor}
             f.add_row(f"{name} {side}", -limit, np.inf, more)
 
 
-def _largest(f: RowsInProgress, entries: dict[int, float], sign: float) -> float:
-    """Return the largest value of sign * a'x between the bounds of the columns."""
-    total = 0.0
+# What sums of numbers of a file may be.
+FARTHEST = Fraction(10) ** 300
+
+
+def _largest(f: RowsInProgress, entries: dict[int, float], sign: float) -> Fraction | None:
+    """Return the largest value of sign * a'x between the bounds, None where it is no number."""
+    total = Fraction(0)
     for j, v in entries.items():
-        if v:
-            total += max(sign * v * f.lower[j], sign * v * f.upper[j])
-    return total
+        if not v:
+            continue
+        end = f.upper[j] if sign * v > 0.0 else f.lower[j]
+        if not np.isfinite(end):
+            return None
+        total += Fraction(float(sign * v)) * Fraction(float(end))
+    return total if abs(total) < FARTHEST else None
+
+
+def _above(value: Fraction) -> float:
+    """Return the least float that is not below a fraction."""
+    near = float(value)
+    return near if Fraction(near) >= value else float(np.nextafter(near, np.inf))
 
 
 # Which rows of a gathered term carry a conflict: those that an elastic program has to bend.

@@ -129,3 +129,20 @@ def test_what_any_case_may_lose_the_bound_may_lose(monkeypatch: Any) -> None:
     paid = Case(np.zeros(1), np.array([5.0, 0.0, 0.0]))
     assert bound_of(form, np.array([0]), Split(0, 1, leaves[0], paid)).unpaid is not None
     assert bound_of(form, np.array([0]), Split(0, 1, paid, paid)).unpaid is None
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1.0, 1e9])
+@pytest.mark.parametrize("goal", ["norm", "square"])
+def test_a_bound_is_proved_in_any_unit_of_the_objective(unit: float, goal: str) -> None:
+    x = cp.Variable(2, name="x", integer=True)
+    off = cp.norm(x - [0.3, 1.6]) if goal == "norm" else cp.sum_squares(x - [0.3, 1.6])
+    rows = [x >= -2, x <= 3, x[0] + 2 * x[1] <= 3.5]
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(unit * (off - 0.1 * x[0])), rows)).solve()
+    proved = s.certificate.prove() if not s.grade.sound else s.certificate
+    points = [(a, b) for a in range(-2, 4) for b in range(-2, 4) if a + 2 * b <= 3.5]
+    sizes = {p: (p[0] - 0.3) ** 2 + (p[1] - 1.6) ** 2 for p in points}
+    power = 0.5 if goal == "norm" else 1.0
+    best = min(v**power - 0.1 * p[0] for p, v in sizes.items())
+    assert proved.verify() and proved.solution.grade.word == "proved"
+    assert proved.solution.bound <= unit * best * (1 + 1e-12)
+    assert proved.solution.bound == pytest.approx(unit * best, rel=1e-6)

@@ -6,6 +6,7 @@ import bz2
 import gzip
 import importlib
 import itertools
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -376,3 +377,47 @@ def test_counts_that_no_file_holds(tmp_path):
     for count in ("2000000000", "9" * 40):
         with pytest.raises(of.DataError, match=r"line 6: .* more than a file can hold"):
             read(write(tmp_path, text.format(count=count), "p.cbf"))
+
+
+LP_FAR = """\
+Maximize
+ goal: x
+Subject To
+ on: z = {value} -> 1.1 x <= 0.1
+Bounds
+ x <= {far}
+Binaries
+ z
+End
+"""
+
+
+@pytest.mark.parametrize("value", [0, 1])
+@pytest.mark.parametrize("far", [1.0, 1e6, 1e15, 1e17])
+def test_an_indicator_row_holds_to_its_last_digit_however_far_columns_reach(value, far, tmp_path):
+    """Where it is on, what is left of 1e15 + 0.1 less 1e15 is not its side."""
+    f = read(write(tmp_path, LP_FAR.format(value=value, far=far), "p.lp")).rows
+    names = list(f.columns)
+    x, z = names.index("x"), names.index("z")
+    (row,) = (f.A[[i], :].toarray()[0] for i in range(f.A.shape[0]) if f.A[i, x])
+    side = Fraction(next(v for v, a in zip(f.row_upper, f.A[:, [x]].toarray(), strict=True) if a))
+    for on in (False, True):
+        at = value if on else 1 - value
+        # a further column is 1 - z
+        fixed = sum(Fraction(v) * (at if j == z else 1 - at) for j, v in enumerate(row) if j != x)
+        if on:
+            assert side - fixed == Fraction(0.1)
+        else:
+            assert side - fixed >= Fraction(1.1) * Fraction(far)
+
+
+@pytest.mark.parametrize("far", [1e6, 1e9, 1e12])
+def test_a_column_that_reaches_far_does_not_hide_what_is_near(far, tmp_path):
+    """In units of the column its optimum is less than a tolerance."""
+    text = (
+        LP_FAR.replace("1.1 x", "x")
+        .format(value=1, far=far)
+        .replace("Bounds", " d: z >= 1\nBounds")
+    )
+    s = read(write(tmp_path, text, "p.lp")).solve()
+    assert s.objective == pytest.approx(0.1, rel=1e-6) and s.bound == pytest.approx(0.1, rel=1e-6)
