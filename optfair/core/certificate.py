@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 
+#: A point that violates constraints by no more is feasible up to rounding.
+FEASIBLE = 1e-12
 #: A number of this size is no optimum, and no coordinate of one.
 BEYOND = 1e15
 
@@ -187,7 +189,8 @@ class NonconvexityWitness(Certificate):
 
     With a term name of a constraint: ``first`` and ``second`` are feasible and their
     midpoint violates that constraint. Of an objective term: both are feasible, and the
-    objective at the midpoint is worse than the mean of its values at the ends.
+    objective at the midpoint is worse than the mean of its values at the ends. Feasible to
+    rounding: what falls to 0 far out is within any tolerance there, and nowhere within it.
     """
 
     problem: Problem
@@ -209,7 +212,7 @@ class NonconvexityWitness(Certificate):
         for label, point in (("first", self.first), ("second", self.second)):
             for name, t in p.constraints.items():
                 off = t.relative_violation(point)
-                if off > self.tolerance:
+                if not off <= FEASIBLE:
                     reasons.append(f"the {label} point violates {name!r} by {off:.1e}")
         if self.term in p.constraints:
             off = p.constraints[self.term].relative_violation(middle)
@@ -378,9 +381,8 @@ def search_witness(problem: Problem) -> NonconvexityWitness | None:
             step = projected(step)
         step *= 10.0 ** rng.uniform(-1, 1.5) / max(np.linalg.norm(step), 1e-12)
         first, second = unpack(center + step), unpack(center - step)
-        allowed = NonconvexityWitness.tolerance
         rows = problem.constraints.values()
-        if any(t.relative_violation(end) > allowed for end in (first, second) for t in rows):
+        if not all(t.relative_violation(end) == 0.0 for end in (first, second) for t in rows):
             continue
         for name in suspects:
             witness = NonconvexityWitness(problem, name, first, second)

@@ -90,3 +90,13 @@ def test_a_witness_of_an_objective_is_held_to_the_size_of_its_values() -> None:
     assert NonconvexityWitness(q, name, *ends).verify()
     assert not NonconvexityWitness(q, name, ends[0], ends[0]).verify()
     assert not NonconvexityWitness(q, name, ends[0], {"x": np.array(1.1)}).verify()
+
+
+def test_points_that_nearly_hold_far_out_are_no_witness() -> None:
+    """(x^2 - 1) / (1 + x^8) <= 0 is the segment [-1, 1]; at 30 it is violated by 1e-9."""
+    x = cp.Variable(name="x")
+    row = (cp.square(x) - 1) * cp.inv_pos(1 + cp.power(x, 8)) <= 0
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x), [row]), ["decay"])
+    assert p.witness is None
+    verdict = NonconvexityWitness(p, "decay", {"x": 38.0}, {"x": -34.0}).verify()
+    assert not verdict and "the first point violates" in str(verdict)
