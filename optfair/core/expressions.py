@@ -29,19 +29,19 @@ if TYPE_CHECKING:
     from optfair.core.term import Term
 
 Values = Mapping[str, Any]
-# Binary digits between numbers from which on sums of them are looked at.
-APART = 24.0
-# Numbers in a term that is evaluated by its coefficients, which takes matrices of them.
-SUMMED = 4_000
+# Binary digits between numbers from which on sums of them are looked at, and numbers in a term that
+# is evaluated by its coefficients, which takes matrices of them.
+APART, SUMMED = 24.0, 4_000
 
 
 def substitute(expression: Any, replacements: Mapping[int, Any]) -> Any:
-    """Return a copy of an expression or constraint with variables replaced, by ``id(variable)``."""
+    """Return a copy of an expression or constraint with leaves replaced, by ``id(leaf)``."""
+    if expression.parameters() and _parametric(expression):
+        return _rebuilt(expression, dict(replacements))
     try:
         return expression.tree_copy(id_objects=dict(replacements))
     except TypeError:  # a support function is copied by CVXPY without its set
-        supports = dict(_supports(expression, replacements))
-        if not supports:
+        if not (supports := dict(_supports(expression, replacements))):
             raise
         return expression.tree_copy(id_objects={**replacements, **supports})
     except AssertionError as e:  # CVXPY copies a perspective with its function left out
@@ -50,6 +50,26 @@ def substitute(expression: Any, replacements: Mapping[int, Any]) -> Any:
             " ".join(str(expression).split())[:200],
             "write s*f(x/s) as it is in cones, such as quad_over_lin(x, s) or rel_entr(s, x)",
         ) from e
+
+
+def _parametric(node: Any) -> bool:
+    """Whether an atom in it has a parameter that is none of its arguments, as huber(x, M) has."""
+    data = (node.get_data() or ()) if isinstance(node, Atom) else ()
+    own = any(isinstance(d, cp.Expression) and d.parameters() for d in data)
+    return own or any(map(_parametric, node.args))
+
+
+def _rebuilt(node: Any, made: dict[int, Any]) -> Any:
+    """Return a copy with these leaves replaced, in what atoms have beside their arguments too."""
+    if id(node) not in made:
+        args = [_rebuilt(arg, made) for arg in node.args]
+        data = (node.get_data() or ()) if isinstance(node, Atom) else ()
+        if any(isinstance(d, cp.Expression) for d in data):
+            own = (_rebuilt(d, made) if isinstance(d, cp.Expression) else d for d in data)
+            made[id(node)] = type(node)(*args, *own)
+        else:
+            made[id(node)] = node.copy(args) if args else node
+    return made[id(node)]
 
 
 def _supports(node: Any, replacements: Mapping[int, Any]) -> Iterator[tuple[int, Any]]:
@@ -63,8 +83,7 @@ def _supports(node: Any, replacements: Mapping[int, Any]) -> Iterator[tuple[int,
 def fresh_copy(variable: Any, *, integer: bool = False) -> Any:
     """Return a new variable with the same shape, name and attributes."""
     attributes = {k: v for k, v in variable.attributes.items() if v not in (None, False)}
-    if integer:
-        attributes["integer"] = True
+    attributes |= {"integer": True} if integer else {}
     return cp.Variable(variable.shape, name=variable.name(), **attributes)
 
 
@@ -104,7 +123,7 @@ class Evaluator:
         e = self._exact
         roots = e.args if self._compares else () if isinstance(e, Constraint) else (e,)
         steps = _Steps(roots, self.names)
-        return steps if roots and steps.known else None
+        return steps if roots and steps.known and not any(map(_parametric, roots)) else None
 
     def holding(self, held: Mapping[int, Any]) -> Evaluator:
         """Return one at values of its parameters by id: of the same nodes, unless sums may lose some."""
@@ -143,7 +162,8 @@ class Evaluator:
             leaf = swaps[id(variable)] = cp.Variable(variable.shape, name=variable.name())
             self._leaves[leaf] = self.names[variable.id]
         for parameter in e.parameters():
-            own = swaps[id(parameter)] = cp.Parameter(parameter.shape, name=parameter.name())
+            like: Any = {"name": parameter.name(), "nonneg": bool(parameter.is_nonneg())}
+            own = swaps[id(parameter)] = cp.Parameter(parameter.shape, **like)
             self._parameters[own] = parameter.id
         self._copy = substitute(e, swaps)
 
@@ -249,8 +269,7 @@ def dense(value: Any, kind: Any = float) -> NDArray[Any]:
 
 def _violation(constraint: Any) -> Any:
     if isinstance(constraint, PowCone3D):
-        # CVXPY solves a program for the distance, to 1e-9 at best; this is 0 on the cone and
-        # bounds the distance in the largest entry outside it
+        # 0 on the cone, a bound on the distance outside: CVXPY solves a program for it, to 1e-9
         x, y, z = (np.asarray(arg.value, dtype=float) for arg in constraint.args)
         power = np.asarray(constraint.alpha.value, dtype=float)
         base = np.maximum(x, 0.0) ** power * np.maximum(y, 0.0) ** (1.0 - power)
@@ -332,10 +351,8 @@ def bounded_rows(name: str, constraint: Any, names: Mapping[int, str]) -> Any:
     finite = [swaps.get(id(arg)) or substitute(arg, swaps) for arg in constraint.args]
     parts = [cp.multiply(held, arg) for arg in finite]
     if isinstance(constraint, Inequality):
-        left, right = parts
-        if left.is_constant():  # written as >=
-            return left - slack <= right
-        return left <= right + slack
+        left, right = parts  # the left one is constant where it was written as >=
+        return left - slack <= right if left.is_constant() else left <= right + slack
     if isinstance(constraint, NonNeg):
         return NonNeg(parts[0] + slack)
     return parts[0] <= slack
@@ -348,8 +365,7 @@ def entry(place: Any) -> str:
 
 def _broken(expression: Any) -> Iterator[tuple[Any, Any]]:
     """Iterate over the largest constant parts that are not finite, with their values."""
-    seen = set()
-    stack = [expression]
+    seen, stack = set[int](), [expression]
     while stack:
         node = stack.pop()
         if id(node) in seen:
@@ -377,8 +393,7 @@ def _numbers(value: Any) -> Any:
 
 
 def _replaced(value: Any) -> Any:
-    known = dense(value, None)
-    return np.where(np.isfinite(known), known, 0.0)
+    return np.where(np.isfinite(known := dense(value, None)), known, 0.0)
 
 
 def _refusal(name: str, value: Any) -> DeclarationError:
@@ -427,10 +442,7 @@ def _side(
 
 
 def _linear(e: Any, broken: Mapping[int, Any]) -> bool:
-    """Whether an expression is affine as it is written, and divided by finite numbers.
-
-    CVXPY's own word would compute eigenvalues of matrices that are not finite.
-    """
+    """Whether an expression is affine as it is written: CVXPY's word takes numbers to be finite."""
     if e.is_constant() or isinstance(e, cp.Variable):
         return True
     if isinstance(e, DivExpression) and id(e.args[1]) in broken:
@@ -495,22 +507,14 @@ class FrozenParameter:
         if then.size <= _SHOWN or now.shape != then.shape:
             return _text(then), _text(now)
         place = tuple(int(i) for i in np.argwhere(now != then)[0])
-        where = f" at {entry(place)}"
-        return f"{then[place]}{where}", f"{now[place]}{where}"
+        return f"{then[place]} at {entry(place)}", f"{now[place]} at {entry(place)}"
 
 
 @dataclass(eq=False)
 class Written:
-    """What a term was written as, on parameters; all values of these share it.
+    """What a term was written as, on parameters, and whether no bound in it was infinite.
 
-    Parameters
-    ----------
-    expression : cvxpy.Expression or cvxpy.Constraint
-        With its parameters.
-    finite : bool
-        Whether no bound in it was infinite.
-    family : Family or None
-        What other values share, once somebody has asked.
+    All values of the parameters share it, and its family, once somebody has asked for that.
     """
 
     expression: Any
@@ -521,14 +525,11 @@ class Written:
 
 def _value(parameter: Any) -> Any:
     """Return the value of a parameter; that of a sparse one without spreading it out."""
-    if parameter.attributes.get("sparsity"):
-        return parameter.value_sparse
-    return parameter.value
+    return parameter.value_sparse if parameter.attributes.get("sparsity") else parameter.value
 
 
 def _text(value: Any) -> str:
-    text = str(value.item() if value.size == 1 else value)
-    return " ".join(text.split())
+    return " ".join(str(value.item() if value.size == 1 else value).split())
 
 
 def freeze_parameters(
@@ -588,8 +589,7 @@ def check_parameters(terms: Iterable[Term]) -> None:
     for term in terms:
         for frozen in term.parameters:
             if frozen not in seen and frozen.changed:
-                then, now = frozen.difference()
-                name = frozen.parameter.name()
+                name, (then, now) = frozen.parameter.name(), frozen.difference()
                 raise DeclarationError(
                     f"parameter {name!r} in {term.name!r} was {then} when the problem was"
                     f" declared, and is {now} now",

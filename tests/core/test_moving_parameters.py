@@ -242,3 +242,30 @@ def test_what_is_known_of_matrices_is_that_of_the_form_at_these_values() -> None
         w = np.arange(form.q.size, dtype=float)
         assert all(map(np.array_equal, form.bending(w), anew.bending(w)))
         assert np.array_equal(form.equal, anew.equal)
+
+
+def test_parameters_beside_the_arguments_of_an_atom_move_too() -> None:
+    """CVXPY copies huber(x, M) and power(x, p) with the M and p that they have."""
+    x, b = cp.Variable(3, name="x"), cp.Parameter(name="b", nonneg=True, value=0.5)
+
+    def stated(m: object) -> cp.Problem:
+        goal = cp.sum(cp.huber(x - np.array([1.0, 2.0, 3.0]), m)) + cp.norm(x) * m
+        return cp.Problem(cp.Minimize(goal), [x <= 1.5, cp.sum(cp.huber(x, 2 * m)) <= 9])
+
+    p = of.from_cvxpy(stated(b))
+    point = {"x": [-3.0, 1.5, 0.1]}
+    for value in (0.2, 0.5, 3.0):
+        moved, fresh = p.at(b=value), of.from_cvxpy(stated(value))
+        assert moved.objective_at(point) == pytest.approx(fresh.objective_at(point))
+        (name,) = (n for n in moved.constraints if "c1" in n)
+        off = moved.constraints[name].violation(point)
+        assert off == pytest.approx(fresh.constraints[name].violation(point))
+        s = moved.solve()
+        assert s.grade.sound and s.objective == pytest.approx(fresh.solve().objective, rel=1e-6)
+
+
+def test_an_exponent_that_is_a_parameter_moves() -> None:
+    x, q = cp.Variable(pos=True, name="x"), cp.Parameter(name="q", value=2.0, pos=True)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.power(x, q) + 1 / x)))
+    assert p.objective_at({"x": 2.0}) == 4.5 and p.at(q=3.0).objective_at({"x": 2.0}) == 8.5
+    assert p.at(q=3.0).solve().objective == pytest.approx(3.0**-0.75 + 3.0**0.25)
