@@ -26,12 +26,14 @@ from numpy.typing import NDArray
 
 from optfair.backends.cvxpy_backend import run_generic
 from optfair.backends.psd_block import (
+    FACTOR,
     HELD,
     Block,
     Iterate,
     Normal,
     Orthogonal,
     Point,
+    evident,
     moved_inside,
     norm,
 )
@@ -66,8 +68,9 @@ CENTERING = 3
 TRIES, BETTER = 4, 0.9
 # Seconds that a step takes at least, by the cubes of the orders of blocks (measured: three times that).
 STEP = 5e-10
-# Residual of a certificate that no point, or no bound, exists; the rest is for its proof.
-EVIDENT = 1e-8
+# Seconds that the proof of a pair takes, as a multiple of those of compiling; and the least share
+# of the time that is left for the search.
+VERIFIED, LEAST = 2.0, 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,7 +162,13 @@ class Method:
         self.orthogonal = False
         self.early: Iterate | None = None
         self.factored = 2.0 * self.m * float(self.n) ** 2
-        self.step = STEP * sum(float(k.n) ** 3 for k in self.blocks)
+        self.step = STEP * sum(float(k.n) ** 3 for k in self.blocks) + FACTOR * float(self.n) ** 3
+        self.deadline = np.inf
+
+    def in_time(self, seconds: float = 0.0) -> None:
+        """Raise where there is no time for what takes so many seconds."""
+        if time.perf_counter() + seconds > self.deadline:
+            raise TimeoutError
 
     def _split(self, cones: Sequence[Cone]) -> None:
         """Take blocks apart where nothing ties their rows together."""
@@ -214,6 +223,7 @@ class Method:
         log: Callable[[str], None] | None,
     ) -> Ended:
         """Go on until the residuals are small, or nothing gets better."""
+        self.deadline = deadline
         if time.perf_counter() + self.step > deadline:  # a start is as large as the blocks
             return Ended("time_limit", np.zeros(self.n), np.zeros(self.m), 0, np.inf)
         now = best = self._start() if self.early is None else self.early
@@ -250,9 +260,9 @@ class Method:
             if error <= tolerance:
                 status = "optimal"
                 break
-            if _evident(norm(Az), dual, off_d > tolerance, off_p > tolerance):
+            if evident(norm(Az), dual, off_d > tolerance, off_p > tolerance):
                 return self._ended("infeasible", now.x, zv / dual, k, error)
-            if _evident(norm(Ax + sv), -primal, off_p > tolerance, off_d > tolerance):
+            if evident(norm(Ax + sv), -primal, off_p > tolerance, off_d > tolerance):
                 return self._ended("unbounded", now.x / -primal, zv, k, error)
             begin = time.perf_counter()
             if begin + self.step > deadline:
@@ -263,6 +273,9 @@ class Method:
             try:
                 now = self._step(now, rp, off, mu)
                 self.step = max(0.5 * self.step, time.perf_counter() - begin)
+            except TimeoutError:
+                status = "time_limit"
+                break
             except (np.linalg.LinAlgError, ValueError) as e:
                 if log is not None:
                     log(str(e))
@@ -291,7 +304,7 @@ class Method:
             try:
                 mu = now.S.dot(now.Z) / self.total
                 now = self._step(now, *self._residuals(now), mu, centering=True)
-            except (np.linalg.LinAlgError, ValueError):
+            except (np.linalg.LinAlgError, ValueError, TimeoutError):
                 break
             lack = short(*self._pair(now))
             if not lack < lacking:
@@ -354,17 +367,6 @@ class Method:
         S, a_s = moved_inside(now.S, a_s, self.point(off - self.A @ dx))
         Z, a_z = moved_inside(now.Z, a_z, move.raised(dZ))
         return Iterate(np.inf, now.x + a_s * dx, now.w + a_z * dw, S, Z)
-
-
-def _evident(size: float, value: float, off: bool, other_off: bool) -> bool:
-    """Whether a vector improves for ever: it is as good as 0 where its value is 1.
-
-    Where its own equations hold, a large value alone may be that of an optimum, so it must be
-    beyond any, and the other side's equations must not hold.
-    """
-    return value > 0.0 and (
-        (off and size <= EVIDENT * value) or (other_off and size <= EVIDENT**2 * value)
-    )
 
 
 Indices = NDArray[np.int64]
@@ -553,11 +555,15 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         program = stated.q, stated.A, stated.b, stated.cones
         pair: Any = None
         if (spheres := Spheres.of(*program)) is not None:
-            for near in spheres.pairs(request.tolerance, begin + 0.5 * left, log):
+            spare = VERIFIED * (begin - request.started)  # so long it takes to look at a pair
+            until = begin + max(LEAST * left, min(0.5 * left, left - spare))
+            for near in spheres.pairs(request.tolerance, until, log):
                 x, z = near if beside is None else beside.back(*near)
                 pair = x * columns, z * rows
                 if short(form, x, z) == 0.0:
                     return RawPoint("optimal", *pair)
+            if time.perf_counter() + STEP * spheres.cubes > begin + left:
+                return RawPoint("time_limit", *pair)  # not a step can be made
 
         proved, looked = None, False
 

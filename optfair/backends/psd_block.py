@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,10 @@ Indices = NDArray[np.int64]
 HELD = 8_000_000
 # Entries that stay in the cache of a processor.
 NEAR = 200_000
+# Seconds that a factor of the system takes at least, by the cube of its order.
+FACTOR = 8e-12
+# Residual of a certificate that no point, or no bound, exists; the rest is for its proof.
+EVIDENT = 1e-8
 # Lines of a matrix up to which products are summed without BLAS.
 FEW = 8
 # Order of matrices from which on eigenvalues are those of Krylov spaces, how many steps they have at
@@ -145,8 +149,14 @@ class Block:
             at += some.size
         return columns.T
 
-    def add_to(self, M: Floats, Z: Floats, inverse: Floats) -> None:
-        """Add tr(A_i Z A_j S⁻¹) to M, for all pairs of columns."""
+    def add_to(
+        self,
+        M: Floats,
+        Z: Floats,
+        inverse: Floats,
+        in_time: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Add tr(A_i Z A_j S⁻¹) to M, for all pairs of columns, while ``in_time`` does not raise."""
         n, few, many = self.n, self.few, self.many
         if few.size and self.stack is not None:
             left, right = self.stack @ Z, np.ascontiguousarray((self.stack @ inverse).T)
@@ -154,6 +164,7 @@ class Block:
             block = np.zeros((few.size, few.size))  # it is symmetric: the upper half is mirrored
             step, first = max(1, NEAR // max(count, 1)), 0
             while first < few.size:
+                in_time()
                 k = starts[first]
                 last = max(first + 1, int(np.searchsorted(starts, k + step)))
                 end = starts[last] if last < few.size else count
@@ -166,6 +177,7 @@ class Block:
             M[np.ix_(own, own)] += block
         step = max(1, HELD // (n * n))
         for k in range(0, many.size, step):
+            in_time()
             some = many[k : k + step]
             at = (some[:, None] * n + np.arange(n)).ravel()
             U = (self.wide[at] @ inverse).reshape(some.size, n, n)
@@ -261,7 +273,7 @@ class Normal:
         M = np.zeros((method.n, method.n))
         blocks = zip(method.blocks, self.Z.blocks, self.inverse.blocks, strict=True)
         for block, z, i in blocks:
-            block.add_to(M, z, i)
+            block.add_to(M, z, i, method.in_time)
         if method.line.size:
             own = sp.diags_array(self.Z.line * self.inverse.line)
             M += (method.L.T @ own @ method.L).toarray()
@@ -270,6 +282,7 @@ class Normal:
             # adding ρEᵀE moves no solution, and columns that only equations tie get a pivot
             self.rho = max(float(np.abs(np.diag(M)).max(initial=0.0)), 1e-300)
             M += (method.E.T @ method.E).toarray() * self.rho
+        method.in_time(FACTOR * float(method.n) ** 3)
         self.M, self.root = M, cholesky(M)
         if method.zero.size:
             self.across = sl.cho_solve(self.root, method.E.toarray().T, check_finite=False)
@@ -459,3 +472,14 @@ def moved_inside(p: Point, step: float, d: Point) -> tuple[Point, float]:
             continue
         return moved, step
     raise np.linalg.LinAlgError("no step stays inside")
+
+
+def evident(size: float, value: float, off: bool, other_off: bool) -> bool:
+    """Whether a vector improves for ever: it is as good as 0 where its value is 1.
+
+    Where its own equations hold, a large value alone may be that of an optimum, so it must be
+    beyond any, and the other side's equations must not hold.
+    """
+    return value > 0.0 and (
+        (off and size <= EVIDENT * value) or (other_off and size <= EVIDENT**2 * value)
+    )

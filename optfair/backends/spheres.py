@@ -32,7 +32,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.numbers import Floats
-from optfair.proofs.cones import Cone
+from optfair.proofs.cones import Cone, least_of_krylov
 
 Indices = NDArray[np.int64]
 
@@ -44,6 +44,8 @@ FLAT, FLATTER = 0.1, 10.0
 TRIES, STEPS, PRODUCTS = 4, 200, 500
 # Share of the tolerance that room inside the cones may cost.
 ROOM = 0.05
+# Room for eigenvalues below 0, as a multiple of the least.
+BEYOND = 1.1
 # Columns at first, as a share of those that are enough.
 FEW = 1.0 / 3.0
 # Digits of a value that are lost by rounding.
@@ -124,6 +126,12 @@ class Spheres:
         """Columns of V with which no minimum is a local one only, but for special costs."""
         return min(self.size.size, int(np.ceil(np.sqrt(2.0 * self.worth.size))) + 1)
 
+    @property
+    def cubes(self) -> float:
+        """Sum of the cubes of the orders of what falls apart."""
+        part = sp.csgraph.connected_components(self.C, directed=False)[1]
+        return float((np.bincount(part).astype(float) ** 3).sum())
+
     def pairs(
         self, tolerance: float, deadline: float, log: Callable[[str], None] | None = None
     ) -> Iterator[tuple[Floats, Floats]]:
@@ -138,7 +146,7 @@ class Spheres:
             new *= 1e-3 / np.sqrt(max(more, 1)) if V.shape[1] else 1.0
             V = self._on(np.hstack([V, new]))
             V, value, ended = self._descended(V, flat, deadline, log)
-            yield self._pair(V, value, tolerance)
+            yield self._pair(V, value, tolerance, ended=ended)
             if not ended:
                 return
             flat /= FLATTER
@@ -210,12 +218,18 @@ class Spheres:
             d = square / before * d - left
         return move, -float(np.vdot(g, move)) - 0.5 * float(np.vdot(move, bent))
 
-    def _pair(self, V: Floats, value: float, tolerance: float) -> tuple[Floats, Floats]:
+    def _pair(
+        self, V: Floats, value: float, tolerance: float, *, ended: bool
+    ) -> tuple[Floats, Floats]:
         """Return columns and multipliers, both with some room inside the cones."""
         m = self.worth.size
         worth = np.bincount(self.sphere, np.einsum("ij,ij->i", self.C @ V, V), m)
         spare = ROOM * tolerance * abs(value)
-        x = self.worth * (worth - spare / m)
+        room = spare / m
+        if not ended:  # eigenvalues that are below 0 where the gradient is not short
+            least = least_of_krylov(self.C - sp.diags_array(worth[self.sphere]))
+            room = max(room, -BEYOND * least)
+        x = self.worth * (worth - room)
         alike = 1.0 / np.bincount(self.sphere, minlength=m)[self.sphere]
         central = float(self.C.diagonal() @ alike)
         share = min(0.5, spare / max(central - value, TINY))

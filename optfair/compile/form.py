@@ -319,6 +319,10 @@ def compile_problem(problem: Problem, interface: str, *, quadratic: bool = True)
     # kept on the problem: what is compiled refers to its terms, and these to it
     known: dict[tuple[str, bool], Compiled] = problem.__dict__.setdefault("_compiled", {})
     key = (interface, quadratic)
+    twin = known.get((interface, not quadratic))
+    if key not in known and twin and interface.upper() not in SOLVER_MAP_QP:
+        # without a square to be kept, a cone program is the same
+        known |= {} if _squared(problem) else {key: twin}
     if key not in known:
         with _LOCK, uncollected(), _quiet(problem.variables):
             if key not in known:  # nobody else was faster
@@ -355,6 +359,14 @@ def _quiet(variables: Mapping[str, Any]) -> AbstractContextManager[Any]:
     return nullcontext()
 
 
+def _squared(problem: Problem) -> bool:
+    """Whether the objective has squares that an interface may keep."""
+    return any(
+        t.evidence.problem_class.quadratic_objective or built(t).has_quadratic_term()
+        for t in problem.objective.values()
+    )
+
+
 def _compiled(problem: Problem, name: str, wanted: bool) -> Compiled:
     if not any(t.scope for t in problem.terms):
         raise DeclarationError(
@@ -362,10 +374,7 @@ def _compiled(problem: Problem, name: str, wanted: bool) -> Compiled:
             remedy="add an objective or a constraint",
         )
     sign = 1.0 if problem.sense == "minimize" else -1.0
-    quadratic = any(
-        t.evidence.problem_class.quadratic_objective or built(t).has_quadratic_term()
-        for t in problem.objective.values()
-    )
+    quadratic = _squared(problem)
     missing: list[str] = []
     for instance in _instances(name, quadratic):
         why = _unfit(problem, instance)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from types import FunctionType
 from typing import Any
@@ -502,6 +502,7 @@ def _conversions(
     if exact:
         steps.append(ExactCone2Cone(target_cones=set(exact), solver_context=context))
         steps[-1].canon_methods |= {k: _triangle for k in exact if k is PSD}
+        steps[-1]._dual_recovery |= {k: _whole for k in exact if k is PSD}
     if approximate:
         steps.append(ApproxCone2Cone(target_cones=set(approximate)))
     if any(_empty(part) for part in (*constraints, *(() if cost is None else (cost,)))):
@@ -541,6 +542,16 @@ def _triangle(c: Any, args: Any, solver_context: Any) -> Any:
     rows = Cone("psd", 0, 0, order=n, upper=kind.name == "UPPER")
     whole = rows.reading(scaled=solver_context.psd_sqrt2_scaling)
     return SvecPSD(whole @ cp.vec(args[0], order="F"), n=n), []
+
+
+def _whole(c: Any, triangle: Any, inverse: Any, others: Any) -> Any:
+    """Return the matrix of such a triangle as CVXPY does, which needs several copies."""
+    if c.args[0].ndim > 2:
+        return PSDToSvecPSD.recover_dual(c, triangle, inverse, others)
+    stated = inverse._solver_context
+    upper, root = stated.psd_triangle_kind.name == "UPPER", 2.0**0.5
+    rows = Cone("psd", 0, 0, c.args[0].shape[-1], upper, root=root)
+    return (rows if stated.psd_sqrt2_scaling else replace(rows, root=1.0)).matrix(triangle)
 
 
 # What stands for a symmetric, diagonal or sparse variable: the same in all terms.

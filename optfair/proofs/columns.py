@@ -1,4 +1,4 @@
-"""Bounds on the columns of a cone program that every feasible point obeys."""
+"""Bounds on the columns of a cone program that every feasible point obeys, and such points near given ones."""
 
 from __future__ import annotations
 
@@ -11,8 +11,19 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.proofs.cones import Cone, SecondOrder, feasible_near
-from optfair.proofs.rounding import EQUATIONS, UNIT, Floats, coordinates, dot, gamma, product
+from optfair.proofs.cones import Cone, SecondOrder
+from optfair.proofs.rounding import (
+    EQUATIONS,
+    UNIT,
+    Floats,
+    coordinates,
+    correction,
+    dot,
+    exact_products,
+    gamma,
+    product,
+    reached,
+)
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
@@ -170,10 +181,11 @@ def linear_rows(form: ConicForm) -> Rows:
             continue
         where = np.arange(c.start, c.stop)
         if c.kind == "psd":
-            on, off = where[c.diagonal], where[~c.diagonal]
-            i, j = c.places
+            on = where[c.diagonal]
             if c.root != 1.0:
-                behind.append(np.array([off, on[i[~c.diagonal]], on[j[~c.diagonal]]]))
+                some = ~c.diagonal & (np.diff(form.rows.indptr[c.start : c.stop + 1]) > 0)
+                off, (i, j) = where[some], (on[k[some]] for k in c.places)  # others bound nothing
+                behind.append(np.array([off, i, j]))
                 factors.append(np.tile([[np.sqrt(2.0)], [0.5]], off.size))
             where = on
         elif c.kind == "exp":
@@ -489,3 +501,91 @@ def recession_faults(form: ConicForm, d: Floats) -> list[str]:
     if not center + radius < 0.0:
         return ["the objective does not improve along it"]
     return []
+
+
+# Whether a point satisfying a cone program, or a direction it recedes along, exists near a given one.
+
+# A slack below this share of the terms it is the difference of counts as none.
+TIGHT = 1e-6
+
+
+def feasible_near(A: Any, b: Floats, cones: tuple[Cone, ...], x: Floats) -> Floats | None:
+    r"""Return how far a point with :math:`b - Ax \in K` exactly is from x, None if unproved.
+
+    Rows that hold exactly or with room are left; the others are taken as equations, which a
+    point near x is proved to solve. Curved cones need room.
+
+    Parameters
+    ----------
+    A, b, cones
+        The constraints, their floats taken as exact.
+    x : array (n,)
+        A point that nearly satisfies them.
+
+    Returns
+    -------
+    array (n,) or None
+        Bound on the distance of each entry.
+
+    Examples
+    --------
+    >>> from optfair.proofs.cones import Cone
+    >>> A, b = sp.csc_array([[1.0, 1.0]]), np.array([0.3])
+    >>> feasible_near(A, b, (Cone("zero", 0, 1),), np.array([0.1, 0.2])) <= 1e-15
+    array([ True,  True])
+    """
+    if x.shape != (A.shape[1],) or not np.isfinite(x).all() or not np.isfinite(b).all():
+        return None
+    moved, off = product(A, x)
+    rows = sp.csc_array(sp.csr_array(A).T)
+    size = abs(sp.csr_array(A)) @ np.abs(x) + np.abs(b)
+    s = b - moved
+    close = s - off <= TIGHT * size
+    if curved := SecondOrder.of(cones):  # on the boundary as far as floats show
+        less = s.copy()
+        less[curved.heads] -= TIGHT * np.maximum.reduceat(size[curved.rows], curved.starts)
+        close[curved.rows] |= curved.spread(curved.distances(less) > 0.0)
+    unsure = np.flatnonzero(close)
+    sides = sp.csc_array(b[None, :])
+    exact, rest = exact_products(rows, -x, unsure, ((sides, np.ones(1)),))
+    s[unsure], off[unsure] = exact, rest
+    tight = np.zeros(b.size, dtype=bool)
+    for c in cones:
+        at = slice(c.start, c.stop)
+        if c.kind == "zero":
+            tight[at] = (s[at] != 0.0) | (off[at] != 0.0)
+        elif c.kind == "nonneg":
+            tight[at] = ~(s[at] - off[at] >= 0.0)
+        elif c.outside(s[at], off[at]) > 0.0:
+            return None
+    if not tight.any():
+        return np.zeros(x.size)
+    # rows at their bound move with the others: they are equations too
+    linear = np.zeros(b.size, dtype=bool)
+    for c in cones:
+        if c.kind in ("zero", "nonneg"):
+            linear[c.start : c.stop] = True
+    equal = linear & (tight | (s <= TIGHT * size))
+    A = sp.csr_array(A)
+    single = np.diff(A.indptr) == 1
+    # columns held at a bound stay there
+    room = np.full(x.size, np.inf)
+    room[A.indices[A.indptr[np.flatnonzero(equal & single & ~tight)]]] = 0.0
+    # rows of columns that stay do not change: they hold as they are, or nothing mends them
+    still = ~(abs(A) @ (room > 0.0) > 0.0)
+    if (tight & still).any():
+        return None
+    equations = np.flatnonzero(equal & ~(single & ~tight) & ~still)
+    step = correction(A[equations], np.abs(s[equations]) + off[equations], room)
+    if step is None or not np.isfinite(step).all():
+        return None
+    change = reached(abs(A), step)
+    left = ~equal & linear
+    if not (s[left] - off[left] >= change[left]).all():
+        return None
+    for c in cones:
+        if c.kind not in ("zero", "nonneg"):
+            at = slice(c.start, c.stop)
+            if change[at].any() and c.outside(s[at], off[at] + change[at]) > 0.0:
+                return None
+    return step

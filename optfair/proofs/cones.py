@@ -1,4 +1,4 @@
-"""Cones of a cone program: membership, distance, points exactly inside, and points near a given one that satisfy it."""
+"""Cones of a cone program: membership, distance, and points exactly inside."""
 
 from __future__ import annotations
 
@@ -11,24 +11,19 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
 from optfair.proofs.definiteness import definiteness, dense_shift
 from optfair.proofs.rounding import (
     UNIT,
     Floats,
-    correction,
     enclosed_sums,
-    exact_products,
     gamma,
-    product,
-    reached,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-
-# Cones of a cone program: membership, distance, and points that are exactly inside.
 
 ConeKind = Literal["zero", "nonneg", "soc", "psd", "exp", "pow"]
 
@@ -40,6 +35,11 @@ LONG = 250
 INVERSE = 12
 # Entries for each that is not 0 from which on a matrix is multiplied as a sparse one.
 SPARSE = 20
+# Lines of a triangle that are copied to the other one together.
+BY_LINES = 256
+# Order from which on the least eigenvalue is that of a Krylov space; its vectors, their restarts
+# (of dense and sparse matrices), and how much more than it a factorisation must confirm.
+KRYLOV, VECTORS, RESTARTS, MORE = 1_000, 60, (5, 200), 1.01
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,16 @@ class Cone:
     def matrix(self, entries: Floats) -> Floats:
         """Return the symmetric matrix of a psd block from its scaled triangle."""
         full = np.zeros((self.order, self.order))
-        rows, cols = self.places
-        full[rows, cols] = full[cols, rows] = entries / np.where(self.diagonal, 1.0, self.root)
+        scaled, n, at = np.where(self.diagonal, entries, entries / self.root), self.order, 0
+        for i in range(n):  # the places of all are more numbers than these
+            line = full[i, : i + 1] if self.upper else full[i, i:]
+            line[:] = scaled[at : at + line.size]
+            at += line.size
+        half = full if self.upper else full.T
+        for i in range(0, n, BY_LINES):
+            k = slice(i, i + BY_LINES)
+            half[:i, k] = half[k, :i].T
+            half[k, k] += np.tril(half[k, k], -1).T
         return full
 
     def distance(self, entries: Floats, *, dual: bool = False) -> float:
@@ -117,8 +125,9 @@ class Cone:
     @property
     def diagonal(self) -> NDArray[np.bool_]:
         """Which rows of a psd block are its diagonal."""
-        rows, cols = self.places
-        return np.asarray(rows == cols)
+        on, k = np.zeros(self.order * (self.order + 1) // 2, dtype=bool), np.arange(self.order)
+        on[k * (k + 3) // 2 if self.upper else k * (2 * self.order + 1 - k) // 2] = True
+        return on
 
     @property
     def stretch(self) -> float:
@@ -244,10 +253,37 @@ def below_semidefinite(M: Floats) -> float:
     >>> below_semidefinite(np.eye(2)), round(below_semidefinite(np.diag([1.0, -0.5])), 9)
     (0.0, 0.5)
     """
-    with contextlib.suppress(np.linalg.LinAlgError):
-        np.linalg.cholesky(M)  # a tenth of the time that eigenvalues take
+    if _factors(M):  # a tenth of the time that eigenvalues take
         return 0.0
+    if len(M) >= KRYLOV and (below := -MORE * least_of_krylov(M)) > 0.0:
+        own = np.diag(M).copy()
+        np.fill_diagonal(M, own + below)
+        confirmed = _factors(M)
+        np.fill_diagonal(M, own)
+        if confirmed:
+            return below
     return float(max(0.0, -np.linalg.eigvalsh(M)[0]))
+
+
+def _factors(M: Floats) -> bool:
+    """Whether a matrix has a Cholesky factor, as floats show it."""
+    with contextlib.suppress(np.linalg.LinAlgError):
+        return bool(np.linalg.cholesky(M).size >= 0)
+    return False
+
+
+def least_of_krylov(M: Any) -> float:
+    """Return what the least eigenvalue of a large symmetric matrix seems to be, 0 where nothing."""
+    if isinstance(M, np.ndarray) and SPARSE * np.count_nonzero(M) < M.size:
+        M = sp.csr_array(M)
+    size = float(abs(M).sum(axis=0).max())  # what is near 0 is not known to as many digits
+    far = LinearOperator(M.shape, matvec=lambda v: size * v - M @ v, dtype=float)
+    start, often = np.random.default_rng(0).standard_normal(M.shape[0]), RESTARTS[sp.issparse(M)]
+    how = {"which": "LA", "v0": start, "ncv": VECTORS, "maxiter": often, "tol": 1e-8}
+    try:
+        return size - float(eigsh(far, 1, return_eigenvectors=False, **how)[0])
+    except ArpackError:
+        return 0.0
 
 
 def length(v: Floats) -> float:
@@ -485,91 +521,3 @@ def _power_distance(v: Floats, power: float, *, dual: bool) -> float:
 def largest_entry(vector: Any) -> float:
     """Return the largest size of an entry, 0 of none."""
     return float(np.abs(vector).max(initial=0.0))
-
-
-# Whether a point satisfying a cone program, or a direction it recedes along, exists near a given one.
-
-# A slack below this share of the terms it is the difference of counts as none.
-TIGHT = 1e-6
-
-
-def feasible_near(A: Any, b: Floats, cones: tuple[Cone, ...], x: Floats) -> Floats | None:
-    r"""Return how far a point with :math:`b - Ax \in K` exactly is from x, None if unproved.
-
-    Rows that hold exactly or with room are left; the others are taken as equations, which a
-    point near x is proved to solve. Curved cones need room.
-
-    Parameters
-    ----------
-    A, b, cones
-        The constraints, their floats taken as exact.
-    x : array (n,)
-        A point that nearly satisfies them.
-
-    Returns
-    -------
-    array (n,) or None
-        Bound on the distance of each entry.
-
-    Examples
-    --------
-    >>> from optfair.proofs.cones import Cone
-    >>> A, b = sp.csc_array([[1.0, 1.0]]), np.array([0.3])
-    >>> feasible_near(A, b, (Cone("zero", 0, 1),), np.array([0.1, 0.2])) <= 1e-15
-    array([ True,  True])
-    """
-    if x.shape != (A.shape[1],) or not np.isfinite(x).all() or not np.isfinite(b).all():
-        return None
-    moved, off = product(A, x)
-    rows = sp.csc_array(sp.csr_array(A).T)
-    size = abs(sp.csr_array(A)) @ np.abs(x) + np.abs(b)
-    s = b - moved
-    close = s - off <= TIGHT * size
-    if curved := SecondOrder.of(cones):  # on the boundary as far as floats show
-        less = s.copy()
-        less[curved.heads] -= TIGHT * np.maximum.reduceat(size[curved.rows], curved.starts)
-        close[curved.rows] |= curved.spread(curved.distances(less) > 0.0)
-    unsure = np.flatnonzero(close)
-    sides = sp.csc_array(b[None, :])
-    exact, rest = exact_products(rows, -x, unsure, ((sides, np.ones(1)),))
-    s[unsure], off[unsure] = exact, rest
-    tight = np.zeros(b.size, dtype=bool)
-    for c in cones:
-        at = slice(c.start, c.stop)
-        if c.kind == "zero":
-            tight[at] = (s[at] != 0.0) | (off[at] != 0.0)
-        elif c.kind == "nonneg":
-            tight[at] = ~(s[at] - off[at] >= 0.0)
-        elif c.outside(s[at], off[at]) > 0.0:
-            return None
-    if not tight.any():
-        return np.zeros(x.size)
-    # rows at their bound move with the others: they are equations too
-    linear = np.zeros(b.size, dtype=bool)
-    for c in cones:
-        if c.kind in ("zero", "nonneg"):
-            linear[c.start : c.stop] = True
-    equal = linear & (tight | (s <= TIGHT * size))
-    A = sp.csr_array(A)
-    single = np.diff(A.indptr) == 1
-    # columns held at a bound stay there
-    room = np.full(x.size, np.inf)
-    room[A.indices[A.indptr[np.flatnonzero(equal & single & ~tight)]]] = 0.0
-    # rows of columns that stay do not change: they hold as they are, or nothing mends them
-    still = ~(abs(A) @ (room > 0.0) > 0.0)
-    if (tight & still).any():
-        return None
-    equations = np.flatnonzero(equal & ~(single & ~tight) & ~still)
-    step = correction(A[equations], np.abs(s[equations]) + off[equations], room)
-    if step is None or not np.isfinite(step).all():
-        return None
-    change = reached(abs(A), step)
-    left = ~equal & linear
-    if not (s[left] - off[left] >= change[left]).all():
-        return None
-    for c in cones:
-        if c.kind not in ("zero", "nonneg"):
-            at = slice(c.start, c.stop)
-            if change[at].any() and c.outside(s[at], off[at] + change[at]) > 0.0:
-                return None
-    return step

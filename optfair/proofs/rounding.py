@@ -101,8 +101,9 @@ class Products:
 
     def __init__(self, A: Any) -> None:
         self.rows: Any = A if A.format == "csr" else sp.csr_array(A)
-        count = np.diff(self.rows.indptr).astype(float)
-        self._share, self._lost = gamma(2.0 * count + 4.0), count * LOST
+        count = np.diff(self.rows.indptr)
+        each = np.arange(count.max(initial=0) + 1.0)  # most rows are as long as others
+        self._share, self._lost = gamma(2.0 * each + 4.0)[count], (each * LOST)[count]
         m, n = self.rows.shape
         # a sparse product takes longer to begin than a small one to compute; zeros round nothing
         small = m * n <= DENSE

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from typing import Any
+
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -195,3 +199,34 @@ def test_matrices_with_few_entries_are_multiplied_to_the_same_products() -> None
     M, few = rng.standard_normal((300, 300)), np.diag(rng.standard_normal(300))
     assert sp.issparse(_thin(few)) and not sp.issparse(_thin(M))
     np.testing.assert_allclose(_thin(few) @ M, few @ M, rtol=1e-13)
+
+
+def test_a_step_ends_where_its_time_does(
+    monkeypatch: pytest.MonkeyPatch, later: Callable[[float], None]
+) -> None:
+    """The system of the third step is left unfinished: its pair is that of two steps."""
+    rng = np.random.default_rng(0)
+    X = cp.Variable((6, 6), name="X", PSD=True)
+    B = rng.standard_normal((6, 6))
+    rows = [cp.trace(np.diag(rng.random(6)) @ X) <= 1.0, X[0, 1] == 0.1, cp.trace(X) <= 5.0]
+    form = compile_problem(
+        of.from_cvxpy(cp.Problem(cp.Minimize(cp.trace(B @ X)), rows)), "CLARABEL"
+    ).form
+    steps, add = [], Block.add_to
+
+    def counted(self: Block, *args: Any) -> None:
+        steps.append(later(1000.0) if len(steps) == 2 else None)
+        add(self, *args)
+
+    def ended(deadline: float, iterations: int) -> blocks_backend.Ended:
+        steps.clear()
+        stated = form.q, form.A, form.b, form.cones
+        return interior_point(*stated, deadline=deadline, iterations=iterations)
+
+    for limit in ("CHEAP", "DEAR"):  # by normal equations only
+        monkeypatch.setattr(blocks_backend, limit, 0.0)
+    monkeypatch.setattr(Block, "add_to", counted)
+    late = ended(time.perf_counter() + 500.0, 150)
+    assert (late.status, late.iterations, len(steps)) == ("time_limit", 2, 3)
+    two = ended(np.inf, 3)
+    assert np.isfinite(late.error) and late.x.tolist() == two.x.tolist()

@@ -133,3 +133,19 @@ def test_a_program_without_an_optimum_is_none_of_points_on_spheres() -> None:
     y = cp.Variable(3, name="y")
     with pytest.raises(of.Unbounded):
         of.solve(of.from_cvxpy(cp.Problem(cp.Minimize(-cp.sum(y)), [cp.diag(y) >> costs(3)])), NAME)
+
+
+@pytest.mark.parametrize("problem", [gram(), shares(), blocks()], ids=["gram", "shares", "blocks"])
+def test_what_a_deadline_leaves_is_feasible(problem: cp.Problem) -> None:
+    form = compile_problem(of.from_cvxpy(problem), "CLARABEL").form
+    beside = Beside.of(form)
+    stated = beside or form
+    points = Spheres.of(stated.q, stated.A, stated.b, stated.cones)
+    assert points is not None
+    (pair,) = points.pairs(1e-7, deadline=-1.0)
+    x, z = pair if beside is None else beside.back(*pair)
+    left = form.residuals(x, z)
+    assert left.primal <= 1e-12 and left.dual <= 1e-12
+    assert left.bound < left.objective - 1e-3
+    ended = of.solve(of.from_cvxpy(problem), solver=NAME).objective * form.sign
+    assert left.bound <= ended + 1e-6 and ended <= left.objective + 1e-6

@@ -381,3 +381,11 @@ def test_an_entry_without_a_right_hand_side_is_as_large_as_its_terms() -> None:
     assert not one.entry_sizes("c2", point).any() and not one.entry_sizes("c5", point).any()
     nothing = {name: 0.0 * np.asarray(value) for name, value in point.items()}
     assert not any(np.any(many.entry_sizes(name, nothing)) for name in many.constraints)
+
+
+def test_programs_without_squares_are_compiled_once_for_a_cone_solver() -> None:
+    x = cp.Variable(3, name="x")
+    for cost, same in ((cp.sum(x), True), (cp.norm(x), True), (cp.sum_squares(x), False)):
+        problem = of.from_cvxpy(cp.Problem(cp.Minimize(cost), [x >= 1]))
+        plain = compile_problem(problem, "CLARABEL", quadratic=False)
+        assert (compile_problem(problem, "CLARABEL") is plain) == same

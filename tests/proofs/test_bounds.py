@@ -17,12 +17,13 @@ from optfair.proofs import bounds, columns, moves
 from optfair.proofs.bounds import Unpaid, infeasibility, lower_bound
 from optfair.proofs.columns import (
     declared_bounds,
+    feasible_near,
     linear_rows,
     propagated,
     recession_faults,
     rotated_rows,
 )
-from optfair.proofs.cones import Cone, feasible_near
+from optfair.proofs.cones import Cone
 from optfair.proofs.moves import sides_of
 from optfair.proofs.residual import residual_of, sharper
 from optfair.solution.conic_form import ConicForm

@@ -9,12 +9,13 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
+import scipy.linalg
 import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optfair.proofs.columns import Rooted, recession_faults
-from optfair.proofs.cones import Cone, SecondOrder, exp_depths, feasible_near
+from optfair.proofs.columns import Rooted, feasible_near, recession_faults
+from optfair.proofs.cones import KRYLOV, Cone, SecondOrder, below_semidefinite, exp_depths
 from optfair.solution.conic_form import ConicForm
 
 PSD = Cone("psd", 0, 6, order=3)
@@ -567,3 +568,29 @@ def test_a_direction_along_the_boundary_is_exact_or_none() -> None:
         A = -np.array([[head], [3.0], [4.0]])
         step = feasible_near(sp.csc_array(A), np.zeros(3), cones, np.ones(1))
         assert (step is not None) == found
+
+
+@pytest.mark.parametrize("upper", [True, False])
+@pytest.mark.parametrize("order", [1, 4, 256, 259])
+def test_matrices_of_triangles_have_every_entry_twice(order: int, upper: bool) -> None:
+    cone = Cone("psd", 0, order * (order + 1) // 2, order=order, upper=upper)
+    entries = np.random.default_rng(order).standard_normal(cone.stop)
+    rows, columns = cone.places
+    M = cone.matrix(entries)
+    scaled = np.where(rows == columns, entries, entries / 2.0**0.5)
+    assert (M[rows, columns] == scaled).all() and (M == M.T).all()
+    assert (cone.diagonal == (rows == columns)).all()
+
+
+def test_how_far_a_large_matrix_is_outside_is_confirmed_by_a_factor() -> None:
+    rng = np.random.default_rng(0)
+    B = rng.standard_normal((KRYLOV, 3))
+    M = B @ B.T - np.diag(rng.random(KRYLOV))
+    kept, least = M.copy(), float(scipy.linalg.eigh(M, subset_by_index=[0, 0])[0][0])
+    assert -least <= below_semidefinite(M) <= -1.02 * least
+    assert (kept == M).all()
+    assert below_semidefinite(B @ B.T + np.eye(KRYLOV)) == 0.0
+    sparse = sp.diags_array([rng.random(KRYLOV), np.full(KRYLOV - 1, 2.0)], offsets=[0, 1])
+    S = (sparse + sparse.T).toarray()
+    least = float(scipy.linalg.eigh(S, subset_by_index=[0, 0])[0][0])
+    assert -least <= below_semidefinite(S) <= -1.02 * least
