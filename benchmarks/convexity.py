@@ -240,7 +240,7 @@ def main() -> None:
     total = {k: sum(v.values()) for k, v in verdicts.items()}
     count = sum(answers.values())
     verified = answers["proved"] + answers["within"]
-    product, plain = squares(1000, 1 if options.quick else 5)
+    product, plain = squares(1000, 5)
     value, truth, grade = delays()
     off = abs(value - truth) / truth
     wrong = sum(v["WRONG"] for v in verdicts.values())

@@ -1,30 +1,45 @@
-"""Blocks of terms put under each other, their numbers when parameters move, and CVXPY's program of them."""
+"""Blocks of terms put under each other, their numbers when parameters move, and what these are sums of."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from itertools import accumulate
+from functools import reduce
+from itertools import accumulate, pairwise
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
+from cvxpy.atoms.affine.add_expr import AddExpression
+from cvxpy.atoms.affine.binary_operators import DivExpression, MulExpression, multiply
+from cvxpy.atoms.affine.broadcast_to import broadcast_to
+from cvxpy.atoms.affine.diag import diag_mat
+from cvxpy.atoms.affine.hstack import Hstack
+from cvxpy.atoms.affine.index import index, special_index
+from cvxpy.atoms.affine.promote import Promote
+from cvxpy.atoms.affine.reshape import reshape
+from cvxpy.atoms.affine.sum import Sum
+from cvxpy.atoms.affine.transpose import transpose
+from cvxpy.atoms.affine.unary_operators import NegExpression
+from cvxpy.atoms.affine.upper_tri import upper_tri
+from cvxpy.atoms.affine.vstack import Vstack
 from cvxpy.constraints import SOC, ExpCone, PowCone3D
-from cvxpy.lin_ops.lin_op import CONSTANT_ID
-from cvxpy.reductions.dcp2cone.cone_matrix_stuffing import ParamConeProg
-from cvxpy.reductions.solvers.qp_solvers.qp_solver import QpSolver
-from numpy.typing import NDArray
 
 from optfair.core.canonical import Canonical, height
+from optfair.core.expressions import dense
+from optfair.core.parameters import Numbers
+from optfair.core.quadratics import LOST, atom_matrix
+from optfair.core.term import adds, count_of, is_whole, shown
 from optfair.numbers import Floats, Indices
-from optfair.proofs.rounding import CANCELS, exact_sums, summed
+from optfair.proofs import rounding
+from optfair.proofs.digits import exact_halves, exact_parts
+from optfair.proofs.rounding import enclosed_sums, summed
 
 if TYPE_CHECKING:
     from optfair.compile.form import Compiled
     from optfair.core.problem import Problem
-    from optfair.solution.conic_form import ConicForm
 
 
 @dataclass(eq=False)
@@ -54,109 +69,6 @@ class Part:
     stuffing: Stuffing
     blocks: tuple[int, ...]  # its constraints in the stuffing
     cost: tuple[Any, Floats, float] | None  # P, q, constant of an objective term
-
-
-@dataclass(eq=False)
-class Numbers:
-    """The numbers of a stuffing as affine functions of its parameters, by CVXPY's tensors.
-
-    Every matrix has one row a number and one column an entry of the parameters, with one for 1.
-    """
-
-    places: Mapping[int, int]  # parameter id -> first column
-    size: int
-    entry: Any
-    b: Any
-    linear: Any
-    constant: Any
-    square: Any  # None without a quadratic part
-    pattern: tuple[Indices, Indices]  # rows and columns of the quadratic part
-    shape: tuple[int, int]
-
-    @classmethod
-    def of(cls, program: Any, side: Floats) -> tuple[Numbers, Indices, Indices]:
-        """Return the numbers of a program of CVXPY, and the rows and columns of its entries."""
-        n, m = int(program.x.size), side.size
-        theta = int(program.total_param_size) + 1
-        costs = sp.csr_array(program.q)
-        if m:
-            entry, row, column = _split(program.A, m)
-        else:
-            entry, row, column = sp.csr_array((0, theta)), *np.zeros((2, 0), dtype=np.intp)
-        within = column < n
-        b = sp.csr_array((m, theta))
-        if m:
-            i = np.flatnonzero(~within)
-            up = sp.csr_array((np.ones(i.size), (row[i], i)), shape=(m, row.size))
-            b = sp.csr_array(sp.diags_array(-side) @ (up @ entry))
-        square, pattern = None, (np.zeros(0, np.intp), np.zeros(0, np.intp))
-        if program.P is not None:
-            square, *pair = _split(program.P, n)
-            pattern = (pair[0], pair[1])
-        signs = sp.diags_array(side[row[within]])
-        places = {i: int(at) for i, at in program.param_id_to_col.items() if i != CONSTANT_ID}
-        own = cls(
-            places,
-            theta,
-            sp.csr_array(signs @ entry[np.flatnonzero(within)]),
-            b,
-            costs[:n],
-            costs[n:],
-            square,
-            pattern,
-            (n, n),
-        )
-        return own, row[within], column[within]
-
-    def vector(self, values: Mapping[int, Any]) -> Floats:
-        """Return the parameters one after the other, and 1, from their values by id."""
-        scales = np.ones(self.size)
-        for i, at in self.places.items():
-            own = np.ravel(values[i], order="F")
-            scales[at : at + own.size] = own
-        return scales
-
-    def cost(self, theta: Floats) -> tuple[Any, Floats, float]:
-        """Return P, q and the constant of the objective."""
-        P = None
-        if self.square is not None:
-            P = sp.coo_array((self.sums("square", theta), self.pattern), shape=self.shape)
-        return P, self.sums("linear", theta), float(self.sums("constant", theta)[0])
-
-    @cached_property
-    def _several(self) -> dict[str, tuple[Indices, Any, Any]]:
-        """Which numbers add up several products, these rows, and their sizes."""
-        several = {}
-        for name in ("entry", "b", "linear", "constant", "square"):
-            M = getattr(self, name)
-            at = np.zeros(0, dtype=np.intp) if M is None else np.flatnonzero(np.diff(M.indptr) > 1)
-            if at.size:
-                several[name] = (at, rows := sp.csr_array(M[at]), abs(rows))
-        return several
-
-    def sums(self, name: str, theta: Floats) -> Floats:
-        """Return numbers at a vector, correctly rounded where products of parameters cancel."""
-        total = np.asarray(getattr(self, name) @ theta)
-        if name in self._several:
-            at, rows, sizes = self._several[name]
-            size = sizes @ np.abs(theta)
-            lost = np.flatnonzero((size > CANCELS * np.abs(total[at])) & (size < np.inf))
-            if lost.size:
-                some = sp.csr_array(rows[lost])
-                group = np.repeat(np.arange(lost.size), np.diff(some.indptr))
-                exact = exact_sums(some.data, theta[some.indices], group, lost.size)
-                total[at[lost]] = [float(v) for v in exact]
-        return total
-
-
-def _split(tensor: Any, height: int) -> tuple[Any, Indices, Indices]:
-    """Return the rows of a tensor that are not 0, and the row and column of the matrix of each."""
-    entries = sp.coo_array(tensor)
-    kept = entries.data != 0.0
-    at, own = np.unique(entries.coords[0][kept].astype(np.int64), return_inverse=True)
-    where = (own, entries.coords[1][kept])
-    rows = sp.csr_array((entries.data[kept], where), shape=(at.size, entries.shape[1]))
-    return rows, (at % height).astype(np.intp), (at // height).astype(np.intp)
 
 
 def moved(
@@ -388,97 +300,299 @@ class Moving:
         return replace(self.first, form=form.moved(changes), curvature=squares, first=self.first)
 
 
-# The form as CVXPY's own program again.
+# What an affine atom adds up.
+
+# (arguments one below the other, their entries, weights of these, or else a matrix)
+Move = tuple[Sequence[Any], Any, Any, Any]
+# Atoms with an entry of their arguments in every place.
+_MOVED = (
+    *(Promote, broadcast_to, index, special_index, reshape),
+    *(transpose, diag_mat, upper_tri, Hstack, Vstack),
+)
 
 
-def turn(instance: Any, form: ConicForm) -> Indices | None:
-    """Return the row of the form at each row of the interface, None where they are the same."""
-    order = getattr(instance, "EXP_CONE_ORDER", None) or [0, 1, 2]
-    if list(order) == [0, 1, 2] or all(c.kind != "exp" for c in form.cones):
-        return None
-    turned = np.arange(form.b.size)
-    for c in form.cones:
-        if c.kind == "exp":
-            turned[c.start + np.array(order)] = np.arange(c.start, c.stop)
-    return turned
+def numbers_of(e: Any) -> Floats:
+    """Return the entries of a constant, column by column; TypeError where they are complex."""
+    value = np.ravel(dense(e.value, None), order="F")
+    if not np.isrealobj(value):
+        raise TypeError
+    return value.astype(float)
 
 
-def cvxpy_program(
-    instance: Any,
-    form: ConicForm,
-    constraints: Sequence[Any],
-    integer: NDArray[np.bool_],
-    quad: bool,
-) -> Any:
-    """Return the form as a program of CVXPY."""
-    m, n = form.A.shape
-    A, b, turned = form.A, form.b, turn(instance, form)
-    if turned is not None:
-        A, b = sp.csc_array(sp.csr_array(A)[turned]), b[turned]
-    bare = isinstance(instance, QpSolver)  # they read equalities before a sign is given to them
-    zeros = sum(c.stop - c.start for c in form.cones if c.kind == "zero")
-    side = np.where(bare & (np.arange(m) < zeros), 1.0, -1.0)
-    value = np.where(bare & (np.arange(m) < zeros), -b, b)
-    whole = [(int(j),) for j in np.flatnonzero(integer)]
-    x = cp.Variable(n, integer=whole) if whole else cp.Variable(n)
-    P = form.P if quad else None
-    stated = ParamConeProg(
-        None,
-        x,
-        None,
-        [x],
-        {x.id: 0},
-        list(constraints),
-        [],
-        {CONSTANT_ID: 0},
-        P=P,
-        formatted=not bare,
-    )
-    A = sp.csc_array(A)
-    A = sp.csc_array((A.data * side[A.indices], A.indices, A.indptr), shape=A.shape)
-    # without parameters nothing is multiplied out of tensors: the matrices stand
-    stated.apply_parameters = partial(_applied, P, form.q, form.offset, A, value)
-    return stated
+def moves_of(e: Any) -> list[Move]:
+    """Return the parts that an affine atom adds up, by entries of its arguments or a matrix.
 
-
-def arranged(
-    first: ConicForm, data: Mapping[str, Any], form: ConicForm, turned: Indices | None
-) -> dict[str, Any] | None:
-    """Return what an interface was handed of one form with the numbers of another.
-
-    None where it arranges them in a way of its own.
+    Every weight and every entry of a matrix is one number of the data; TypeError of other atoms.
     """
-    before, now = ({**_arrays(f, data, turned)} for f in (first, form))
-    if any(not _same(data[k], v) for k, v in before.items()):
-        return None
-    unmoved = {"A": first.A is form.A, "F": first.A is form.A, "P": first.P is form.P}
-    return {**data, **{k: data[k] if unmoved.get(k) else v for k, v in now.items()}}
+    kind, args, out = type(e), e.args, count_of(e.shape)
+
+    def spread(a: Any) -> Any:
+        place = count_of(a.shape)
+        return None if a.shape == e.shape else np.ravel(np.broadcast_to(place, e.shape), order="F")
+
+    if kind is AddExpression:
+        return [((a,), spread(a), None, None) for a in args]
+    if kind is NegExpression:
+        return [(args, None, np.full(e.size, -1.0), None)]
+    if kind in _MOVED:
+        starts = np.cumsum([0, *(a.size for a in args)]).tolist()
+        each = [start + count_of(a.shape) for start, a in zip(starts, args, strict=False)]
+        return [(args, np.ravel(e.numeric(each), order="F").astype(np.intp), None, None)]
+    if kind is Sum:
+        into = out if e.axis is None or e.keepdims else np.expand_dims(out, e.axis)
+        inside = count_of(args[0].shape)
+        where = [np.ravel(v, order="F") for v in (np.broadcast_to(into, inside.shape), inside)]
+        ones = np.ones(args[0].size)
+        return [(args, None, None, sp.csr_array((ones, where), shape=(e.size, args[0].size)))]
+    constant = [a.is_constant() for a in args]
+    if kind is multiply and sum(constant) == 1:
+        number, x = args if constant[0] else args[::-1]
+        value = np.broadcast_to(numbers_of(number).reshape(number.shape, order="F"), e.shape)
+        return [((x,), spread(x), np.ravel(value, order="F"), None)]
+    if kind is MulExpression and sum(constant) == 1 and max(a.ndim for a in args) < 3:
+        left = constant[0]
+        M, x = (args[0].value, args[1]) if left else (args[1].value.T, args[0])
+        if not np.isrealobj(getattr(M, "data", M)):
+            raise TypeError
+        M = M.reshape(1, -1) if M.ndim == 1 else M
+        if (count := x.size // M.shape[1]) > 1:
+            units = sp.eye_array(count)
+            M = sp.kron(units, M, format="csr") if left else sp.kron(M, units, format="csr")
+        M = M.astype(float)
+        return [((x,), None, None, M if isinstance(M, np.ndarray) else sp.csr_array(M))]
+    made = None if kind is DivExpression else atom_matrix(e)  # an inverse is no number of the data
+    if made is None:
+        raise TypeError
+    A, b, inner = made
+    plain: Move = ([cp.Constant(b)], None, None, None)
+    return [(inner, None, None, sp.csr_array(A)), *([plain] if b.any() else [])]
 
 
-def _arrays(form: ConicForm, data: Mapping[str, Any], turned: Indices | None) -> dict[str, Any]:
-    """Return the arrays of a form by the names that interfaces of CVXPY give them."""
-    A, b = form.A, form.b
-    if turned is not None:
-        A, b = sp.csc_array(sp.csr_array(A)[turned]), b[turned]
-    costs = {"P": form.P} if data.get("P") is not None else {}
-    if "F" not in data:
-        return {"A": A, "b": b, "c": form.q, **costs}
-    zeros = sum(c.stop - c.start for c in form.cones if c.kind == "zero")
-    rows = sp.csr_array(A)
-    upper, lower = sp.csc_array(rows[:zeros]), sp.csc_array(rows[zeros:])
-    return {"A": upper, "b": b[:zeros], "F": lower, "G": b[zeros:], "q": form.q, **costs}
+# Places of a matrix that has its zeros, and numbers that are added up at once (measured).
+PLACES, AT_ONCE = 2**20, 2**14
+# Binary digits to which a coefficient is known that is no sum of so few floats.
+DIGITS = 60.0
 
 
-def _same(one: Any, other: Any) -> bool:
-    if np.shape(one) != np.shape(other):
-        return False
-    if not hasattr(other, "toarray"):
-        return np.array_equal(one, other)
-    ours, theirs = sp.csc_array(one), sp.csc_array(other)
-    return all(
-        np.array_equal(getattr(ours, k), getattr(theirs, k)) for k in ("indptr", "indices", "data")
-    )
+class Sums:
+    """The sums of products of numbers that an affine expression has for coefficients.
+
+    Parameters
+    ----------
+    e : cvxpy.Expression
+        Affine, without parameters.
+
+    Attributes
+    ----------
+    first : dict
+        Variable id -> its first column.
+    n : int
+        Number of columns; one more is that of constants.
+    """
+
+    def __init__(self, e: Any) -> None:
+        self.e, variables = e, {v.id: v for v in e.variables()}
+        ends = np.cumsum([0, *(v.size for v in variables.values())]).tolist()
+        self.first, self.n = dict(zip(variables, ends, strict=False)), ends[-1]
+        self._made: dict[tuple[int, bool], Any] = {}
+        self._moves: dict[int, list[Move]] = {}
+
+    def read(self) -> Any:
+        """Return the coefficients, with the constants behind the columns; ArithmeticError of others."""
+        M = self.made(self.e)
+        if adds(self.e, {}):
+            M = replaced(M, *self.lost(M))
+        if not np.isfinite(M if isinstance(M, np.ndarray) else M.data).all():
+            raise ArithmeticError
+        return M
+
+    def lost(self, own: Any) -> tuple[Indices, Indices, Floats]:
+        """Return the places of coefficients much less than what they add up, and the exact ones.
+
+        ArithmeticError where a number is not known.
+        """
+        S, least = self.made(self.e, sizes=True), 2.0**53 if is_whole(self.e) else 0.0
+        with np.errstate(over="ignore", invalid="ignore"):
+            if isinstance(S, np.ndarray):
+                far = LOST * np.abs(dense(own)) < S
+                i, j = np.nonzero(far & (least <= S) & np.isfinite(S))
+            else:
+                off = sp.coo_array(S - LOST * abs(sp.csr_array(own)))
+                i, j = (at[off.data > 0.0].astype(np.intp) for at in off.coords)
+                size = dense(S[i, j])
+                i, j = (at[(least <= size) & np.isfinite(size)] for at in (i, j))
+        order = np.argsort(j, kind="stable")  # what columns share is made once for some rows
+        i, j, numbers = i[order], j[order], np.zeros(order.size)
+        for at in (slice(k, k + 64 * AT_ONCE) for k in range(0, i.size, 64 * AT_ONCE)):
+            parts = self.exact(self.e, i[at], j[at], DIGITS)
+            group = np.tile(np.arange(parts[0].size), len(parts))
+            flat, ones = np.concatenate(parts), np.ones(group.size)
+            numbers[at], _, known = enclosed_sums(flat, ones, group, parts[0].size)
+            if not known.all():
+                raise ArithmeticError
+        return i, j, numbers
+
+    def made(self, e: Any, *, sizes: bool = False) -> Any:
+        """Return the coefficients as floats have them, or what they add up to in size."""
+        key = id(e), sizes
+        if key not in self._made:
+            few = False
+            if e.is_constant():
+                place, data = np.full(e.size, self.n), numbers_of(e)
+                data = np.abs(data) if sizes else data
+            elif (some := shown(e)) is not None:
+                place, data = self.first[some[0]] + some[1], np.ones(e.size)
+            else:
+                with np.errstate(over="ignore", invalid="ignore"):
+                    M = reduce(add, (self._of(move, sizes) for move in self.moves(e)))
+                few = M.shape[0] * M.shape[1] <= min(PLACES, 16 * M.size)
+            if not (e.is_constant() or some is not None):
+                self._made[key] = dense(M) if few else M
+            else:
+                where = (data, place, np.arange(e.size + 1))
+                self._made[key] = sp.csr_array(where, shape=(e.size, self.n + 1))
+        return self._made[key]
+
+    def _of(self, move: Move, sizes: bool) -> Any:
+        args, place, weights, W = move
+        M = self._below(args, sizes)
+        if W is not None:
+            return (abs(W) if sizes else W) @ M
+        M = M if place is None else M[place]
+        if weights is None:
+            return M
+        weights = np.abs(weights) if sizes else weights
+        if isinstance(M, np.ndarray):
+            return weights[:, None] * M
+        data = M.data * np.repeat(weights, np.diff(M.indptr))
+        return sp.csr_array((data, M.indices, M.indptr), shape=M.shape)
+
+    def _below(self, args: Sequence[Any], sizes: bool) -> Any:
+        parts = [self.made(a, sizes=sizes) for a in args]
+        if len(parts) == 1:
+            return parts[0]
+        if all(isinstance(S, np.ndarray) for S in parts):
+            return np.concatenate(parts)
+        return sp.vstack([sp.csr_array(M) for M in parts], format="csr")
+
+    def moves(self, e: Any) -> list[Move]:
+        """Return what `moves_of` does, once."""
+        if id(e) not in self._moves:
+            self._moves[id(e)] = moves_of(e)
+        return self._moves[id(e)]
+
+    def exact(self, e: Any, i: Indices, j: Indices, digits: float = np.inf) -> list[Floats]:
+        """Return the coefficients in some places, each as the sum of a few floats.
+
+        Exactly, or to as many binary digits where nothing else is added to them.
+        """
+        if e.is_constant():
+            return [np.where(j == self.n, numbers_of(e)[i], 0.0)]
+        if (some := shown(e)) is not None:
+            return [np.where(j == self.first[some[0]] + some[1][i], 1.0, 0.0)]
+        parts, moves = [], self.moves(e)
+        digits = digits if len(moves) == 1 else np.inf
+        for args, place, weights, M in moves:
+            if M is not None:
+                parts += self._added(args, M, i, j, digits)
+                continue
+            inner = self._stacked(args, i if place is None else place[i], j, digits)
+            if weights is None:
+                parts += inner
+            else:
+                parts += [half for part in inner for half in exact_halves(weights[i], part)]
+        return [part for part in parts if part.any()] or [np.zeros(i.size)]
+
+    def _stacked(
+        self, args: Sequence[Any], k: Indices, j: Indices, digits: float = np.inf
+    ) -> list[Floats]:
+        """Return those of arguments that stand one below the other."""
+        if len(args) == 1:
+            return self.exact(args[0], k, j, digits)
+        parts, start = list[Floats](), 0
+        for a in args:
+            own = (start <= k) & (k < start + a.size)
+            for part in self.exact(a, k[own] - start, j[own], digits) if own.any() else ():
+                parts.append(np.zeros(k.size))
+                parts[-1][own] = part
+            start += a.size
+        return parts
+
+    def _added(
+        self, args: Sequence[Any], W: Any, i: Indices, j: Indices, digits: float
+    ) -> list[Floats]:
+        """Return those of a matrix times arguments."""
+        S, whole = self._below(args, sizes=True), isinstance(W, np.ndarray)
+        full = whole and isinstance(S, np.ndarray)
+        down = np.full(i.size, len(S)) if full else np.diff(sp.csc_array(S).indptr)[j]
+        along = down if whole else np.diff(W.indptr)[i]
+        by_row = not whole and (isinstance(S, np.ndarray) or along.sum() < down.sum())
+        block = np.cumsum(along if by_row else down) // AT_ONCE
+        ends = [*np.flatnonzero(np.diff(block, prepend=-1)), i.size]
+        parts = list[Floats]()
+        for first, end in pairwise(ends):
+            at = slice(first, end)
+            some = self._sums(args, W, S, i[at], j[at], full, by_row, digits)
+            parts += [np.zeros(i.size) for _ in some[len(parts) :]]
+            for part, own in zip(parts, some, strict=False):
+                part[at] = own
+        return parts
+
+    def _sums(
+        self,
+        args: Sequence[Any],
+        W: Any,
+        S: Any,
+        i: Indices,
+        j: Indices,
+        full: bool,
+        by_row: bool,
+        digits: float,
+    ) -> list[Floats]:
+        """Return those of a few places, from whole columns, the rows of W or the columns of S."""
+        if full:
+            each, which = np.unique(j, return_inverse=True)
+            rows = np.arange(len(S))
+            weight, of = np.ravel(W[i]), np.repeat(np.arange(i.size), rows.size)
+            own = np.tile(rows, i.size) + rows.size * which[of]
+            inner = self._stacked(args, np.tile(rows, each.size), np.repeat(each, rows.size))
+        else:
+            if by_row:
+                weight, k, of = rounding.entries_of(W, i)
+                here = dense(S[k, j[of]]) != 0.0
+            else:
+                _, k, of = rounding.entries_of(sp.csc_array(S), j)
+                weight = dense(W[i[of], k])
+                here = weight != 0.0
+            weight, k, of = weight[here], k[here].astype(np.int64), of[here]
+            place, own = np.unique(k + S.shape[0] * j[of], return_inverse=True)
+            inner = self._stacked(args, place % S.shape[0], place // S.shape[0])
+        if not of.size:
+            return []
+        first = np.flatnonzero(np.diff(of, prepend=-1))
+        if first.size == of.size and len(inner) == 1 and (inner[0] == 1.0).all():
+            sums = [weight]
+        else:
+            halves = [half for part in inner for half in exact_halves(weight, part[own])]
+            sums = exact_parts(np.array(halves), first, digits)
+        parts = [np.zeros(i.size) for _ in sums]
+        for part, own in zip(parts, sums, strict=True):
+            part[of[first]] = own
+        return parts
 
 
-def _applied(P: Any, q: Floats, d: float, A: Any, b: Floats, *_: Any, **more: Any) -> Any:
-    return (P, q, d, A, b) if more.get("quad_obj") else (q, d, A, b)
+def replaced(M: Any, row: Indices, column: Indices, data: Floats) -> Any:
+    """Return a matrix with other numbers in some places; a sparse one by rows."""
+    if isinstance(M, np.ndarray):
+        M = M.copy()
+        M[row, column] = data
+        return M
+    place = sp.csr_array((np.arange(1, M.nnz + 1), M.indices, M.indptr), shape=M.shape)
+    at = dense(place[row, column], int) - 1
+    numbers, new = M.data.copy(), at < 0
+    numbers[at[~new]] = data[~new]
+    out = sp.csr_array((numbers, M.indices, M.indptr), shape=M.shape)
+    if data[new].any():
+        out = out + sp.csr_array((data[new], (row[new], column[new])), shape=M.shape)
+    out.eliminate_zeros()
+    return out

@@ -23,14 +23,11 @@ from numpy.typing import NDArray
 from optfair.compile.assembly import (
     Moving,
     Plan,
-    arranged,
     blocks_of,
     columns_of,
-    cvxpy_program,
     entries_of,
     moved,
     objective_of,
-    turn,
 )
 from optfair.compile.stuffing import stuff
 from optfair.core.canonical import Canonical, Target, built, canonical, height, shaped, uncollected
@@ -134,6 +131,8 @@ class Compiled:
     @cached_property
     def handed(self) -> tuple[Any, Any]:
         """What CVXPY's interface makes of the form to call the solver, and to read its result."""
+        from optfair.compile.export import arranged, turn
+
         if self.first is not None:
             data, inverse = self.first.handed
             again = arranged(self.first.form, data, self.form, turn(self.interface, self.form))
@@ -159,6 +158,8 @@ class Compiled:
 
     def program(self, instance: Any, form: ConicForm | None = None) -> Any:
         """Return the form, or the same one in other units, as CVXPY's own for an interface."""
+        from optfair.compile.export import cvxpy_program
+
         stated = form or self.form
         return cvxpy_program(instance, stated, self._canonical, self.integer, self.quadratic)
 
@@ -204,6 +205,8 @@ class Compiled:
 
     def dual_vector(self, raw: Any, instance: Any) -> Floats | None:
         """Return z in row order from a solution at the level of a solver interface."""
+        from optfair.compile.export import turn
+
         if not raw.dual_vars:
             return None
         blocks = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
@@ -19,22 +19,18 @@ from cvxpy.atoms.quad_form import SymbolicQuadForm
 from cvxpy.constraints import SOC, Equality, ExpCone, Inequality, NonNeg, PowCone3D, SvecPSD, Zero
 from cvxpy.reductions.dcp2cone.cone_matrix_stuffing import ConeMatrixStuffing
 
-from optfair.compile.assembly import Numbers, Part, Stuffing, row_places
+from optfair.compile.assembly import Part, Stuffing, Sums, replaced, row_places
 from optfair.core.canonical import Canonical, height
 from optfair.core.expressions import dense
 from optfair.core.labels import scalar_row
-from optfair.core.quadratics import NotQuadratic, QuadraticMap, corrected
-from optfair.core.term import shown, triangle
+from optfair.core.parameters import Numbers
+from optfair.core.quadratics import NotQuadratic, QuadraticMap, beyond, corrected
+from optfair.core.term import adds, shown, triangle
 from optfair.errors import UnsupportedProblem, shortened
 from optfair.numbers import Floats, Indices
 from optfair.proofs.definiteness import is_symmetric
 from optfair.proofs.rounding import cancelled, distinct, summed
 
-if TYPE_CHECKING:
-    pass
-
-# Products of fractions that may be made of one expression.
-FRACTIONS = 100_000
 # The order in which every interface lists its cones.
 _ORDER = (Zero, NonNeg, SOC, SvecPSD, ExpCone, PowCone3D)
 _RANK = {kind: i for i, kind in enumerate(_ORDER)}
@@ -149,6 +145,33 @@ def recovered(
     UnsupportedProblem
         A coefficient is too large or too small for floats.
     """
+    if any(map(beyond, expressions)):
+        return _in_fractions(expressions, columns, A, b)
+    rows, start = sp.csr_array(A), 0
+    where, numbers = [np.zeros((2, 0), dtype=np.intp)], [np.zeros(0)]
+    for e in expressions:
+        if adds(e, {}):
+            sums, at = Sums(e), slice(start, start + e.size)
+            across = np.concatenate([columns[v.id] + np.arange(v.size) for v in e.variables()])
+            own = sp.hstack([rows[at][:, across], sp.csr_array(b[at, None])], format="csr")
+            try:
+                i, j, exact = sums.lost(own)
+            except (ArithmeticError, TypeError, ValueError):
+                return _in_fractions(expressions, columns, A, b)
+            where.append(np.array([start + i, np.append(across, A.shape[1])[j]]))
+            numbers.append(exact)
+        start += e.size
+    row, column = np.concatenate(where, axis=1)
+    data, moving = np.concatenate(numbers), column < A.shape[1]
+    b = b.copy()
+    b[row[~moving]] = data[~moving]
+    return replaced(rows, row[moving], column[moving], data[moving]), b
+
+
+def _in_fractions(
+    expressions: Sequence[Any], columns: Mapping[int, int], A: Any, b: Floats
+) -> tuple[Any, Floats]:
+    """Return the same for sums and products of any numbers."""
     f = QuadraticMap.affine(A, b)
     try:
         made = corrected(expressions, columns, f)
@@ -193,7 +216,12 @@ def _read(part: Canonical) -> _Read | None:
     if part.cost is None:
         return _Read(part, None, rows)
     cost: _Cost = ([], ([], [np.zeros(1)]))
-    return _Read(part, cost, rows) if _add_cost(part.cost, 1.0, cost) else None
+    if not _add_cost(part.cost, 1.0, cost):
+        own = _sum_of([(part.cost, 1.0)]) if part.cost.is_affine() else None
+        if own is None:
+            return None
+        cost = ([], own)
+    return _Read(part, cost, rows)
 
 
 # What b - A x is, as a multiple of the difference of the sides.
@@ -205,9 +233,9 @@ def _read_rows(c: Any) -> tuple[_Entries, Floats] | None:
         x, a, b = read
         at = np.flatnonzero(a)
         return [(x.id, np.zeros(at.size, dtype=np.intp), at, a[at])], np.array([-b])
-    if type(c) is SvecPSD:
-        return _read_triangle(c.args[0])
-    if type(c) is SOC and c.axis == 0:
+    if type(c) is SvecPSD and (whole := _read_triangle(c.args[0])) is not None:
+        return whole
+    if type(c) is SvecPSD or (type(c) is SOC and c.axis == 0):
         groups = [[(arg, -1.0)] for arg in c.args]
     elif type(c) in _SIGNS:
         sides = c.args if isinstance(c, (Equality, Inequality)) else c.args[:1]
@@ -223,7 +251,9 @@ def _read_rows(c: Any) -> tuple[_Entries, Floats] | None:
         shape = np.broadcast_shapes(*(side.shape for side, _ in group))
         one: _Sum = ([], [np.zeros(int(np.prod(shape)))])
         if not all(_add(side, sign, shape, one) for side, sign in group):
-            return None
+            if (own := _sum_of(group)) is None:
+                return None
+            one = own
         start = sum(constants.size for constants in sides_of)
         sums += [(x, start + row, at, data) for x, row, at, data in one[0]]
         sides_of.append(_total(one[1]))
@@ -332,6 +362,30 @@ def _add(e: Any, sign: float, shape: tuple[int, ...], to: _Sum) -> bool:
         return False
     to[0].append((seen[0], row[here], at[here], numbers))
     return True
+
+
+def _sum_of(group: Sequence[tuple[Any, float]]) -> _Sum | None:
+    """Return the numbers of an affine expression, or of a difference; None of what is not known."""
+    e, sign = group[0]
+    e = e if len(group) == 1 else e - group[1][0]
+    sums = Sums(e)
+    try:
+        if beyond(e):
+            return None
+        M = sums.read()
+    except (ArithmeticError, TypeError, ValueError):
+        return None
+    constants = sign * dense(M[:, [sums.n]]).ravel()
+    row, column = M.nonzero()
+    order = np.argsort(column, kind="stable")
+    row, column = row[order].astype(np.intp), column[order].astype(np.intp)
+    data = sign * (M[row, column] if isinstance(M, np.ndarray) else dense(M[row, column]))
+    ends = np.searchsorted(column, [*sums.first.values(), sums.n])
+    entries = [
+        (x, row[i:k], column[i:k] - start, data[i:k])
+        for (x, start), i, k in zip(sums.first.items(), ends, ends[1:], strict=False)
+    ]
+    return entries, [constants]
 
 
 def _times(factor: float, data: Floats) -> Floats | None:

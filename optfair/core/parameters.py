@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import cvxpy as cp
 import numpy as np
+import scipy.sparse as sp
+from cvxpy.lin_ops.lin_op import CONSTANT_ID
 
 from optfair.core.canonical import Draft
 from optfair.core.composition import (
@@ -32,7 +35,8 @@ from optfair.core.term import (
     proved_assertions,
 )
 from optfair.errors import DeclarationError, OptfairError, nearest, shortened
-from optfair.numbers import check_text
+from optfair.numbers import Floats, Indices, check_text
+from optfair.proofs.rounding import CANCELS, exact_sums
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -404,3 +408,109 @@ class Family:
         zeros = {self.names[v.id]: np.zeros(v.shape) for v in expression.variables()}
         scale = right_hand_side(held, zeros)
         return replace(term, violation=held.violation, scale=scale, **common)
+
+
+# Numbers of a program as functions of its parameters.
+
+
+@dataclass(eq=False)
+class Numbers:
+    """The numbers of a stuffing as affine functions of its parameters, by CVXPY's tensors.
+
+    Every matrix has one row a number and one column an entry of the parameters, with one for 1.
+    """
+
+    places: Mapping[int, int]  # parameter id -> first column
+    size: int
+    entry: Any
+    b: Any
+    linear: Any
+    constant: Any
+    square: Any  # None without a quadratic part
+    pattern: tuple[Indices, Indices]  # rows and columns of the quadratic part
+    shape: tuple[int, int]
+
+    @classmethod
+    def of(cls, program: Any, side: Floats) -> tuple[Numbers, Indices, Indices]:
+        """Return the numbers of a program of CVXPY, and the rows and columns of its entries."""
+        n, m = int(program.x.size), side.size
+        theta = int(program.total_param_size) + 1
+        costs = sp.csr_array(program.q)
+        if m:
+            entry, row, column = _split(program.A, m)
+        else:
+            entry, row, column = sp.csr_array((0, theta)), *np.zeros((2, 0), dtype=np.intp)
+        within = column < n
+        b = sp.csr_array((m, theta))
+        if m:
+            i = np.flatnonzero(~within)
+            up = sp.csr_array((np.ones(i.size), (row[i], i)), shape=(m, row.size))
+            b = sp.csr_array(sp.diags_array(-side) @ (up @ entry))
+        square, pattern = None, (np.zeros(0, np.intp), np.zeros(0, np.intp))
+        if program.P is not None:
+            square, *pair = _split(program.P, n)
+            pattern = (pair[0], pair[1])
+        signs = sp.diags_array(side[row[within]])
+        places = {i: int(at) for i, at in program.param_id_to_col.items() if i != CONSTANT_ID}
+        own = cls(
+            places,
+            theta,
+            sp.csr_array(signs @ entry[np.flatnonzero(within)]),
+            b,
+            costs[:n],
+            costs[n:],
+            square,
+            pattern,
+            (n, n),
+        )
+        return own, row[within], column[within]
+
+    def vector(self, values: Mapping[int, Any]) -> Floats:
+        """Return the parameters one after the other, and 1, from their values by id."""
+        scales = np.ones(self.size)
+        for i, at in self.places.items():
+            own = np.ravel(values[i], order="F")
+            scales[at : at + own.size] = own
+        return scales
+
+    def cost(self, theta: Floats) -> tuple[Any, Floats, float]:
+        """Return P, q and the constant of the objective."""
+        P = None
+        if self.square is not None:
+            P = sp.coo_array((self.sums("square", theta), self.pattern), shape=self.shape)
+        return P, self.sums("linear", theta), float(self.sums("constant", theta)[0])
+
+    @cached_property
+    def _several(self) -> dict[str, tuple[Indices, Any, Any]]:
+        """Which numbers add up several products, these rows, and their sizes."""
+        several = {}
+        for name in ("entry", "b", "linear", "constant", "square"):
+            M = getattr(self, name)
+            at = np.zeros(0, dtype=np.intp) if M is None else np.flatnonzero(np.diff(M.indptr) > 1)
+            if at.size:
+                several[name] = (at, rows := sp.csr_array(M[at]), abs(rows))
+        return several
+
+    def sums(self, name: str, theta: Floats) -> Floats:
+        """Return numbers at a vector, correctly rounded where products of parameters cancel."""
+        total = np.asarray(getattr(self, name) @ theta)
+        if name in self._several:
+            at, rows, sizes = self._several[name]
+            size = sizes @ np.abs(theta)
+            lost = np.flatnonzero((size > CANCELS * np.abs(total[at])) & (size < np.inf))
+            if lost.size:
+                some = sp.csr_array(rows[lost])
+                group = np.repeat(np.arange(lost.size), np.diff(some.indptr))
+                exact = exact_sums(some.data, theta[some.indices], group, lost.size)
+                total[at[lost]] = [float(v) for v in exact]
+        return total
+
+
+def _split(tensor: Any, height: int) -> tuple[Any, Indices, Indices]:
+    """Return the rows of a tensor that are not 0, and the row and column of the matrix of each."""
+    entries = sp.coo_array(tensor)
+    kept = entries.data != 0.0
+    at, own = np.unique(entries.coords[0][kept].astype(np.int64), return_inverse=True)
+    where = (own, entries.coords[1][kept])
+    rows = sp.csr_array((entries.data[kept], where), shape=(at.size, entries.shape[1]))
+    return rows, (at % height).astype(np.intp), (at // height).astype(np.intp)

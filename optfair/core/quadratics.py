@@ -12,6 +12,7 @@ from weakref import WeakValueDictionary
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
+from cvxpy.atoms.affine.add_expr import AddExpression
 from cvxpy.atoms.affine.affine_atom import AffAtom
 from cvxpy.atoms.affine.binary_operators import DivExpression, MulExpression
 from cvxpy.atoms.affine.broadcast_to import broadcast_to
@@ -244,18 +245,21 @@ def in_floats(
         m, at = int(expression.size), offsets[expression.id]
         own = (np.ones(m), np.arange(at, at + m), np.arange(m + 1))
         return QuadraticMap.affine(sp.csr_array(own, shape=(m, size)), np.zeros(m))
+    curved = [a for a in expression.args if not a.is_affine()]
+    if isinstance(expression, AddExpression) and expression.size == len(curved) == 1:
+        plain = AddExpression([a for a in expression.args if a is not curved[0]])
+        f, g = (in_floats(e, offsets, size, number) for e in (curved[0], plain))
+        return QuadraticMap(f.Q, f.pairs, f.A + g.A, f.b + g.b).tidy()
     special: dict[int, tuple[Any, QuadraticMap]] = {}
     _collect(expression, offsets, size, special, number)
     if id(expression) in special:
         return special[id(expression)][1]
-    head = expression
-    ids = dict(offsets)
-    at = size
-    for stand_in, _ in special.values():
-        ids[stand_in.id] = at
-        at += stand_in.size
-    if special:
-        head = _replaced(expression, {k: v for k, (v, _) in special.items()})
+    stand_ins = {k: v for k, (v, _) in special.items()}
+    ids, at = dict(offsets), size
+    for v in stand_ins.values():
+        ids[v.id] = at
+        at += v.size
+    head = _replaced(expression, stand_ins) if special else expression
     A, b = _affine([head], ids, at, number)
     inner = [QuadraticMap.affine(sp.eye_array(size, format="csr"), np.zeros(size))]
     inner += [m for _, m in special.values()]
@@ -352,9 +356,8 @@ def _affine(
     constant = column == size
     b = np.zeros(m)
     np.add.at(b, row[constant], flat.data[constant])
-    part = ~constant
-    A = sp.csr_array((flat.data[part], (row[part], column[part])), shape=(m, size))
-    return A, b
+    where = (row[~constant], column[~constant])
+    return sp.csr_array((flat.data[~constant], where), shape=(m, size)), b
 
 
 def _at(M: Any, row: Indices, column: Indices) -> Floats:
@@ -373,8 +376,7 @@ def _products(
     A1, A2, b1, b2 = sp.csr_array(L.A), sp.csr_array(R.A), L.b, R.b
     b: Floats = np.bincount(k, w * b1[i] * b2[j], minlength=m).astype(float)
     A = sp.csr_array((m, n))
-    # coefficients of the linear parts: entry x row of L, entry x row of R
-    if b2.any():
+    if b2.any():  # entry x row of L, entry x row of R
         A = A + sp.csr_array((w * b2[j], (k, i)), shape=(m, b1.size)) @ A1
     if b1.any():
         A = A + sp.csr_array((w * b1[i], (k, j)), shape=(m, b2.size)) @ A2
@@ -385,8 +387,8 @@ def _products(
         first, second = H.row.astype(np.int64), H.col.astype(np.int64)
     else:
         row, first, second, value = _expand(k, i, j, w, A1, A2)
-    low, high = np.minimum(first, second), np.maximum(first, second)
-    keys, at = np.unique(low * n + high, return_inverse=True)
+    each = np.minimum(first, second) * n + np.maximum(first, second)
+    keys, at = np.unique(each, return_inverse=True)
     Q = sp.csr_array((value, (row, at)), shape=(m, keys.size))
     return QuadraticMap(Q, np.stack([keys // n, keys % n]), A, b).tidy()
 
@@ -408,14 +410,11 @@ def _expand(
     )
 
 
-# Numbers that floats lose in sums are made again in fractions.
-
 # Products of fractions that may be made of one expression.
 FRACTIONS = 100_000
-# Times that terms may be as large as their sum before it is made again.
-LOST = 256.0
-# Binary exponents up to which products lose no digits.
-_EXPONENT = 960.0
+# Times that terms may be as large as their sum before it is made again, and binary exponents up to
+# which products lose no digits.
+LOST, _EXPONENT = 256.0, 960.0
 
 
 def corrected(
@@ -433,8 +432,8 @@ def corrected(
     NotQuadratic
         A coefficient is no float: it is too large, or too small.
     """
-    beyond = [(k := factors(e)) > 1 and k * largest_exponent(e) > _EXPONENT for e in expressions]
-    some = [k for k, e in enumerate(expressions) if beyond[k] or adds(e, {})]
+    far = [beyond(e) for e in expressions]
+    some = [k for k, e in enumerate(expressions) if far[k] or adds(e, {})]
     if not some:
         return f
     n, starts = f.A.shape[1], np.cumsum([0, *(e.size for e in expressions)])
@@ -446,13 +445,13 @@ def corrected(
             return in_floats(chosen[0], offsets, n, number)
         return QuadraticMap.affine(*_affine(chosen, offsets, n, number))
 
-    each = [(is_whole(e), beyond[k]) for k, e in zip(some, chosen, strict=True)]
-    whole, far = np.repeat(np.array(each), [e.size for e in chosen], axis=0).T
+    each = [(is_whole(e), far[k]) for k, e in zip(some, chosen, strict=True)]
+    whole, out = np.repeat(np.array(each), [e.size for e in chosen], axis=0).T
     part = QuadraticMap(f.Q[at], f.pairs, sp.csr_array(f.A)[at], f.b[at])
     own, places = part.lost(summed_up(np.abs), whole)
-    if far.any():
-        own[far] = 2
-        places = np.union1d(places, np.flatnonzero(far)[:, None] * n + np.arange(n))
+    if out.any():
+        own[out] = 2
+        places = np.union1d(places, np.flatnonzero(out)[:, None] * n + np.arange(n))
     if not own.any():
         return f
     products = summed_up(lambda number: (number != 0) * 1.0)
@@ -473,6 +472,11 @@ def corrected(
     degree = np.zeros(f.b.size, dtype=np.int64)
     degree[at] = own
     return f.replaced(rows, degree, n * at[places // n] + places % n) if rows else f
+
+
+def beyond(e: Any) -> bool:
+    """Whether products of the numbers of an expression may lose digits out of the range of floats."""
+    return (k := factors(e)) > 1 and k * largest_exponent(e) > _EXPONENT
 
 
 def held(number: Fraction) -> float:

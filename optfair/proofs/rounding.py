@@ -187,7 +187,7 @@ def dot(a: Floats, b: Floats) -> tuple[float, float]:
     return float(a @ b), float(gamma(2.0 * a.size + 4.0)) * size + a.size * LOST
 
 
-def _halves(a: Floats, b: Floats) -> tuple[Floats, Floats]:
+def halves(a: Floats, b: Floats) -> tuple[Floats, Floats]:
     """Return p, e with p + e = a b exactly (Dekker, Veltkamp), for factors of usual size."""
     p = a * b
     factor = 2.0**27 + 1.0
@@ -200,7 +200,7 @@ def _halves(a: Floats, b: Floats) -> tuple[Floats, Floats]:
 @np.errstate(all="ignore")
 def two_product(a: Floats, b: Floats) -> tuple[Floats, Floats]:
     """Return p, e with p + e = a b exactly; NaN in e where that is not known."""
-    p, e = _halves(a, b)
+    p, e = halves(a, b)
     known = (np.maximum(np.abs(a), np.abs(b)) <= LARGEST) & (np.abs(p) >= SMALLEST)
     return p, np.where((a == 0.0) | (b == 0.0), 0.0, np.where(known, e, np.nan))
 
@@ -219,7 +219,7 @@ def root_below(v: Floats) -> Floats:
     power = np.frexp(v)[1] // 2
     near = np.ldexp(v, -2 * power)
     s = np.sqrt(near)
-    p, e = _halves(s, s)
+    p, e = halves(s, s)
     s = np.where((p - near) + e > 0.0, np.nextafter(s, 0.0), s)
     return np.asarray(np.ldexp(s, power))
 
@@ -344,7 +344,7 @@ def enclosed_sums(
     known[group[~(np.maximum(np.abs(a), np.abs(b)) <= LARGEST) | ~(p >= SMALLEST)]] = False
     usual = known[group]
     a, b, group = a[usual], b[usual], group[usual]
-    rest = np.concatenate(_halves(a, b))
+    rest = np.concatenate(halves(a, b))
     group = np.concatenate([group, group])
     terms = np.bincount(group, minlength=count)
     room = np.exp2(np.ceil(np.log2(terms + 2.0)))

@@ -9,9 +9,12 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import optfair as of
+from optfair.compile.assembly import PLACES, Sums
 from optfair.compile.form import compile_problem
+from optfair.convexity.polynomials import Entries
 from optfair.core.composition import constraint_term, objective_term
 from optfair.core.problem import Declaration, Problem
 from optfair.core.quadratics import quadratic_map
@@ -214,3 +217,66 @@ def test_parameters_that_cancel_are_added_up_as_they_are() -> None:
 )
 def test_what_meets_no_number_twice_needs_no_sizes(written: Any, truth: bool) -> None:
     assert adds(written(cp.Variable(3)), {}) == truth
+
+
+RNG = np.random.default_rng(7)
+L, R, W = RNG.normal(size=(4, 3)), RNG.normal(size=(3, 2)), RNG.normal(size=(4, 4))
+X, w = cp.Variable((3, 3), name="X"), cp.Variable(4, name="w")
+# affine atoms, alone and inside each other; numbers nearly cancel in some entries of each
+ATOMS: dict[str, Any] = {
+    "products": L @ (X @ R) - (1.0 + 1e-13) * (L @ X) @ R,
+    "vectors": L.T @ (W @ w) - (L.T @ W) @ w,
+    "rows": (w @ W) @ W.T - w @ (W @ W.T),
+    "inner": L[:, 0] @ (W @ w) + cp.sum(w) * 0.1 - 0.1 * w[0],
+    "sparse": sp.csr_array(L.T) @ (sp.csr_array(W) @ w) - (L.T @ W) @ w,
+    "entries": cp.multiply(L[:3], 0.1 * X) - 0.1 * cp.multiply(L[:3], X),
+    "a number": cp.multiply(W, 0.3 * w[0]) - cp.multiply(0.3 * W, w[0]),
+    "stacks": W[:3] @ cp.hstack([w[1:], 0.7]) + cp.vstack([X[0], X[1]])[:, 0] @ R[:2] @ np.ones(2),
+    "places": cp.vec(0.1 * X.T, order="F")
+    + cp.reshape(0.2 * X, 9, order="C")
+    - 0.3 * cp.vec(X, order="F"),
+    "sums": cp.sum(0.1 * X, axis=0) + cp.sum(0.2 * X, axis=1) - 0.3 * X[0],
+    "kept": cp.sum(L @ X, axis=1, keepdims=True) @ R[:1]
+    - L @ cp.sum(X, axis=1, keepdims=True) @ R[:1],
+    "triangles": cp.upper_tri(0.1 * X + 0.2 * X) - 0.3 * cp.hstack([X[0, 1], X[0, 2], X[1, 2]]),
+    "diagonals": cp.diag(L[:3] @ X) + cp.diag(cp.diag(0.1 * w[:3]))[0] - 0.1 * w[0],
+    "constants": (0.1 + 0.2 * w[0] + 0.7) - 0.8 - 0.2 * w[1],
+    "others": cp.cumsum(0.1 * w) + cp.convolve([0.1, 0.3], 1.0 * w[:3]) - 0.1 * w,
+    "minus": -(-(0.1 * w) - 0.2 * w) - 0.3 * w,
+    "far apart": np.array([[1e8, 1e-8, 1.0]]) @ (np.array([[1e8], [1e16], [-1e8]]) @ w[None, :2])
+    - 1e16 * w[None, :2],
+}
+
+
+@pytest.mark.parametrize("name", ATOMS)
+@pytest.mark.parametrize("places", [0, PLACES])
+def test_coefficients_are_those_of_fractions(
+    name: str, places: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("optfair.compile.assembly.PLACES", places)
+    monkeypatch.setattr("optfair.compile.assembly.AT_ONCE", 7)  # some at a time
+    e = ATOMS[name]
+    sums = Sums(e)
+    M = sums.read()
+    M = M if isinstance(M, np.ndarray) else M.toarray()
+    exact, columns = Entries(sums.first), np.arange(sums.n)
+    for i in range(e.size):
+        entries = exact.of(e, i, 0, 1, columns)[i]
+        for j in range(sums.n + 1):
+            truth = entries.get((j,) if j < sums.n else (), Fraction(0))
+            assert abs(Fraction(float(M[i, j])) - truth) <= abs(truth) * Fraction(1, 2**44)
+
+
+def test_products_beyond_any_count_are_added_up_as_they_are() -> None:
+    """Half a million products, of which those of the first column cancel to one rounding."""
+    A = RNG.normal(size=(500, 1000))
+    z = cp.Variable(1000, name="z")
+    lost = RNG.normal(size=1000)
+    lost -= A.T @ np.linalg.lstsq(A.T, lost, rcond=None)[0]  # orthogonal to all rows, nearly
+    form = compiled([A @ (lost * x + z) - A @ z <= 1.0])
+    own = form.A[:, [form.columns["x"].start]].toarray().ravel()
+    for i in range(0, 500, 100):
+        products = zip(A[i].tolist(), lost.tolist(), strict=True)
+        exact = sum(Fraction(a) * Fraction(b) for a, b in products)
+        assert abs(Fraction(float(own[i])) - exact) <= abs(exact) * Fraction(1, 2**44)
+    assert form.A.nnz == 500
