@@ -450,7 +450,7 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, limits: Limits) -> Lower
     if not (open_ones.any() or curved.any()):
         return LowerBound(total)
     worst = residual.size
-    near = np.maximum(np.abs(x), float(np.abs(x).mean()) if x.size else 0.0)
+    near = np.maximum(np.abs(x), float(np.abs(x).mean()))
     unpaid = Unpaid(
         np.flatnonzero(open_ones | curved),
         float(worst[open_ones].sum()) * (1.0 + 1e-9),

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.proofs.cones import Cone, SecondOrder
+from optfair.proofs.cones import Cone, SecondOrder, beside_diagonals, unscaled
 from optfair.proofs.rounding import (
-    EQUATIONS,
     UNIT,
     Floats,
     coordinates,
@@ -31,8 +28,6 @@ if TYPE_CHECKING:
 
 # A direction is named by floats that are so near to it, relative to the largest.
 NEAR = 1e-6
-# Products of fractions that an elimination may take.
-ELIMINATED = 20_000
 
 Trace = list[tuple[Any, Any, Any, Any]]
 
@@ -403,69 +398,6 @@ def _gained(before: tuple[Floats, Floats], now: tuple[Floats, Floats]) -> NDArra
     return gained
 
 
-def independent_by_far(M: Any) -> bool:
-    """Whether more equations than are solved densely have an unknown of their own."""
-    rows = sp.csr_array(M)
-    alone = np.bincount(rows.indices, minlength=rows.shape[1])[rows.indices] == 1
-    own = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))[alone]
-    return bool(np.unique(own).size > EQUATIONS)
-
-
-def independent(M: Any, residual: list[Fraction]) -> list[int] | None:
-    r"""Return equations of :math:`M \Delta = -r` that imply the others, by exact elimination.
-
-    None when they contradict each other, or are too many.
-
-    Examples
-    --------
-    >>> M = sp.csr_array([[1.0, 2.0], [2.0, 4.0], [0.0, 1.0]])
-    >>> independent(M, [Fraction(1), Fraction(2), Fraction(5)])
-    [0, 2]
-    >>> independent(M, [Fraction(1), Fraction(1), Fraction(5)]) is None
-    True
-    """
-    rows = sp.csr_array(M)
-    m = rows.shape[1]
-    often = np.bincount(rows.indices, minlength=m)
-    kept: list[int] = []
-    reduced: list[tuple[int, dict[int, Fraction]]] = []
-    place: dict[int, int] = {}  # pivot -> which of the reduced has it
-    work = 0
-    for i in np.argsort(np.diff(rows.indptr), kind="stable").tolist():  # the shortest first
-        own = slice(rows.indptr[i], rows.indptr[i + 1])
-        pairs = zip(rows.indices[own].tolist(), rows.data[own].tolist(), strict=True)
-        row = {j: Fraction(a) for j, a in pairs if a}
-        if residual[i]:
-            row[m] = residual[i]
-        # a reduced row has no pivot of an earlier one, so in their order none comes back
-        due = [place[j] for j in row if j in place]
-        heapq.heapify(due)
-        while due:
-            pivot, other = reduced[heapq.heappop(due)]
-            if pivot not in row:
-                continue  # cancelled, or met twice
-            factor = row[pivot] / other[pivot]
-            for j, a in other.items():
-                if j in place and j not in row:
-                    heapq.heappush(due, place[j])
-                left = row.pop(j, Fraction(0)) - factor * a
-                if left:
-                    row[j] = left
-            work += len(other)
-            if work > ELIMINATED:
-                return None
-        leads = [j for j in row if j != m]
-        if leads:
-            kept.append(i)
-            if len(kept) > EQUATIONS:
-                return None
-            place[pivot := min(leads, key=often.__getitem__)] = len(reduced)
-            reduced.append((pivot, row))
-        elif row:
-            return None
-    return sorted(kept)
-
-
 def recession_faults(form: ConicForm, d: Floats) -> list[str]:
     r"""Return why the objective does not provably fall for ever along a direction near d.
 
@@ -509,6 +441,16 @@ def recession_faults(form: ConicForm, d: Floats) -> list[str]:
 TIGHT = 1e-6
 
 
+def _vanishing(A: Any, b: Floats, x: Floats, at: NDArray[Any]) -> NDArray[Any]:
+    """Return those of some rows beside diagonals that are 0 in the entries that were declared."""
+    both: Any = sp.csc_array(sp.hstack([A[at], sp.csr_array(b[at][:, None])]).T)
+    both.data, sure = unscaled(both.data)
+    point, (column, row, _) = np.append(-x, 1.0), coordinates(both)
+    unknown = np.bincount(row, ~sure & (point[column] != 0.0), at.size) > 0.0
+    center, radius = exact_products(both, point, np.arange(at.size))
+    return np.asarray(at[(center == 0.0) & (radius == 0.0) & ~unknown])
+
+
 def feasible_near(A: Any, b: Floats, cones: tuple[Cone, ...], x: Floats) -> Floats | None:
     r"""Return how far a point with :math:`b - Ax \in K` exactly is from x, None if unproved.
 
@@ -529,17 +471,15 @@ def feasible_near(A: Any, b: Floats, cones: tuple[Cone, ...], x: Floats) -> Floa
 
     Examples
     --------
-    >>> from optfair.proofs.cones import Cone
     >>> A, b = sp.csc_array([[1.0, 1.0]]), np.array([0.3])
     >>> feasible_near(A, b, (Cone("zero", 0, 1),), np.array([0.1, 0.2])) <= 1e-15
     array([ True,  True])
     """
     if x.shape != (A.shape[1],) or not np.isfinite(x).all() or not np.isfinite(b).all():
         return None
+    A = sp.csr_array(A)
     moved, off = product(A, x)
-    rows = sp.csc_array(sp.csr_array(A).T)
-    size = abs(sp.csr_array(A)) @ np.abs(x) + np.abs(b)
-    s = b - moved
+    size, s = abs(A) @ np.abs(x) + np.abs(b), b - moved
     close = s - off <= TIGHT * size
     if curved := SecondOrder.of(cones):  # on the boundary as far as floats show
         less = s.copy()
@@ -547,11 +487,16 @@ def feasible_near(A: Any, b: Floats, cones: tuple[Cone, ...], x: Floats) -> Floa
         close[curved.rows] |= curved.spread(curved.distances(less) > 0.0)
     unsure = np.flatnonzero(close)
     sides = sp.csc_array(b[None, :])
-    exact, rest = exact_products(rows, -x, unsure, ((sides, np.ones(1)),))
+    exact, rest = exact_products(sp.csc_array(A.T), -x, unsure, ((sides, np.ones(1)),))
     s[unsure], off[unsure] = exact, rest
-    tight = np.zeros(b.size, dtype=bool)
+    if (beside := beside_diagonals(cones, b.size)).any():
+        off[beside] += 4.0 * UNIT * size[beside]
+        none = _vanishing(A, b, x, unsure[beside[unsure]])
+        s[none] = off[none] = 0.0
+    tight, linear = np.zeros((2, b.size), dtype=bool)
     for c in cones:
         at = slice(c.start, c.stop)
+        linear[at] = c.kind in ("zero", "nonneg")
         if c.kind == "zero":
             tight[at] = (s[at] != 0.0) | (off[at] != 0.0)
         elif c.kind == "nonneg":
@@ -561,12 +506,7 @@ def feasible_near(A: Any, b: Floats, cones: tuple[Cone, ...], x: Floats) -> Floa
     if not tight.any():
         return np.zeros(x.size)
     # rows at their bound move with the others: they are equations too
-    linear = np.zeros(b.size, dtype=bool)
-    for c in cones:
-        if c.kind in ("zero", "nonneg"):
-            linear[c.start : c.stop] = True
     equal = linear & (tight | (s <= TIGHT * size))
-    A = sp.csr_array(A)
     single = np.diff(A.indptr) == 1
     # columns held at a bound stay there
     room = np.full(x.size, np.inf)

@@ -24,7 +24,6 @@ from optfair.proofs.rounding import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-
 ConeKind = Literal["zero", "nonneg", "soc", "psd", "exp", "pow"]
 
 # What is positive but smaller is taken for this: below it floats lose digits.
@@ -40,6 +39,8 @@ BY_LINES = 256
 # Order from which on the least eigenvalue is that of a Krylov space; its vectors, their restarts
 # (of dense and sparse matrices), and how much more than it a factorisation must confirm.
 KRYLOV, VECTORS, RESTARTS, MORE = 1_000, 60, (5, 200), 1.01
+# The factor of rows beside a diagonal, and how many floats away from a quotient by it a number may be.
+ROOT, ULPS = 2.0**0.5, 3
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Cone:
     order: int = 0
     upper: bool = True
     power: float = 0.5
-    root: float = 2.0**0.5
+    root: float = ROOT
 
     def matrix(self, entries: Floats) -> Floats:
         """Return the symmetric matrix of a psd block from its scaled triangle."""
@@ -245,6 +246,33 @@ def _triangle(order: int, upper: bool) -> tuple[NDArray[Any], NDArray[Any]]:
     return places
 
 
+def beside_diagonals(cones: Iterable[Cone], m: int) -> NDArray[np.bool_]:
+    """Return which of the rows stand times a rounded root of 2."""
+    beside = np.zeros(m, dtype=bool)
+    for c in cones:
+        if c.kind == "psd" and c.root != 1.0:
+            beside[c.start : c.stop] = ~c.diagonal
+    return beside
+
+
+def unscaled(entries: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return floats of which these are the products with the root of 2, and which are sure to be it.
+
+    Two neighbouring floats can have the same product.
+
+    Examples
+    --------
+    >>> unscaled(np.array([1.25, 1.5]) * ROOT)[1]
+    array([ True, False])
+    """
+    beside = [entries / ROOT] * 2
+    for _ in range(ULPS):
+        beside += [np.nextafter(beside[-2], -np.inf), np.nextafter(beside[-1], np.inf)]
+    some = np.array(beside[1:])
+    fits = some * ROOT == entries
+    return np.take_along_axis(some, fits.argmax(axis=0)[None], axis=0)[0], fits.sum(axis=0) == 1
+
+
 def below_semidefinite(M: Floats) -> float:
     """Return how far the least eigenvalue of a symmetric matrix is below 0, as floats show it.
 
@@ -325,8 +353,6 @@ class SecondOrder:
     def of(cls, cones: Iterable[Cone]) -> SecondOrder:
         """Return those among some cones."""
         ends = [(c.start, c.stop) for c in cones if c.kind == "soc" and c.stop > c.start]
-        if not ends:
-            return _NO_SECOND_ORDER
         heads, stops = np.array(ends, dtype=np.intp).reshape(-1, 2).T
         starts = np.cumsum(stops - heads) - (stops - heads)
         rows = np.repeat(heads - starts, stops - heads) + np.arange((stops - heads).sum())
@@ -393,9 +419,6 @@ class SecondOrder:
         cross = s[head] * z[at] + z[head] * s[at]
         cross[self.starts] = self.sums(s * z)
         return largest_entry(cross)
-
-
-_NO_SECOND_ORDER = SecondOrder(*np.zeros((3, 0), dtype=np.intp))
 
 
 def _semidefinite(Z: Floats) -> bool:
@@ -498,15 +521,11 @@ def _exp_distance(v: Floats, *, dual: bool) -> float:
     tiny = np.finfo(float).tiny
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         if dual:  # K* = {(u, v, w): u < 0, -u exp(v/u - 1) <= w} and {u = 0, v, w >= 0}
-            inside = np.where(
-                x < -tiny,
-                -x * np.exp(y / np.minimum(x, -tiny) - 1.0) - z,
-                np.maximum(x, -np.minimum(y, z)),
-            )
+            above = -x * np.exp(y / np.minimum(x, -tiny) - 1.0) - z
+            inside = np.where(x < -tiny, above, np.maximum(x, -np.minimum(y, z)))
         else:
-            inside = np.where(
-                y > tiny, y * np.exp(x / np.maximum(y, tiny)) - z, np.maximum(-y, np.maximum(x, -z))
-            )
+            above = y * np.exp(x / np.maximum(y, tiny)) - z
+            inside = np.where(y > tiny, above, np.maximum(-y, np.maximum(x, -z)))
     return float(max(0.0, np.nan_to_num(inside, posinf=np.inf).max()))
 
 

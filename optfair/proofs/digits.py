@@ -17,14 +17,8 @@ import scipy.sparse as sp
 import scipy.sparse.linalg as spla
 from numpy.typing import NDArray
 
-from optfair.proofs.cones import Cone
-from optfair.proofs.rounding import (
-    PASSES,
-    Floats,
-    coordinates,
-    equilibrated,
-    two_product,
-)
+from optfair.proofs.cones import Cone, beside_diagonals, unscaled
+from optfair.proofs.rounding import PASSES, UNIT, Floats, coordinates, equilibrated, two_product
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
@@ -357,12 +351,15 @@ class SmallProgram:
     A, b : array (m, n), (m,)
         With entries of matrices off the diagonal times the root of 2.
     cones : tuple of Cone
+    within : array (m, n + 1)
+        By how much A and b may differ from what was declared, where that is not sure.
     """
 
     q: Decimals
     A: Decimals
     b: Decimals
     cones: tuple[Cone, ...]
+    within: Decimals
 
     @classmethod
     def of(cls, form: ConicForm) -> SmallProgram | None:
@@ -372,8 +369,15 @@ class SmallProgram:
         short = form.b.size <= COLUMNS * ORDER
         if not (small and short and "psd" in kinds <= {"psd", "nonneg"}) or form.P.nnz:
             return None
-        q, A, b = decimals(form.q), decimals(form.A.toarray()), decimals(form.b)
-        return cls(q, A, b, form.cones)
+        numbers = np.column_stack([form.A.toarray(), form.b])
+        beside = beside_diagonals(form.cones, form.b.size)
+        declared, known = unscaled(numbers)
+        known &= beside[:, None]
+        exact, off = decimals(numbers), np.where(known | ~beside[:, None], 0.0, 4.0 * UNIT)
+        with many_digits():
+            exact[known] = decimals(declared[known]) * Decimal(2).sqrt()
+            within = abs(exact) * decimals(off)
+        return cls(decimals(form.q), exact[:, :-1], exact[:, -1], form.cones, within)
 
     @cached_property
     def columns(self) -> list[Decimals]:
@@ -474,8 +478,9 @@ def _bound_nearby(form: ConicForm, program: SmallProgram, z: Decimals) -> tuple[
     for own in program.matrices(z):
         inverse_root(own - LOST * np.trace(own) * decimals(np.eye(len(own))))
     size = abs(program.A).T.dot(abs(z)) + abs(program.q)
-    slope = (abs(program.q + program.A.T.dot(z)) + LOST * size).sum()
-    value = Decimal(form.offset) - program.b.dot(z)
+    apart = program.within.T.dot(abs(z))
+    slope = (abs(program.q + program.A.T.dot(z)) + LOST * size + apart[:-1]).sum()
+    value = Decimal(form.offset) - program.b.dot(z) - apart[-1]
     value -= LOST * (abs(Decimal(form.offset)) + abs(program.b).dot(abs(z)))
     down, up = np.nextafter(float(value), -np.inf), np.nextafter(float(slope), np.inf)
     return float(down), float(up)
@@ -556,7 +561,7 @@ def _central(
         goal = share * max(abs(program.q.dot(x)), unit) / total
         whole = whole + 1 if a == c == 1 else 0
         if whole > SETTLED and abs(rest).max() < NOTHING and mu < 2 * goal:
-            return _rounded(x), _rounded(program.rows(Z))
+            return x.astype(float), program.rows(Z).astype(float)
         if time.perf_counter() > deadline:
             break
         roots_s, roots_z = [inverse_root(s) for s in S], [inverse_root(z) for z in Z]
@@ -584,14 +589,10 @@ def _symmetric(M: Decimals) -> Decimals:
     return np.asarray((M + M.T) / 2)
 
 
-def _rounded(v: Decimals) -> Floats:
-    return np.asarray(v, dtype=float)
-
-
 def _length(roots: list[Decimals], moves: list[Decimals]) -> Decimal:
     """Return how far matrices go, at most once and short of the boundary."""
     least = min(
-        float(np.linalg.eigvalsh(_rounded(r.dot(d).dot(r.T)))[0])
+        float(np.linalg.eigvalsh(r.dot(d).dot(r.T).astype(float))[0])
         for r, d in zip(roots, moves, strict=True)
     )
     return Decimal(min(1.0, NEARLY / -least) if least < 0.0 else 1.0)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from optfair.proofs.check_proof import number
 from optfair.proofs.columns import zeroing_rows
-from optfair.proofs.cones import Cone
+from optfair.proofs.cones import Cone, beside_diagonals, unscaled
 from optfair.proofs.digits import balanced, chosen_columns, solve_exactly
 from optfair.proofs.portable import ratio
 from optfair.proofs.rounding import Floats
@@ -38,8 +38,6 @@ LINKS, ENTRIES = 60, 20_000
 ZERO = 1e-9
 # How near to a limit a value is, relative to the size of the objective.
 CLOSE = 1e-5
-# How many floats away from a quotient by the root of 2 a factor may be.
-ULPS = 3
 # Seconds for one linear program, and for one exact solution of equations.
 SECONDS = 5.0
 
@@ -73,22 +71,10 @@ class Entries:
         """Return those of a compiled program."""
         rows: Any = sp.csr_array(sp.hstack([form.rows, sp.csr_array(form.b[:, None])]))
         rows.eliminate_zeros()
-        factor = np.ones(form.b.size)
-        for c in form.cones:
-            if c.kind == "psd" and c.root != 1.0:
-                factor[c.start : c.stop][~c.diagonal] = np.sqrt(2.0)
         owner = np.repeat(np.arange(form.b.size), np.diff(rows.indptr))
-        root = factor[owner]
-        data, scaled = rows.data.copy(), root != 1.0
-        near = data[scaled] / root[scaled]
-        beside = [near, near]
-        for _ in range(ULPS):
-            beside += [np.nextafter(beside[-2], -np.inf), np.nextafter(beside[-1], np.inf)]
-        some = np.array(beside[1:])
-        fits = some * root[scaled] == data[scaled]
-        data[scaled] = some[fits.argmax(axis=0), np.arange(near.size)]
-        sure = np.ones(data.size, dtype=bool)
-        sure[scaled] = fits.sum(axis=0) == 1
+        scaled = beside_diagonals(form.cones, form.b.size)[owner]
+        data, sure = rows.data.copy(), np.ones(rows.data.size, dtype=bool)
+        data[scaled], sure[scaled] = unscaled(data[scaled])
         # a row of one number says the same whatever its size: nothing but its zero is used
         single = np.diff(rows.indptr)[owner] == 1
         data[single & ~sure] = np.sign(data[single & ~sure])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +12,8 @@ import scipy.optimize
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.proofs.columns import ELIMINATED, independent, independent_by_far
 from optfair.proofs.cones import FLOOR, Cone, SecondOrder, exp_depths, length
+from optfair.proofs.faces import implying
 from optfair.proofs.rounding import (
     UNIT,
     Floats,
@@ -22,7 +21,6 @@ from optfair.proofs.rounding import (
     correction,
     entries_of,
     exact_products,
-    exact_sums,
     gamma,
     reached,
 )
@@ -358,22 +356,6 @@ def repaired(
     return best
 
 
-def _exact_residual(
-    form: ConicForm, q: Floats, x: Floats | None, z: Floats, at: Ints
-) -> list[Fraction] | None:
-    """Return the residual of a few columns in fractions, None when they are many."""
-    count = np.diff(form.columns_of_rows.indptr)[at].sum()
-    if count > ELIMINATED:
-        return None
-    parts = [(form.columns_of_rows, z), (sp.csc_array(q[None, :]), np.ones(1))]
-    if x is not None and form.P.nnz:
-        parts.append((sp.csc_array(form.P), x))
-    entries = [entries_of(M, at) for M, _ in parts]
-    left = np.concatenate([a for a, _, _ in entries])
-    right = np.concatenate([v[i] for (_, i, _), (_, v) in zip(entries, parts, strict=True)])
-    return exact_sums(left, right, np.concatenate([k for _, _, k in entries]), at.size)
-
-
 def _repair(
     form: ConicForm,
     residual: Residual,
@@ -408,9 +390,8 @@ def _repair(
 
     step = correction(M, residual.size[at], room[used])
     # equations that follow from others are left out, where that is exact
-    if step is None and not independent_by_far(M):
-        exact = _exact_residual(form, q, x, z, at)
-        kept = None if exact is None else independent(M, exact)
+    if step is None:
+        kept = implying(form, q, x, z, at, M, used)
         step = correction(M[kept], residual.size[at][kept], room[used]) if kept else None
     moved = None if step is None else np.zeros(room.size)
     if moved is not None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from optfair.numbers import Floats
 from optfair.proofs.bounds import LowerBound, Unpaid, lower_bound
 from optfair.proofs.columns import Rooted, declared_bounds, linear_rows
-from optfair.proofs.cones import Cone, SecondOrder, largest_entry
+from optfair.proofs.cones import Cone, SecondOrder, beside_diagonals, largest_entry
 from optfair.proofs.definiteness import Definiteness, definiteness
 from optfair.proofs.reduction import Entries, forced
 from optfair.proofs.rounding import UNIT, Products, coordinates, equilibrated
@@ -433,11 +433,8 @@ class ConicForm:
 
         Beside the diagonal of a block they were multiplied by the root of 2: two roundings.
         """
-        share = np.zeros(self.b.size)
-        for c in self.cones:
-            if c.kind == "psd" and c.root != 1.0:
-                share[c.start : c.stop] = np.where(c.diagonal, 0.0, 4.0 * UNIT)
-        return share if share.any() else None
+        beside = beside_diagonals(self.cones, self.b.size)
+        return np.where(beside, 4.0 * UNIT, 0.0) if beside.any() else None
 
     @cached_property
     def bending(self) -> Products:

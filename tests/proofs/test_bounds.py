@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from optfair.core.certificate import PROVED, reported, within
-from optfair.proofs import bounds, columns, moves
+from optfair.proofs import bounds, columns, faces, moves
 from optfair.proofs.bounds import Unpaid, infeasibility, lower_bound
 from optfair.proofs.columns import (
     declared_bounds,
@@ -688,3 +688,53 @@ def test_entries_off_the_diagonal_of_a_block_are_known_to_the_root_of_2_only() -
     center, radius = sides_of(form.moved({"b": A.toarray().ravel()}), z)
     for declared in (Fraction(3), Fraction(above)):
         assert abs(Fraction(center) - declared * exact * Fraction(z[1])) < Fraction(radius)
+
+
+# 1.25 has a product with the root of 2 of its own; those of 1.5 and a float next to it are the same
+TWIN = next(v for v in np.nextafter(1.5, [1.0, 2.0]) if v * np.sqrt(2.0) == 1.5 * np.sqrt(2.0))
+
+
+def beside(one: float, other: float, q: Any = (0.0, 0.0)) -> ConicForm:
+    """Return min q'(x, y) with x = y and [[1, w], [w, 0]] semidefinite, w = one x - other y."""
+    A = np.array([[1.0, -1.0], [0.0, 0.0], [-one, other], [0.0, 0.0]])
+    A[2] *= np.sqrt(2.0)
+    return form_of(A, [0.0, 1.0, 0.0, 0.0], (Cone("zero", 0, 1), Cone("psd", 1, 4, order=2)), q)
+
+
+def test_equations_follow_from_others_in_the_entries_that_were_declared() -> None:
+    def kept(form: ConicForm, z: Any, rows: Any) -> list[int] | None:
+        M = sp.csr_array(form.columns_of_rows.T)[:, rows]
+        return faces.implying(
+            form, form.q, None, np.array(z, dtype=float), np.arange(2), sp.csr_array(M), rows
+        )
+
+    every, first = np.arange(4), np.arange(1)
+    form = beside(1.25, 1.25)
+    assert kept(form, [1.0, 0.0, 0.5, 0.0], every) in ([0], [1])
+    assert kept(beside(1.25, 1.0), [1.0, 0.0, 0.5, 0.0], every) == [0, 1]
+    # the columns differ, as the declared ones may, though their floats do not
+    assert kept(beside(1.5, TWIN), [1.0, 0.0, 0.5, 0.0], every) is None
+    # rounded products with the root of 2 cancel in floats; the numbers themselves do not
+    q = np.sqrt(2.0) * np.array([1.25, -1.0])
+    assert kept(beside(1.25, 1.0, q), [0.0, 0.0, 1.0, 0.0], first) is None
+    assert kept(beside(1.25, 1.25, 1.25 * q[1] * np.array([-1.0, 1.0])), [0, 0, 1, 0], first)
+    # curvature counts where it is measured
+    bent = form_of(form.A.toarray(), form.b, form.cones, [2.0, 2.0], [[1.0, 1.0], [1.0, 1.0]])
+    for q, same in (([2.0, 2.0], [0]), ([2.0, 1.0], None)):
+        parts = np.array(q), np.array([1.0, 3.0]), np.zeros(4), np.arange(2)
+        assert faces.implying(bent, *parts, sp.csr_array(np.ones((2, 1))), np.array([4])) == same
+
+
+@pytest.mark.parametrize(("one", "other"), [(1.25, 1.25), (1.5, float(TWIN))])
+def test_an_entry_beside_a_zero_of_the_diagonal_is_none_as_it_was_declared(
+    one: float, other: float
+) -> None:
+    form, same = beside(one, other, [-1.0, 0.0]), one == other
+    assert form.A.toarray()[2, 0] == -form.A.toarray()[2, 1]
+    near = feasible_near(form.A, form.b, form.cones, np.ones(2))
+    assert near is None if not same else not np.any(near)
+    assert (recession_faults(form, np.ones(2)) == []) == same
+    # what is 0 in every term is so for any entries, and half as much is no zero
+    assert not np.any(feasible_near(form.A, form.b, form.cones, np.zeros(2)))
+    off = form.moved({"b": np.array([0.0, 1.0, 1e-3, 0.0])})
+    assert feasible_near(off.A, off.b, off.cones, np.ones(2)) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -56,6 +57,25 @@ def test_rows_of_half_lines_count_beside_matrices() -> None:
     found = bound_nearby(form, z)
     assert found is not None
     assert 0.25 - 1e-6 < found[0] <= 0.25 and found[1] < 1e-30
+
+
+def test_numbers_beside_a_diagonal_count_as_they_were_declared() -> None:
+    # min x, [[1, c, k], [c, 1, l], [k, l, x]]: k'M^-1 k for M next to singular, where a rounding shows
+    rng = np.random.default_rng(1)
+    for _ in range(12):
+        c, k = 1.0 - 1e-10 * rng.uniform(0.5, 2.0), rng.uniform(0.3, 0.5)
+        numbers = [c, k, k + 1e-5 * rng.uniform(0.5, 2.0)]
+        C, K, L = map(Fraction, numbers)
+        v = [(K - C * L) / (1 - C * C), (L - C * K) / (1 - C * C), Fraction(-1)]
+        best = K * v[0] + L * v[1]
+        side = [[1.0, c, numbers[1]], [c, 1.0, numbers[2]], [*numbers[1:], 0.0]]
+        form = form_of([1.0], [np.diag([0.0, 0.0, -1.0]).tolist()], side)
+        i, j = form.cones[0].places
+        own = [float(v[a] * v[b]) for a, b in zip(i, j, strict=True)]
+        z = np.array(own) * np.where(i == j, 1.0, np.sqrt(2.0))
+        found = bound_nearby(form, z)
+        assert found is not None and Fraction(found[0]) <= best and found[1] < 1e-30
+        assert Fraction(lower_bound(form, np.array([float(best)]), z).value) <= best
 
 
 def test_what_is_proved_holds_at_every_feasible_point() -> None:

@@ -26,6 +26,7 @@ from optfair.proofs.definiteness import (
 )
 from optfair.proofs.residual import (
     Residual,
+    _normals,
     absorbed,
     in_dual,
     peeled,
@@ -270,6 +271,25 @@ def test_a_raised_diagonal_spoils_any_column_that_was_made_exact() -> None:
     form = replace(form, A=sp.csc_array(A.toarray() * np.array([1, 0, 1, 1])[:, None]))
     moved = peeled(form, found, z, np.array([True, True]))
     assert moved is not None and (moved[0].size == 0.0).all()
+
+
+def test_multipliers_get_deeper_along_the_normals_of_their_cones() -> None:
+    rng = np.random.default_rng(2)
+    cones = (Cone("soc", 0, 3), Cone("exp", 3, 9), Cone("soc", 9, 11), Cone("soc", 11, 13))
+    form = ConicForm(
+        sp.csc_array((1, 1)), np.zeros(1), 0.0, sp.csc_array((13, 1)), np.zeros(13), cones
+    )
+
+    def depths(z: np.ndarray) -> np.ndarray:
+        u, v, w = z[3:9].reshape(-1, 3).T
+        curved = w + u * np.exp(v / u - 1.0)
+        return np.array([z[0] - np.hypot(*z[1:3]), *curved, z[9] - abs(z[10])])
+
+    z = np.array([3.0, 1.0, -2.0, -1.0, 0.5, 2.0, -0.7, -0.3, 1.0, 2.0, -1.0, 0.0, 0.0])
+    normals, deep = _normals(form, z)
+    assert normals.shape == (4, 13) and np.allclose(deep, depths(z), rtol=1e-12)
+    step = 1e-6 * rng.standard_normal(13)
+    assert np.allclose(normals @ step, (depths(z + step) - depths(z - step)) / 2.0, rtol=1e-6)
 
 
 def test_a_tilt_makes_residuals_payable() -> None:

@@ -77,6 +77,12 @@ def test_roots_of_numbers_are_the_largest_below() -> None:
         assert Fraction(float(s)) ** 2 <= Fraction(float(number)) < above**2
 
 
+def test_columns_are_charged_where_something_is_lost_and_known() -> None:
+    nothing = sp.csr_array((3, 3))
+    rooted = Rooted(0, slice(1, 4), np.array([0.0, 1e-16, np.inf]), nothing)
+    assert rooted.charged.tolist() == [False, True, False]
+
+
 def test_a_bound_of_rows_that_the_form_does_not_have_is_not_proved() -> None:
     x, t = cp.Variable(2, name="x"), cp.Variable(name="t")
     form = cp.quad_form(x, cp.psd_wrap(INDEFINITE))

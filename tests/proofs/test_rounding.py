@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optfair.proofs import rounding
-from optfair.proofs.columns import independent
 from optfair.proofs.definiteness import _sparse, definiteness, dense_shift
-from optfair.proofs.faces import last_digit
+from optfair.proofs.faces import independent, last_digit
 from optfair.proofs.rounding import (
     DENSE,
     Products,

@@ -384,3 +384,29 @@ def test_a_slight_curvature_in_a_row_is_not_lost(P: Any, written: str) -> None:
             return
         assert s.grade.word != "proved" or Decimal(s.bound) <= least * (1 - Decimal("1e-15")), s
         assert not s.is_optimal(1e-7) or abs(Decimal(s.objective) - least) <= abs(least) / 1000
+
+
+# 1.25 has a product with the root of 2 of its own; those of 1.5 and a float next to it are the same
+TWIN = next(v for v in np.nextafter(1.5, [1.0, 2.0]) if v * np.sqrt(2.0) == 1.5 * np.sqrt(2.0))
+
+
+@pytest.mark.parametrize(("one", "other"), [(1.25, 1.25), (1.5, float(TWIN))])
+def test_coefficients_beside_a_diagonal_that_a_program_cannot_tell_apart(
+    one: float, other: float
+) -> None:
+    x, y = cp.Variable(name="x"), cp.Variable(name="y")
+    w = one * x + other * y
+
+    def block(last: float) -> Any:
+        return cp.bmat([[1.0, w], [w, last]]) >> 0
+
+    same = one == other
+    # -1 / 1.25, a ray along which nothing changes, and no point; of neighbours none of these is true
+    s = adopted(cp.Minimize(x + y), [block(1.0)]).solve("clarabel")
+    assert (s.grade.word == "proved") == same
+    never = adopted(cp.Minimize(x), [block(1.0), x + y == 0])
+    with pytest.raises(of.Unbounded if same else of.SolverFailure):
+        never.solve("clarabel")
+    none = adopted(cp.Minimize(x), [block(0.0), x + y == 1])
+    with pytest.raises(of.Infeasible if same else of.SolverFailure):
+        none.solve("clarabel")
