@@ -23,7 +23,7 @@ from optfair.proofs.columns import (
     recession_faults,
     rotated_rows,
 )
-from optfair.proofs.cones import Cone
+from optfair.proofs.cones import Cone, beside_diagonals, unscaled
 from optfair.proofs.moves import sides_of
 from optfair.proofs.residual import residual_of, sharper
 from optfair.solution.conic_form import ConicForm
@@ -734,7 +734,58 @@ def test_an_entry_beside_a_zero_of_the_diagonal_is_none_as_it_was_declared(
     near = feasible_near(form.A, form.b, form.cones, np.ones(2))
     assert near is None if not same else not np.any(near)
     assert (recession_faults(form, np.ones(2)) == []) == same
-    # what is 0 in every term is so for any entries, and half as much is no zero
+    # what is 0 in every term is so for any entries
     assert not np.any(feasible_near(form.A, form.b, form.cones, np.zeros(2)))
-    off = form.moved({"b": np.array([0.0, 1.0, 1e-3, 0.0])})
-    assert feasible_near(off.A, off.b, off.cones, np.ones(2)) is None
+
+
+def test_sides_and_each_number_count_in_what_is_none() -> None:
+    root, cones = np.sqrt(2.0), (Cone("psd", 0, 3, order=2),)
+
+    def near(row: list[float], side: float, x: list[float], last: float = 0.0) -> Any:
+        A = sp.csc_array(root * np.array([[0.0] * len(row), row, [0.0] * len(row)]))
+        return feasible_near(A, np.array([1.0, root * side, last]), cones, np.array(x))
+
+    assert near([1.25], 1.25, [1.0]) is not None
+    assert near([1.25], 1.25, [-1.0]) is None and near([1.25], 1.25, [0.5]) is None
+    # one number that is not known is enough, of a column or of the side
+    shown = float(unscaled(np.array([1.5 * root]))[0][0])
+    parts = [1.25, 0.25] if shown == 1.5 else [1.25, 0.25 + (shown - 1.5)]
+    assert unscaled(root * np.array(parts))[1].all() and sum(parts) == shown
+    assert near([shown, *parts], 0.0, [1.0, -1.0, -1.0]) is None
+    assert near([shown, *parts], 0.0, [-1.0, 1.0, 1.0]) is None
+    assert near(parts, shown, [1.0, 1.0]) is None
+    # what terms leave over is known to a share of the terms
+    assert near([1e8 - 1.0], 1e8, [1.0], 1.0 + 1e-9) is None
+    assert near([1e8 - 1.0], 1e8, [1.0], 1.0 + 1e-6) is not None
+    plain = Cone("psd", 0, 3, order=2, root=1.0)
+    assert beside_diagonals((plain, *cones), 3).tolist() == [False, True, False]
+    assert not beside_diagonals((plain,), 3).any()
+
+
+def test_numbers_beside_diagonals_are_sure_where_no_neighbour_has_the_same_product() -> None:
+    v = np.random.default_rng(0).uniform(1.0, 2.0, 20_000) * 2.0 ** np.arange(-10, 10).repeat(1_000)
+    shown, sure = unscaled(v * np.sqrt(2.0))
+    alone = np.ones(v.size, dtype=bool)
+    for far in (0.0, np.inf):
+        alone &= np.nextafter(v, far) * np.sqrt(2.0) != v * np.sqrt(2.0)
+    assert np.array_equal(sure, alone) and np.array_equal(shown[sure], v[sure])
+    assert np.array_equal(shown * np.sqrt(2.0), v * np.sqrt(2.0))
+
+
+def test_a_point_near_which_all_rows_hold_solves_its_equations_together() -> None:
+    def near(A: Any, b: list[float], x: list[float], kind: Any = "zero") -> Any:
+        rows = sp.csc_array(np.array(A))
+        return feasible_near(rows, np.array(b), (Cone(kind, 0, len(b)),), np.array(x))
+
+    # an equation that holds moves with the others; what is not known is near nothing
+    assert near([[0.5, -0.5], [1.0, -1.0]], [0.0, 1e-17], [0.0, 0.0]) is None
+    assert near([[0.5, -0.5], [1.0, 1.0]], [0.0, 1e-17], [0.0, 0.0]) is not None
+    assert near([[1.0, 0.0]], [1.0], [1.0, np.nan]) is None
+    # products beyond the range in which they are exact have an error of their own
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        a, x = float(rng.uniform(1e160, 9e160)), float(rng.uniform(1.0, 2.0))
+        b = a * x
+        step = near([[a]], [b], [x])
+        assert step is not None and step[0] > 0.0
+        assert abs(Fraction(b) / Fraction(a) - Fraction(x)) <= Fraction(float(step[0]))
