@@ -331,6 +331,17 @@ def test_equations_that_are_kept_imply_the_others(seed: int) -> None:
         assert kept is not None and len(kept) == np.linalg.matrix_rank(M[kept]) == both
 
 
+def test_every_residual_of_an_equation_must_follow_from_those_that_are_kept() -> None:
+    one, two = Fraction(1), Fraction(2)
+    M = sp.csr_array(np.ones((2, 1)))
+    assert independent(M, [one, one], [two, two]) == [0]
+    assert independent(M, [one, one], [one, two]) is None
+    assert independent(M, [one, two], [one, two]) is None
+    # what is taken out brings a column back that a later equation takes out
+    M = sp.csr_array([[1.0, 1.0, 0.0], [0.0, 1.0, 1.0], [1.0, 0.0, -1.0]])
+    assert independent(M, [one, two, -one]) == [0, 1]
+
+
 @pytest.mark.parametrize("power", [20, 30, 40, 46])
 def test_no_factorisation_proves_too_small_a_shift(power: int) -> None:
     n, off = 500, 2.0**-power
