@@ -60,15 +60,16 @@ def test_rows_of_half_lines_count_beside_matrices() -> None:
 
 
 def test_numbers_beside_a_diagonal_count_as_they_were_declared() -> None:
-    # min x, [[1, c, k], [c, 1, l], [k, l, x]]: k'M^-1 k for M next to singular, where a rounding shows
+    # min x, [[a, c, k], [c, d, l], [k, l, x]]: beside a matrix next to singular a rounding shows
     rng = np.random.default_rng(1)
     for _ in range(12):
-        c, k = 1.0 - 1e-10 * rng.uniform(0.5, 2.0), rng.uniform(0.3, 0.5)
-        numbers = [c, k, k + 1e-5 * rng.uniform(0.5, 2.0)]
-        C, K, L = map(Fraction, numbers)
-        v = [(K - C * L) / (1 - C * C), (L - C * K) / (1 - C * C), Fraction(-1)]
+        a, d = rng.uniform(0.9, 1.1, 2)
+        c, k = float(np.sqrt(a * d)) * (1.0 - 1e-10 * rng.uniform(0.5, 2.0)), rng.uniform(0.3, 0.5)
+        last = k * np.sqrt(d / a) + 1e-5 * rng.uniform(0.5, 2.0)
+        side = [[a, c, k], [c, d, last], [k, last, 0.0]]
+        (A, C, K), (_, D, L) = ([Fraction(float(v)) for v in row] for row in side[:2])
+        v = [(D * K - C * L) / (A * D - C * C), (A * L - C * K) / (A * D - C * C), Fraction(-1)]
         best = K * v[0] + L * v[1]
-        side = [[1.0, c, numbers[1]], [c, 1.0, numbers[2]], [*numbers[1:], 0.0]]
         form = form_of([1.0], [np.diag([0.0, 0.0, -1.0]).tolist()], side)
         i, j = form.cones[0].places
         own = [float(v[a] * v[b]) for a, b in zip(i, j, strict=True)]
@@ -76,6 +77,28 @@ def test_numbers_beside_a_diagonal_count_as_they_were_declared() -> None:
         found = bound_nearby(form, z)
         assert found is not None and Fraction(found[0]) <= best and found[1] < 1e-30
         assert Fraction(lower_bound(form, np.array([float(best)]), z).value) <= best
+
+
+@pytest.mark.parametrize("column", [0, 1, 2])
+def test_coefficients_that_are_not_known_are_charged_for(column: int) -> None:
+    # the products of 1.5 and of a float next to it with the root of 2 are the same
+    matrices = [[[-1.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, -1.0]], [[0.0, 0.25], [0.25, 0.0]]]
+    matrices[column][0][1] = matrices[column][1][0] = 1.5
+    q = [-float((np.array(F) * [[1.0, 0.5], [0.5, 1.0]]).sum()) for F in matrices]
+    z = np.array([1.0, 0.5 * np.sqrt(2.0), 1.0])
+    side = [[1.0, 0.0], [0.0, 1.0]]
+    found = bound_nearby(form_of(q, matrices, side), z)
+    assert found is not None and found[1] >= 0.5 * (np.nextafter(1.5, 2.0) - 1.5)
+    side[0][1] = side[1][0] = 1.5
+    value, slope = bound_nearby(form_of(q, matrices, side), z) or (np.inf, 0.0)
+    assert slope == found[1] and value <= found[0] - 1.5 - (np.nextafter(1.5, 2.0) - 1.5)
+
+
+@pytest.mark.parametrize(("unit", "less"), [(1.0, 1e-60), (4.0, 2e-45)])
+def test_what_is_inside_by_no_more_than_rounding_proves_nothing(unit: float, less: float) -> None:
+    form = form_of([1.0], [[[-1.0 / unit, 0.0], [0.0, 0.0]]], [[1.0, 0.0], [0.0, 1.0]])
+    assert bound_nearby(form, np.array([unit, 0.0, less])) is None
+    assert bound_nearby(form, np.array([unit, 0.0, 1e-30])) is not None
 
 
 def test_what_is_proved_holds_at_every_feasible_point() -> None:
