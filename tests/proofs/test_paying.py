@@ -33,6 +33,7 @@ from optfair.proofs.residual import (
     polished,
     repaired,
     residual_of,
+    sharper,
     tilted,
 )
 from optfair.solution.conic_form import ConicForm
@@ -248,6 +249,56 @@ def test_columns_are_peeled_one_by_one() -> None:
     assert moved is not None and (moved[0].size == 0.0).all() and 0.0 < moved[1] < 1e-12
     proved = short.lower_bound(np.ones(60), z)
     assert proved.unpaid is None and 0.3 - 1e-12 <= proved.value <= 0.3
+
+
+def test_a_multiplier_has_room_for_no_more_than_itself() -> None:
+    # a third of 1 is more than the float next to it, and that is all the multiplier has
+    A, cones, nothing = sp.csc_array([[3.0]]), (Cone("nonneg", 0, 1),), np.zeros(1)
+    form = ConicForm(sp.csc_array((1, 1)), nothing, 0.0, A, nothing, cones)
+    one, third = Residual(np.ones(1), np.ones(1)), np.array([1.0 / 3.0])
+    assert Fraction(third[0]) < Fraction(1, 3)
+    assert peeled(form, one, third, np.array([True])) is None
+    assert peeled(form, one, third * (1.0 + 1e-9), np.array([True])) is not None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_residuals_are_enclosed_whatever_the_sizes_of_their_terms(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+
+    def sized(*shape: int) -> np.ndarray:
+        return rng.uniform(-1.0, 1.0, shape) * 2.0 ** rng.integers(-60, 60, shape)
+
+    n, m = (int(v) for v in rng.integers(1, 5, 2))
+    A, z, x, q = sized(m, n) * (rng.random((m, n)) < 0.6), sized(m), sized(n), sized(n)
+    P = (half := sized(n, n) * (rng.random((n, n)) < 0.6)) + half.T
+    form = ConicForm(sp.csc_array(P), q, 0.0, sp.csc_array(A), np.zeros(m), (Cone("zero", 0, m),))
+    for point in (None, x):
+        bent = [Fraction(0)] * n
+        if point is not None:
+            bent = [
+                sum(Fraction(a) * Fraction(b) for a, b in zip(row, x, strict=True)) for row in P
+            ]
+        exact = [
+            Fraction(q[j])
+            + bent[j]
+            + sum(Fraction(a) * Fraction(b) for a, b in zip(A[:, j], z, strict=True))
+            for j in range(n)
+        ]
+        plain = residual_of(form, point, z, q)
+        sharp = sharper(form, plain, point, z, q, np.arange(n))
+        for own in (plain, sharp):
+            low, high = own.low.tolist(), own.high.tolist()
+            assert all(a <= r <= b for a, r, b in zip(low, exact, high, strict=True))
+        assert (sharp.high - sharp.low <= np.spacing(sharp.size) * 4.0).all()
+    with np.errstate(over="ignore"):
+        beyond = residual_of(form, x, np.full(m, 1e308), np.full(n, 1.7e308))
+    known = np.isfinite(beyond.low)
+    assert (beyond.low[~known] == -np.inf).all() and (beyond.high[~known] == np.inf).all()
+
+
+def test_what_underflows_is_paid_for() -> None:
+    tiny = Residual(np.full(1, 1e-200), np.full(1, 1e-200))
+    assert tiny.cost(np.full(1, -1e-200), np.full(1, np.inf), np.array([True])) < 0.0
 
 
 def test_a_column_that_a_move_reaches_with_a_tiny_entry_is_not_exact() -> None:
