@@ -251,6 +251,51 @@ def test_columns_are_peeled_one_by_one() -> None:
     assert proved.unpaid is None and 0.3 - 1e-12 <= proved.value <= 0.3
 
 
+def closings(form: ConicForm, found: Residual, z: np.ndarray) -> list[tuple[Residual, float]]:
+    """Return what a move of multipliers makes of the residual, row by row and by equations."""
+    n = form.q.size
+    at = found.unpaid(lower := np.where(np.arange(n) < 1, -np.inf, 0.0), -lower)
+    moved = peeled(form, found, z, at)
+    assert moved is not None and at.tolist() == [True] + [False] * (n - 1)
+    return [moved, repaired(form, found, None, z, form.q, lower, -lower)]
+
+
+@pytest.mark.parametrize("cone", ["psd", "soc", "exp"])
+def test_what_is_raised_counts_in_other_columns_and_costs(cone: str) -> None:
+    # column 0 is closed behind a head, off a diagonal or before a last entry, which column 1 has
+    kinds: dict[str, tuple[Any, list[int], list[float]]] = {
+        "psd": (Cone("psd", 0, 3, order=2), [0, 2], [1.0, 1.0, 1.0]),
+        "soc": (Cone("soc", 0, 3), [0], [1.0, 0.6, 0.8]),
+        "exp": (Cone("exp", 0, 3), [2], [-1.0, 1.0, float(np.exp(-2.0))]),
+    }
+    own, raised, z = kinds[cone]
+    A, b = np.zeros((3, 2)), np.zeros(3)
+    A[1, 0], A[raised, 1], b[raised] = 1.0, 1.0, 5.0
+    form = ConicForm(sp.csc_array((2, 2)), np.zeros(2), 0.0, sp.csc_array(A), b, (own,))
+    move = 1e-9 * (1.0 if cone != "exp" else float(np.exp(-2.0)))
+    if cone == "psd":  # two neighbours of a matrix on the boundary are as far from it
+        z = [1.0, np.sqrt(2.0), 1.0]
+    for after, spent in closings(form, Residual(np.full(2, -1e-9), np.full(2, 1e-9)), np.array(z)):
+        assert after.size[0] == 0.0
+        assert after.high[1] >= 1e-9 + move * len(raised) and after.low[1] <= -after.high[1] * 0.99
+        assert spent >= 5.0 * move * len(raised)
+
+
+def test_moves_cost_what_they_are_and_reach_what_they_meet() -> None:
+    A, cones, nothing = sp.csc_array([[3.0, 1.0]]), (Cone("zero", 0, 1),), np.zeros(2)
+    form = ConicForm(sp.csc_array((2, 2)), nothing, 0.0, A, np.array([7.0]), cones)
+    for after, spent in closings(
+        form, Residual(np.array([1.0, 0.0]), np.array([1.0, 0.0])), np.ones(1)
+    ):
+        assert Fraction(spent) >= Fraction(7, 3)
+        assert (
+            Fraction(float(after.high[1])) >= Fraction(1, 3) >= -Fraction(float(after.low[1])) / 2
+        )
+    least = Residual(np.array([5e-324, 0.0]), np.array([5e-324, 0.0]))
+    for after, spent in closings(form, least, np.ones(1)):
+        assert after.size[0] == 0.0 < after.size[1] and spent > 0.0
+
+
 def test_a_multiplier_has_room_for_no_more_than_itself() -> None:
     # a third of 1 is more than the float next to it, and that is all the multiplier has
     A, cones, nothing = sp.csc_array([[3.0]]), (Cone("nonneg", 0, 1),), np.zeros(1)
