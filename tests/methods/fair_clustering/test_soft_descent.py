@@ -1,7 +1,10 @@
 """Centers near a fair clustering from rows that choose softly, and centers beyond their means."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import optfair as of
 from optfair.methods.fair_clustering.algorithms import soft_descent
@@ -150,6 +153,14 @@ def test_prices_follow_centers_but_not_where_they_drown_costs():
     fresh = HeldRows(*stated).assign(run.best.centers, None, np.inf)
     assert run.best.objective == pytest.approx(fresh.objective, rel=1e-9)
     assert (np.diff(run.history) <= 0.0).all()
+
+
+@pytest.mark.parametrize(("name", "only"), [("perfect", True), ("gap", False), ("sum", False)])
+def test_rules_of_equations_are_told_from_others(name, only):
+    program = compile_rules(problem(RULES[name], n=60)).program
+    assert program.only_equations == only
+    form = program.form.moved({"P": sp.eye_array(program.form.q.size, format="csc")})
+    assert not replace(program, form=form).only_equations
 
 
 @pytest.mark.parametrize("name", ["gap", "sum"])
