@@ -63,13 +63,11 @@ def test_what_counted_rows_prove_holds_for_all_at_any_prices() -> None:
     X[:300] = np.round(X[:300])  # ties
     D, prices = SeparableCost("sqeuclidean", X, X[:4]).columns(slice(None)), rng.normal(size=(2, 4))
     box = Box(0.2 * rng.random((2, 4)), 0.2 * rng.random((2, 4)))
-    nothing = X[:, :0], X[:4, :0]
     cuts = (slice(0, 1000), slice(1000, 3000))
-    first, second = (
-        settled(D[:, c], g[c], w[c], prices, box, 1e-15, (nothing[0][c], nothing[1])) for c in cuts
-    )
-    shares = np.bincount(g) / 3000
-    counted = CountedRows(first + second, prices, box, shares, 1e-15)
+    first, second = (settled(D[:, c], g[c], w[c], prices, box, 1e-15, (X[c], X[:4])) for c in cuts)
+    shares, both = np.bincount(g) / 3000, first + second
+    assert np.array_equal(both.points, X[both.at])
+    counted = CountedRows(both, prices, box, shares, 1e-15)
     assert counted.costs.size < 2000 and counted.counts.sum() == 3000
     assert counted.equal and counted.unit == pytest.approx(1 / 3000)
     for scale in (0.0, 0.5, 1.0, 3.0):
