@@ -343,15 +343,16 @@ class FairKMeansBound(GroupedRows):
     def _clusters(self, rule: Rule) -> tuple[Floats, Floats] | None:
         """Return sides of the hull of what clusters may be: 1 over their rows, and shares of groups.
 
-        None where rows weigh differently, or the rule is not on each cluster.
+        None where rows weigh differently, the rule is not on each cluster, or no two differ.
         """
         w, groups = self.data["weights"], self.data["groups"]
-        if isinstance(rule, AdditiveGap) or np.ptp(w) > 1e-12 * w.max():
-            return None
-        if np.prod(np.bincount(groups) + 1.0) > MOST_COUNTS:
+        many = np.prod(np.bincount(groups) + 1.0) > MOST_COUNTS
+        if isinstance(rule, AdditiveGap) or np.ptp(w) > 0.0 or many:
             return None
         K = self.data["n_clusters"]
         counts, _ = allowed_counts(self.data["points"], self.group_names[groups], groups, K, rule)
+        if len(counts) < 2:
+            return None
         size = counts.sum(axis=1, keepdims=True)
         return hull_sides(np.hstack([1.0 / size, counts[:, :-1] / size]))
 
@@ -395,7 +396,7 @@ def hull_sides(points: Floats) -> tuple[Floats, Floats]:
     if len(ways) > 1:
         sides = np.unique(ConvexHull(flat).equations[:, :-1].round(12), axis=0)
     else:
-        sides = np.array([[1.0], [-1.0]])[:, : len(ways)]
+        sides = np.array([[1.0], [-1.0]])
     normals = sides @ ways
     # rounding of a number near 1
     return normals, (points @ normals.T).max(axis=0) + 1e-14

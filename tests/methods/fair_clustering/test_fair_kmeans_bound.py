@@ -516,6 +516,13 @@ def test_triangles_close_what_fractions_leave():
     assert hard.grade.word == "proved"
 
 
+def test_a_rule_that_only_all_rows_obey_leaves_one_cluster():
+    X, groups = np.arange(5.0)[:, None], np.array([0, 0, 0, 1, 1])
+    hard = solved(X, groups, 2, labels="hard")
+    assert "fairness.clusters" not in hard.problem.constraints
+    assert hard.bound <= 2.0 + 1e-9 and optimality_gap(np.zeros(5, dtype=int), hard) <= 1.0
+
+
 def test_fractions_are_no_labels():
     X, groups = np.array([[0.0], [1.0], [2.0]]), ["a", "b", "a"]
     hard = solved(X, groups, 2, fairness=None, labels="hard")
