@@ -281,6 +281,35 @@ def test_what_is_raised_counts_in_other_columns_and_costs(cone: str) -> None:
         assert spent >= 5.0 * move * len(raised)
 
 
+def test_multipliers_move_no_further_than_their_cones_allow() -> None:
+    def left(cone: Cone, row: int, z: list[float], due: float) -> bool:
+        A = np.zeros((cone.stop, 1))
+        A[row] = 1.0
+        form = ConicForm(
+            sp.csc_array((1, 1)), np.zeros(1), 0.0, sp.csc_array(A), np.zeros(cone.stop), (cone,)
+        )
+        found, none = Residual(np.full(1, due), np.full(1, due)), np.full(1, np.inf)
+        moved = peeled(form, found, np.array(z), np.array([True]))
+        after, _ = repaired(form, found, None, np.array(z), form.q, -none, none)
+        assert (moved is None) == bool(after.size[0])
+        return moved is None
+
+    exp = Cone("exp", 0, 6)
+    z = [-1.0, 1.0, float(np.exp(-2.0)) * (1.0 + 1e-15), -4.0, 4.0, 4.0 * float(np.exp(-2.0))]
+    z[5] *= 1.0 + 1e-15
+    # a sixteenth of u for u and v of each triple, and nothing for w, which is raised
+    for row, most in ((0, 1 / 16), (1, 1 / 16), (2, 0.0), (3, 1 / 4), (4, 1 / 4), (5, 0.0)):
+        assert left(exp, row, z, most * 1.01 + 1e-9)
+        assert not most or not left(exp, row, z, most * 0.99)
+    # on the boundary a head has no room, nor has a diagonal
+    assert left(Cone("soc", 0, 2), 0, [1.0, 1.0], 1e-9)
+    assert not left(Cone("soc", 0, 2), 1, [1.0, 1.0], 1e-9)
+    assert left(Cone("psd", 0, 3, order=2), 0, [1.0, np.sqrt(2.0), 1.0], 1e-9)
+    assert left(Cone("nonneg", 0, 1), 0, [1.0], 1.01) and not left(
+        Cone("nonneg", 0, 1), 0, [1.0], 0.99
+    )
+
+
 def test_moves_cost_what_they_are_and_reach_what_they_meet() -> None:
     A, cones, nothing = sp.csc_array([[3.0, 1.0]]), (Cone("zero", 0, 1),), np.zeros(2)
     form = ConicForm(sp.csc_array((2, 2)), nothing, 0.0, A, np.array([7.0]), cones)
