@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import ClassVar
 
 import cvxpy as cp
@@ -350,3 +351,18 @@ def test_a_row_that_is_left_out_counts_in_its_own_unit():
     point = relaxation.solve(1e-10, 10.0)
     proof = generation.LazyRowsProof(p, point, point.values, relaxation.counts)
     assert proof.check(point.values, proof.multipliers()).rows == pytest.approx(9.0, rel=1e-4)
+
+
+def test_an_incumbent_is_the_last_feasible_point_on_the_way(monkeypatch):
+    problem = SimpleNamespace(feasible_point=lambda: {"x": np.array([-1.0, 0.0])})
+    monkeypatch.setattr(generation, "_violation", lambda _, v: max(0.0, float(v["x"][0]) - 0.25))
+    values = generation.repaired(problem, {"x": np.array([1.0, 8.0])})
+    assert values is not None and values["x"] == pytest.approx([0.25, 5.0], rel=1e-8)
+    assert generation._violation(problem, values) <= generation.FEASIBLE
+    whole = generation.repaired(problem, {"x": np.array([0.2, 8.0])})
+    assert whole is not None and whole["x"] == pytest.approx([0.2, 8.0], rel=1e-9)
+    begun = generation.repaired(problem)
+    assert begun is not None and begun["x"].tolist() == [-1.0, 0.0]
+    monkeypatch.setattr(generation, "_violation", lambda *_: 1.0)
+    assert generation.repaired(problem) is None
+    assert generation.repaired(SimpleNamespace()) is None

@@ -85,6 +85,13 @@ def test_the_optimum_is_that_of_the_interior_point_method(
     assert ours.objective == pytest.approx(theirs.objective, rel=2e-7)
 
 
+def test_a_column_is_worth_the_radius_of_its_sphere() -> None:
+    radii = {gram(1e6): 1e6 * np.linspace(0.5, 3.0, 9), blocks(): np.arange(1.0, 6.0)}
+    for problem, own in radii.items():
+        program = read(problem)
+        assert program is not None and np.allclose(np.abs(program.worth) * own, 1.0)
+
+
 def test_the_largest_eigenvalue_is_that_of_lapack() -> None:
     s = of.solve(of.from_cvxpy(largest_eigenvalue()), solver=NAME)
     assert s.objective == pytest.approx(np.linalg.eigvalsh(costs(7))[-1], rel=1e-7)
