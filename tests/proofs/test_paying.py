@@ -26,7 +26,9 @@ from optfair.proofs.definiteness import (
 )
 from optfair.proofs.residual import (
     Residual,
+    _movable,
     _normals,
+    _raised,
     absorbed,
     in_dual,
     peeled,
@@ -308,6 +310,47 @@ def test_multipliers_move_no_further_than_their_cones_allow() -> None:
     assert left(Cone("nonneg", 0, 1), 0, [1.0], 1.01) and not left(
         Cone("nonneg", 0, 1), 0, [1.0], 0.99
     )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_raised_keeps_every_move_in_the_cones(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    cones = (Cone("soc", 0, 3), Cone("psd", 3, 9, order=3), Cone("psd", 9, 12, order=2, root=1.0))
+    cones = (*cones, Cone("exp", 12, 18))
+    z = np.zeros(18)
+    z[1:3] = rng.standard_normal(2)
+    z[0] = np.hypot(*z[1:3])
+    for c in cones[1:3]:
+        v, (i, j) = rng.standard_normal(c.order), c.places
+        z[c.start : c.stop] = np.outer(v, v)[i, j] * np.where(i == j, 1.0, c.root)
+    u, v = -(10.0 ** rng.uniform(-2.0, 2.0, 2)), 10.0 ** rng.uniform(-2.0, 2.0, 2) * [1.0, -1.0]
+    v = np.clip(v, 20.0 * u, -20.0 * u)
+    z[12::3], z[13::3], z[14::3] = u, v, -u * np.exp(v / u - 1.0)
+    nothing = sp.csc_array((1, 1)), np.zeros(1), 0.0, sp.csc_array((18, 1)), np.zeros(18)
+    form = ConicForm(*nothing, cones)
+    room = _movable(form, z)
+    room = np.where(np.isinf(room), 10.0 ** rng.uniform(-3.0, 1.0), room)
+    room[12:] *= rng.choice([1.0, 1e-3])
+    for size in (room, room * (rng.random(18) < 0.3), np.where(np.arange(18) < 12, 0.0, room)):
+        up = _raised(form, z, size)
+        assert (
+            up[np.flatnonzero(~np.isin(np.arange(18), [0, 3, 5, 8, 9, 11, 14, 17]))] == 0.0
+        ).all()
+        for _ in range(8):
+            w = z + up + size * rng.choice([-1.0, 1.0], 18)
+            for c in cones[:3]:
+                assert c.distance(w[c.start : c.stop], dual=True) <= 1e-13 * np.abs(w).max()
+            u, v, last = w[12:].reshape(-1, 3).T
+            assert (u < 0.0).all() and (last >= -u * np.exp(v / u - 1.0) * (1.0 - 1e-13)).all()
+    assert not _raised(form, z, np.zeros(18)).any()
+    # what has the room within is raised by nothing, and by all that it moves where it has not
+    within = {0: 0.7, 3: 1.0, 9: 1.0, 12: 0.1, 15: 0.1}
+    z[12:] = [-1.0, 1.0, 1.0, -1.0, 1.0, 1.0]
+    small = np.where(np.isin(np.arange(18), [14, 17]), 0.0, 1e-2)
+    assert not _raised(form, z, small, within).any()
+    for k, head in ((1, 0), (4, 3), (10, 9), (12, 14), (16, 17)):
+        move = np.where(np.arange(18) == k, 2.0, 0.0)
+        assert _raised(form, z, move, within)[head] > (0.1 if k > 11 else 1.99)
 
 
 def test_moves_cost_what_they_are_and_reach_what_they_meet() -> None:
