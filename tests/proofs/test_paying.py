@@ -353,6 +353,26 @@ def test_what_is_raised_keeps_every_move_in_the_cones(seed: int) -> None:
         assert _raised(form, z, move, within)[head] > (0.1 if k > 11 else 1.99)
 
 
+def test_the_last_entry_of_an_exponential_multiplier_is_raised_enough_at_any_slope() -> None:
+    ratios = np.linspace(-60.0, 120.0, 361)
+    k = ratios.size
+    form = ConicForm(
+        sp.csc_array((1, 1)),
+        np.zeros(1),
+        0.0,
+        sp.csc_array((3 * k, 1)),
+        np.zeros(3 * k),
+        (Cone("exp", 0, 3 * k),),
+    )
+    z = np.column_stack([-np.ones(k), -ratios, np.exp(ratios - 1.0)])
+    for du, dv in ((1.0, 1.0), (1.0, 0.0), (0.0, 1.0), (1e-3, 1e-3)):
+        moved = np.tile([du / 16.0, dv / 16.0, 0.0], k)
+        last = z[:, 2] + _raised(form, z.ravel(), moved)[2::3]
+        for a, b in ((-1.0, -1.0), (-1.0, 1.0), (1.0, -1.0), (1.0, 1.0)):
+            u, v = z[:, 0] + a * moved[::3], z[:, 1] + b * moved[1::3]
+            assert (last >= -u * np.exp(v / u - 1.0) * (1.0 - 1e-12)).all()
+
+
 def test_moves_cost_what_they_are_and_reach_what_they_meet() -> None:
     A, cones, nothing = sp.csc_array([[3.0, 1.0]]), (Cone("zero", 0, 1),), np.zeros(2)
     form = ConicForm(sp.csc_array((2, 2)), nothing, 0.0, A, np.array([7.0]), cones)
