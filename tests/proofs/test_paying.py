@@ -373,6 +373,40 @@ def test_the_last_entry_of_an_exponential_multiplier_is_raised_enough_at_any_slo
             assert (last >= -u * np.exp(v / u - 1.0) * (1.0 - 1e-12)).all()
 
 
+def test_a_point_moves_where_curvature_is_proved_without_a_shift() -> None:
+    v, nothing, due = np.array([1.0, 1.0, 2.0]), sp.csc_array((1, 3)), 2.0**-30
+    z, x, open_ones = np.zeros(1), np.array([3.0, -1.0, 0.0]), np.array([np.inf, np.inf, 1.0])
+
+    def moved(P: np.ndarray, point: np.ndarray | None) -> tuple[Residual, float]:
+        own = (due - 2.0) * v if point is not None else due * v
+        form = ConicForm(sp.csc_array(P), own, 0.0, nothing, np.zeros(1), (Cone("zero", 0, 1),))
+        found = residual_of(form, point, z, form.q)
+        found = sharper(form, found, point, z, form.q, np.arange(3))
+        assert found.low.tolist() == found.high.tolist() == (due * v).tolist()
+        return repaired(form, found, point, z, form.q, -open_ones, open_ones)
+
+    # x moves by due in all, along v, in columns that are open
+    P = np.outer(v, v)
+    after, spent = moved(P, x)
+    assert after.size[:2].tolist() == [0.0, 0.0]
+    assert after.low[2] < 0.0 and 4.0 * due <= after.high[2] <= 6.0 * due
+    assert 2.0 * due <= spent <= 3.0 * due
+    # the square of a large move counts as well
+    form = ConicForm(sp.csc_array(P), -v, 0.0, nothing, np.zeros(1), (Cone("zero", 0, 1),))
+    found = Residual(-v, -v)
+    after, spent = repaired(form, found, np.zeros(3), z, form.q, -open_ones, open_ones)
+    assert after.size[:2].tolist() == [0.0, 0.0] and 0.5 <= spent <= 2.0
+    # without a point, or with a shift, nothing moves
+    assert moved(P, None)[0].size[0] > 0.0
+    shifted = P.copy()
+    shifted[0, 0] -= 2.0**-45
+    form = ConicForm(sp.csc_array(shifted), due * v, 0.0, nothing, np.zeros(1), form.cones)
+    assert form.curvature.shift > 0.0
+    found = Residual(due * v, due * v)
+    after, _ = repaired(form, found, np.zeros(3), z, form.q, -open_ones, open_ones)
+    assert after.size[0] > 0.0
+
+
 def test_moves_cost_what_they_are_and_reach_what_they_meet() -> None:
     A, cones, nothing = sp.csc_array([[3.0, 1.0]]), (Cone("zero", 0, 1),), np.zeros(2)
     form = ConicForm(sp.csc_array((2, 2)), nothing, 0.0, A, np.array([7.0]), cones)
