@@ -15,6 +15,7 @@ from optfair.core.composition import model_term
 from optfair.features.feature_problem import box, immutable, monotone
 from optfair.methods.group_counterfactuals.affine_maps import PSDMap
 from optfair.methods.group_counterfactuals.bi_lipschitz import BiLipschitzCounterfactuals, GramBound
+from optfair.methods.group_counterfactuals.fixed_basis import ScaledMap
 from optfair.methods.group_counterfactuals.members import (
     IndependentCounterfactuals,
     LipschitzCounterfactuals,
@@ -49,6 +50,20 @@ def test_pairs_are_numbered_as_the_condensed_distances(n):
 
 
 # --- independent ----------------------------------------------------------------------------
+
+
+def test_multipliers_of_another_shape_prove_nothing():
+    s = IndependentCounterfactuals(X, **KW).solve()
+    values, y = {"counterfactuals": s["counterfactuals"]}, s.multipliers["classification"]
+    assert s.proof.check(values, {"classification": y}).bound == pytest.approx(s.objective)
+    assert s.proof.check(values, {"classification": y[:2]}).bound == -np.inf
+
+
+def test_the_factor_that_binds_has_the_price():
+    s = ScaledMap(X, K=1.5, k=1.2, **KW).solve()
+    assert s.is_optimal(1e-9) and s["scale"] == pytest.approx(1 / 1.2)
+    assert s.multipliers["factor lower"] > 1.0 and s.multipliers["factor upper"] == 0.0
+    assert s.proof.check(s.values, s.multipliers).complementarity < 1e-12
 
 
 @pytest.mark.parametrize("costs", [None, [1.0, 3.0, 0.1]])
