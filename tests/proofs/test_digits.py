@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ import scipy.sparse as sp
 
 from optfair.proofs.bounds import lower_bound
 from optfair.proofs.cones import Cone
-from optfair.proofs.digits import bound_nearby
+from optfair.proofs.digits import bound_nearby, exact_halves, exact_parts
 from optfair.solution.conic_form import ConicForm
 
 
@@ -138,3 +139,29 @@ def test_large_programs_are_left_alone() -> None:
     matrices = [np.diag(row).tolist() for row in -np.eye(n)]
     form = form_of([1.0] * n, matrices, np.zeros((n, n)).tolist())
     assert bound_nearby(form, np.ones(form.b.size)) is None
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_sums_of_products_are_a_few_floats_exactly(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    a, b = (rng.normal(size=60) * 2.0 ** rng.integers(-40, 40, 60) for _ in range(2))
+    a[30:40], b[30:40] = -a[20:30], b[20:30]  # a group that cancels
+    starts = np.array([0, 5, 20, 40, 41])
+    parts = exact_parts(np.array(exact_halves(a, b)), starts)
+    near = exact_parts(np.array(exact_halves(a, b)), starts, 60.0)
+    for k, (first, end) in enumerate(pairwise([*starts.tolist(), 60])):
+        truth = sum(
+            Fraction(x) * Fraction(y) for x, y in zip(a[first:end], b[first:end], strict=True)
+        )
+        assert sum(Fraction(float(p[k])) for p in parts) == truth
+        off = abs(sum(Fraction(float(p[k])) for p in near) - truth)
+        assert off <= abs(truth) * Fraction(1, 2**60)
+
+
+def test_products_out_of_range_are_none_of_few_floats() -> None:
+    for a, b in ((1e-200, 1e-200), (1e200, 1e200), (1e160, 1.0)):
+        with pytest.raises(ArithmeticError):
+            exact_halves(np.array([1.0, a]), np.array([1.0, b]))
+    with pytest.raises(ArithmeticError):
+        exact_parts(np.ldexp(1.0, -150 * np.arange(12))[None], np.array([0]))
+    assert not any(h.any() for h in exact_halves(np.zeros(2), np.array([1e140, 1e-300])))
