@@ -167,8 +167,11 @@ def unbounded_finding(
     terms = ", ".join(map(repr, problem.objective))
     word = "falls" if problem.sense == "minimize" else "grows"
     lines = [f"along {listed(moving, nonzero=True)} it {word} by {abs(ray.rate):.6g} per step"]
+    proved = bool(ray.verify())  # a point that is feasible to a tolerance is no proof
     if point is None:
         lines.append("no feasible point is known: the problem is unbounded or infeasible")
+    elif proved:
+        lines.append("the ray starts at a feasible point and never leaves the constraints")
     else:
         lines.append("the ray starts at a point that is feasible, as far as the tolerance goes")
     if problem.integers and ray.period:
@@ -178,7 +181,7 @@ def unbounded_finding(
     names = ", ".join(map(repr, moving))
     whose = "the objective" if ray.period else "without integrality the objective"
     title = f"{whose} ({terms}) improves without limit"
-    if ray.period and not ray.verify():  # a point that is feasible to a tolerance is no proof
+    if ray.period and not proved:
         title = f"{whose} ({terms}) may improve without limit: no feasible point is proved"
     return Finding(
         "ray",
