@@ -116,7 +116,9 @@ class AdoptedProblem(Problem):
         sense: Sense = "minimize" if minimized else "maximize"
         goal = substitute(goal, swaps)
         objective = (objective_term("objective", goal, ids, sense),)
-        terms = [constraint_term(name, c, ids) for name, c in {**constraints, **signs}.items()]
+        for name, c in signs.items():  # nobody's constraint is lost to one of its name
+            constraints[free_name(name, constraints)] = c
+        terms = [constraint_term(name, c, ids) for name, c in constraints.items()]
         return Declaration(
             variables,
             sense,

@@ -299,8 +299,9 @@ def _measured(
             more[f"{name} symmetric"] = float(np.abs(x - np.swapaxes(x, -1, -2)).max(initial=0.0))
         if not np.isfinite(x).all():
             more[f"{name} finite"] = np.inf
-        primal |= more
-        loose |= more
+        for key, size in more.items():  # a constraint may be called so
+            primal[key] = max(size, primal.get(key, 0.0))
+            loose[key] = max(size, loose.get(key, 0.0))
     check = None if proof is None else _check(proof, values, multipliers)
     source = "" if proof is None else proof.source
     own = problem.objective_unit

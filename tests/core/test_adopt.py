@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -271,3 +272,24 @@ def test_the_side_of_a_cone_is_its_largest_finite_number() -> None:
     disk = cp.SOC(cp.Constant(2.0), x - np.array([3.0, 4.0]))
     p = of.from_cvxpy(cp.Problem(cp.Minimize(x[0]), [disk]), ["disk"])
     assert p.constraints["disk"].largest_side == 4.0
+
+
+def test_no_constraint_is_lost_to_an_attribute_of_its_name() -> None:
+    """A bound of the variable x is called "x upper": so may be somebody's constraint."""
+    x, X = cp.Variable(name="x", bounds=[0, 3]), cp.Variable((2, 2), PSD=True, name="X")
+    for name in ("x lower", "x upper"):
+        p = of.from_cvxpy(cp.Problem(cp.Maximize(x), [x <= 2]), [name])
+        assert len(p.constraints) == 3 and p.solve().objective == pytest.approx(2.0)
+    p = of.from_cvxpy(cp.Problem(cp.Maximize(X[0, 0]), [cp.trace(X) <= 2]), ["X psd"])
+    assert p.solve().objective == pytest.approx(2.0)
+    y = cp.Variable(2, boolean=[(0,)], name="y")
+    p = of.from_cvxpy(cp.Problem(cp.Maximize(cp.sum(y)), [y <= 0.5]), ["y boolean"])
+    assert p.solve().objective == pytest.approx(0.5)
+
+
+def test_the_violation_of_a_constraint_is_not_that_of_integrality() -> None:
+    x = cp.Variable(name="x", integer=True)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x), [x >= 1]), ["x integer"])
+    s = p.solve()
+    wrong = replace(s, values={"x": np.array(0.0)}, objective=0.0, bound=0.0)
+    assert s.residuals().feasibility == 0.0 and wrong.residuals().feasibility > 0.1
