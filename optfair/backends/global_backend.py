@@ -34,6 +34,7 @@ from optfair.compile.program import QuadraticForms, QuadraticTerm, program, quad
 from optfair.core.canonical import Draft
 from optfair.core.composition import evaluated_constraint, evaluated_objective
 from optfair.core.expressions import Values, substitute
+from optfair.core.labels import free_name
 from optfair.core.problem import Declaration, Problem
 from optfair.core.problem_class import follows_rules
 from optfair.core.quadratics import NotQuadratic, QuadraticMap, quadratic_map
@@ -82,24 +83,29 @@ def quadratic_form(problem: Problem) -> QuadraticForms:
     for v in problem.variables.values():
         offsets[v.id] = at
         at += v.size
+
+    def add(parts: Mapping[str, Row]) -> None:
+        for name, row in parts.items():  # none is lost to a term of its name
+            constraints[free_name(name, {*problem.constraints, *constraints})] = row
+
     for term in problem.objective.values():
         built = term.build()
         if not _plain(built) and _follows(built, problem.sense):
             top = cp.Variable()
             side = built <= top if problem.sense == "minimize" else built >= top
-            constraints |= _conic_parts(term, side)
+            add(_conic_parts(term, side))
             objective[term.name] = term, top
             continue
         lifted, squares = _separate_squares(built, offsets, at)
-        constraints |= {n: (term, c) for n, c in _named(term, squares)}
+        add({n: (term, c) for n, c in _named(term, squares)})
         objective[term.name] = term, lifted
     for constraint in problem.constraints.values():
         built = constraint.build()
         if not _plain(built) and follows_rules(built):
-            constraints |= _conic_parts(constraint, built)
+            add(_conic_parts(constraint, built))
             continue
         lifted, squares = _separate_squares(built, offsets, at)
-        constraints |= {n: (constraint, c) for n, c in _named(constraint, squares)}
+        add({n: (constraint, c) for n, c in _named(constraint, squares)})
         constraints[constraint.name] = constraint, lifted
     return quadratic_terms(_Lifted(problem, objective, constraints))
 

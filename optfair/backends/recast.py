@@ -290,7 +290,7 @@ def _multipliers(
         for piece in way.rows[name]:
             at = int(piece.name.removeprefix(name).split()[0] if piece.name != name else 0)
             mu = float(np.ravel(solution.multipliers.get(piece.name, 0.0))[0])
-            flip = -1.0 if piece.name.endswith(" above") else 1.0
+            flip = -1.0 if " above" in piece.name.removeprefix(name) else 1.0
             z[at] += flip * mu * abs(slope(piece.before, piece.after)) / own
         out[name] = np.reshape(z, t.shape, order="F")
     return out

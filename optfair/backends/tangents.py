@@ -28,6 +28,7 @@ from optfair.core.certificate import DualCheck, Verdict, drift
 from optfair.core.composition import constraint_term, objective_term
 from optfair.core.expressions import Values
 from optfair.core.identity import fingerprint
+from optfair.core.labels import free_name
 from optfair.core.term import ConstraintTerm, Term
 from optfair.errors import DataError, Infeasible, OptfairError, Unbounded, UnsupportedProblem
 from optfair.numbers import Floats
@@ -489,7 +490,7 @@ def _without_curves(problem: Problem, curved: list[Curved], domain: Domain) -> P
         high = np.isfinite(box.high) & (box.high < plain.high)
         for at, side in ((low, "low"), (high, "high")):
             if at.any():
-                name = f"{leaf.name} {side} as curves imply"
+                name = free_name(f"{leaf.name} {side} as curves imply", rows)
                 own = v[at] - getattr(box, side)[at]
                 rows[name] = constraint_term(name, own >= 0 if at is low else own <= 0, known)
     made: Problem = with_heights.with_terms(goals, rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -36,6 +36,7 @@ from optfair.convexity.search import Search
 from optfair.core.canonical import built
 from optfair.core.certificate import Certificate, Verdict
 from optfair.core.identity import fingerprint
+from optfair.core.labels import free_name
 from optfair.errors import OptfairError
 
 Way = Literal["itself", "logarithm", "level", "steps"]
@@ -480,17 +481,23 @@ def _made(
         leaf = Leaf(("logarithm", v.id), f"log {name}", v.size, v.shape) if logs else leaf_of(v)
         flat[leaf], names[leaf] = cp.reshape(own, (v.size,), order="F"), own.name()
     constraints: dict[str, Any] = {}
+    rows = dict(rows)
     for name, t in problem.constraints.items():
         if name not in rows:
             constraints[name] = built(t)
             continue
+        taken = {*problem.constraints, *constraints}
+        rows[name] = tuple(
+            p if p.name in ("", name) else replace(p, name=free_name(p.name, taken))
+            for p in rows[name]
+        )
         for piece in rows[name]:
             constraints[piece.name] = written(piece.after, flat) <= 0
     if way == "level":
         p, q = goal
         asked = demanded(_goal(problem), Domain())
         for k, node in enumerate(f.node for f in asked if affine(f.node)):
-            constraints[f"{IMPLIED} {k}"] = written(node, flat) <= 0
+            constraints[free_name(f"{IMPLIED} {k}", constraints)] = written(node, flat) <= 0
         total = written(p, flat) - float(level) * written(q, flat)
     else:
         total = written(goal[1], flat)

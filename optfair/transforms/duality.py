@@ -113,7 +113,9 @@ def multipliers_of(problem: Problem, compiled: Compiled) -> tuple[Multiplier, ..
             free[compiled.rows(name, bound=bound)] = True
             if bound:
                 multipliers.append(_own(name, marked[name], compiled, free))
-            multipliers += _added(name, compiled, free)
+            taken = {*problem.constraints, *(y.name for y in multipliers)}
+            added = _added(name, compiled, free)
+            multipliers += [replace(y, name=free_name(y.name, taken)) for y in added]
     return tuple(multipliers)
 
 
@@ -245,7 +247,7 @@ class DualProblem(Problem):
             gradient.append((F, u))
             bound[label] = -sign * cp.sum_squares(u) / 2.0
         if form.offset:
-            bound["constant"] = cp.Constant(sign * form.offset)
+            bound[free_name("constant", bound)] = cp.Constant(sign * form.offset)
         sense = "maximize" if sign > 0 else "minimize"
         names = {v.id: name for name, v in variables.items()}
         goals = tuple(objective_term(k, e, names, sense) for k, e in bound.items())

@@ -599,3 +599,12 @@ def test_every_number_of_a_cip_file_is_written_to_its_last_digit(tmp_path: Path)
     assert [w for w in wanted if w not in text] == []
     with pytest.raises(of.UnsupportedProblem, match=r"1e\+20"):
         export_scip(p.with_constraints(far=p["k"] >= -1e20), tmp_path / "far.cip")
+
+
+@pytest.mark.parametrize("names", [("ball", "ball 1"), ("ball", "ball side 0"), ("ball 1", "ball")])
+def test_no_part_of_a_cone_is_lost_to_a_constraint_of_its_name(names: tuple[str, str]) -> None:
+    y = cp.Variable(2, name="y")
+    rows = [cp.norm(y) <= 2, y[0] <= 0.5] if names[0] == "ball" else [y[0] <= 0.5, cp.norm(y) <= 2]
+    goal = cp.Maximize(cp.square(y[0]) - y[1] * y[0])
+    s = of.from_cvxpy(cp.Problem(goal, rows), list(names)).solve("scip")
+    assert s.objective == pytest.approx(2.0 + 2.0 * 2.0**0.5, abs=1e-5)

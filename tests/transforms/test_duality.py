@@ -239,3 +239,22 @@ def test_an_infeasible_primal_has_an_unbounded_dual() -> None:
     q = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(v)), [v <= 1]), ["high"])
     with pytest.raises(of.Infeasible):
         dualize(q).problem.solve()
+
+
+@pytest.mark.parametrize("names", [("constant", "low"), ("total", "constant")])
+def test_a_term_of_any_name_counts_in_the_dual(names: tuple[str, str]) -> None:
+    """The constant of the objective is called so too."""
+    x = cp.Variable(2, name="x")
+    rows = [x[0] + x[1] >= 4, x >= 1]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x[0] + 2 * x[1] + 7), rows), list(names))
+    assert dualize(p).problem.solve().objective == pytest.approx(12.0)
+
+
+def test_multipliers_that_an_epigraph_adds_have_names_of_their_own() -> None:
+    x = cp.Variable(2, name="x")
+    rows = [cp.norm1(x) <= 2, cp.norm(x - 1) + cp.norm(x) <= 4, x >= -5]
+    for name in ("a inequalities", "b cone"):
+        p = of.from_cvxpy(cp.Problem(cp.Minimize(x[0] - 2 * x[1]), rows), ["a", "b", name])
+        dual = dualize(p)
+        t = dual.recover(dual.problem.solve())
+        assert t.is_optimal(1e-6) and t.objective == pytest.approx(-4.0, abs=1e-6)
