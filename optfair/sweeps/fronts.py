@@ -326,7 +326,7 @@ class _Front:
             f"value of {g.name}": _Value(g.name, g.expression, problem.variables)
             for g in self.goals
         }
-        run = Run(problem, names, known, ends, {**columns, **self.functions}, True, self.save)
+        run = Run(problem, names, known, ends, {**self.functions, **columns}, True, self.save)
         run.asked = dict(self.asked)
         return run
 

@@ -210,3 +210,12 @@ def test_small_objectives_are_traded_as_large_ones_are(unit: float) -> None:
     assert low / unit <= -0.8 <= high / unit
     in_turn = of.pareto(p, goals, method="lexicographic")
     assert in_turn.values[0, 0] == pytest.approx(-unit, rel=1e-5)
+
+
+def test_a_function_of_any_name_leaves_the_front_as_it_is() -> None:
+    x = cp.Variable(2, name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [cp.sum_squares(x) <= 1]))
+    goals = {"a": x[0], "b": x[1]}
+    odd = {"value of a": lambda s: 99.0}
+    front = of.pareto(p, goals, method="epsilon", points=3, functions=odd)
+    assert np.linalg.norm(front.values, axis=1) == pytest.approx(1.0, abs=1e-5)
