@@ -363,7 +363,7 @@ def _contradicted(
     scale: float,
     options: dict[str, Any],
 ) -> bool:
-    """Whether a point with the same integers is better than what is reported to be no better.
+    """Whether the same integers leave no point, or one that is better than what is reported.
 
     In units of columns that reach far, all that is near is less than a tolerance.
     """
@@ -381,7 +381,7 @@ def _contradicted(
     )
     near = solve_form(fixed, np.zeros(integer.size, dtype=bool), scale, options, False)[0]
     if near.status != "optimal" or near.x is None:
-        return False
+        return near.status == "infeasible"
     value = form.objective(near.x)
     return value < raw.bound - BETTER * max(form.unit, abs(value - form.offset))
 

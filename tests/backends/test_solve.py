@@ -434,3 +434,12 @@ def test_an_infeasible_program_in_tiny_units_has_no_optimum(unit: float) -> None
     assert caught.value.conflict == ("a", "b", "c") and caught.value.certificate.verify()
     s = p.without("c").solve()
     assert s.objective == pytest.approx(3 * unit, rel=1e-9, abs=0.0) and s.grade.sound
+
+
+def test_a_large_coefficient_beside_a_binary_does_not_stand_for_it() -> None:
+    """x <= 1e7 y lets a y of 1e-10 pass for 0: rounded it leaves no point, and the solver is asked anew."""
+    x, y = cp.Variable(name="x"), cp.Variable(name="y", boolean=True)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(y), [x <= 1e7 * y, x >= 1e-3, x <= 1]))
+    s = p.solve()
+    assert s.objective == 1.0 and s.residuals().feasibility <= 1e-9
+    assert s.certificate.prove().verify()
