@@ -364,6 +364,8 @@ _STATUS = {
 LATE = 1.2
 # Entries up to which an interior-point method ends sooner than a thread that listens begins.
 BRIEF = 300
+# Order of blocks from which on a solver may ask for more memory than there is, and end its process.
+HEAVY = 250
 
 
 def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
@@ -476,7 +478,8 @@ def _call(
     further = warm.arguments(data, scale, scaled)
     size = compiled.form.A.nnz + compiled.form.P.nnz
     late = 0 < profile.coarse < size and left < np.inf
-    if seconds is None and ((late and not warm.given) or 0 < profile.deaf < size):
+    heavy = any(c.order > HEAVY for c in compiled.form.cones)
+    if seconds is None and ((late and not warm.given) or 0 < profile.deaf < size or heavy):
         seconds, cache = LATE * left, None
     brief = bool(profile.stoppable) and size <= BRIEF and not keeps
     stop: Callable[[], object] = lambda: None

@@ -228,3 +228,24 @@ def test_no_factorisation_moves_a_point_that_is_far_from_its_rows(
     assert tried and np.abs(A[0] @ moved - 1.0) <= 1e-9
     tried.clear()
     assert onto_rows(form, near + 1.0, 1e-9) is not None and not tried
+
+
+def test_blocks_that_may_need_more_memory_than_there_is_are_solved_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    apart = module_of_steps.solve_apart
+
+    def noted(*given: Any, name: str, **more: Any) -> Any:
+        asked.append(name)
+        return apart(*given, name=name, **more)
+
+    monkeypatch.setattr(module_of_steps, "solve_apart", noted)
+    X = cp.Variable((2, 2), symmetric=True, name="X")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.trace(X)), [X >> np.diag([1.0, 2.0])]))
+    here = p.solve("clarabel")
+    assert not asked
+    monkeypatch.setattr(module_of_steps, "HEAVY", 1)
+    there = p.solve("clarabel")
+    assert asked == ["clarabel"]
+    assert there.is_optimal(1e-6) and there.objective == pytest.approx(here.objective, abs=1e-7)
