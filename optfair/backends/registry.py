@@ -330,10 +330,11 @@ def choose(problem: Problem, solver: str | None) -> tuple[SolverProfile, ...]:
     by_structure = [name for name in structured if known[name].accepts(problem)]
     pc = problem.problem_class
     order, budgets = policy["classes" if pc.convex else "nonconvex"].get(pc.name, ()), {}
-    if pc.name == "SDP" and _order(problem) >= policy["semidefinite"]["order"]:
+    if pc.name == "SDP" and (size := _order(problem)) >= policy["semidefinite"]["order"]:
         linear = pc.cones == {"psd"} and not (pc.quadratic_objective or pc.quadratic_constraint)
         large = policy["semidefinite"]
         order, budgets = large["linear" if linear else "other"], large["budget"]
+        order = order[:1] if linear and size >= large["alone"] else order
     by_class = [name for name in order if known[name].accepts(problem)]
     first = _by_proof(problem, policy["proved"])
     chosen = tuple(

@@ -13,6 +13,7 @@ import pytest
 
 import optfair as of
 from optfair.backends import conic_backend
+from optfair.backends import registry as registry_of_solvers
 from optfair.backends.registry import choose, profile, profiles
 from optfair.backends.request import Outcome, Request, SolverProfile
 from optfair.compile.form import compile_problem
@@ -443,3 +444,15 @@ def test_a_large_coefficient_beside_a_binary_does_not_stand_for_it() -> None:
     s = p.solve()
     assert s.objective == 1.0 and s.residuals().feasibility <= 1e-9
     assert s.certificate.prove().verify()
+
+
+def test_the_largest_semidefinite_programs_are_asked_of_one_solver(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    X = cp.Variable((2, 2), symmetric=True, name="X")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.trace(X)), [X >> np.eye(2)]))
+    asked = {}
+    for order in (1999.0, 2000.0):
+        monkeypatch.setattr(registry_of_solvers, "_order", lambda problem, order=order: order)
+        asked[order] = [c.name for c in choose(p, None)]
+    assert asked == {1999.0: ["psd-blocks", "scs"], 2000.0: ["psd-blocks"]}
