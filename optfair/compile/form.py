@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -331,7 +331,13 @@ def compile_problem(problem: Problem, interface: str, *, quadratic: bool = True)
             if key not in known:  # nobody else was faster
                 known[key] = _of_family(problem, key) or _compiled(problem, interface, quadratic)
                 object.__setattr__(known[key], "_problem", problem)
+                if interface != PLAIN:
+                    object.__setattr__(known[key].form, "_plain", partial(_plain, problem))
     return known[key]
+
+
+def _plain(problem: Problem) -> ConicForm:
+    return compile_problem(problem, PLAIN).form
 
 
 def already_compiled(problem: Problem) -> Compiled | None:

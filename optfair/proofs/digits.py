@@ -17,7 +17,7 @@ import scipy.sparse as sp
 import scipy.sparse.linalg as spla
 from numpy.typing import NDArray
 
-from optfair.proofs.cones import Cone, beside_diagonals, unscaled
+from optfair.proofs.cones import ROOT, Cone, beside_diagonals, unscaled
 from optfair.proofs.rounding import PASSES, UNIT, Floats, coordinates, equilibrated, two_product
 
 if TYPE_CHECKING:
@@ -84,8 +84,7 @@ def chosen_columns(M: Any, weight: Floats) -> tuple[Ints, Ints] | None:
     (rows, columns) or None
         Fewer rows than equations where some depend on others; None when it is too large.
     """
-    k, p = M.shape
-    if k > EQUATIONS or k * p > ENTRIES:
+    if (k := M.shape[0]) > EQUATIONS or k * M.shape[1] > ENTRIES:
         return None
     dense = sp.csr_array(M).toarray()
     size = np.abs(dense).max(axis=1, initial=0.0)
@@ -365,13 +364,17 @@ class SmallProgram:
     def of(cls, form: ConicForm) -> SmallProgram | None:
         """Return a linear program over small matrices; None where it is none."""
         kinds = {c.kind for c in form.cones}
-        small = form.q.size <= COLUMNS and all(c.order <= ORDER for c in form.cones)
-        short = form.b.size <= COLUMNS * ORDER
-        if not (small and short and "psd" in kinds <= {"psd", "nonneg"}) or form.P.nnz:
+        short = form.q.size <= COLUMNS and form.b.size <= COLUMNS * ORDER
+        small = short and all(c.order <= ORDER for c in form.cones)
+        if not (small and "psd" in kinds <= {"psd", "nonneg"}) or form.P.nnz:
             return None
         numbers = np.column_stack([form.A.toarray(), form.b])
         beside = beside_diagonals(form.cones, form.b.size)
         declared, known = unscaled(numbers)
+        if not known[beside].all() and (plain := form.plain) is not None:
+            stated = np.column_stack([plain.A.toarray(), plain.b])
+            fits = np.abs(ROOT * stated - numbers) <= 4.0 * UNIT * np.abs(numbers)
+            declared, known = np.where(fits, stated, declared), known | fits
         known &= beside[:, None]
         exact, off = decimals(numbers), np.where(known | ~beside[:, None], 0.0, 4.0 * UNIT)
         with many_digits():
@@ -482,8 +485,7 @@ def _bound_nearby(form: ConicForm, program: SmallProgram, z: Decimals) -> tuple[
     slope = (abs(program.q + program.A.T.dot(z)) + LOST * size + apart[:-1]).sum()
     value = Decimal(form.offset) - program.b.dot(z) - apart[-1]
     value -= LOST * (abs(Decimal(form.offset)) + abs(program.b).dot(abs(z)))
-    down, up = np.nextafter(float(value), -np.inf), np.nextafter(float(slope), np.inf)
-    return float(down), float(up)
+    return math.nextafter(float(value), -math.inf), math.nextafter(float(slope), math.inf)
 
 
 def _inside(M: Decimals) -> bool:

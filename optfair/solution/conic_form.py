@@ -108,6 +108,12 @@ class ConicForm:
         return made
 
     @property
+    def plain(self) -> ConicForm | None:
+        """The same rows in the entries that were declared, where somebody knows these."""
+        make: Callable[[], ConicForm] | None = self.__dict__.get("_plain")
+        return None if make is None else make()
+
+    @property
     def polyhedral(self) -> bool:
         """Whether every cone is a half-line or a point and the objective is linear."""
         straight = self.P.nnz == 0 and not self.rooted

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
 
+import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
+import optfair as of
+from optfair.compile.form import compile_problem
 from optfair.proofs.bounds import lower_bound
-from optfair.proofs.cones import Cone
-from optfair.proofs.digits import bound_nearby, exact_halves, exact_parts
+from optfair.proofs.cones import ROOT, Cone, unscaled
+from optfair.proofs.digits import SmallProgram, bound_nearby, exact_halves, exact_parts
 from optfair.solution.conic_form import ConicForm
 
 
@@ -165,3 +169,20 @@ def test_products_out_of_range_are_none_of_few_floats() -> None:
     with pytest.raises(ArithmeticError):
         exact_parts(np.ldexp(1.0, -150 * np.arange(12))[None], np.array([0]))
     assert not any(h.any() for h in exact_halves(np.zeros(2), np.array([1e140, 1e-300])))
+
+
+# another float of which the product with the root of 2 is that of 1.5
+TWIN = float(np.nextafter(1.5, 1.0 if np.nextafter(1.5, 1.0) * ROOT == 1.5 * ROOT else 2.0))
+
+
+@pytest.mark.parametrize("number", [1.5, TWIN])
+def test_a_compiled_program_knows_what_was_declared(number: float) -> None:
+    x = cp.Variable(name="x")
+    M = cp.bmat([[1.0, number * x], [number * x, 1.0]])
+    form = compile_problem(of.from_cvxpy(cp.Problem(cp.Minimize(x), [M >> 0])), "CLARABEL").form
+    assert not unscaled(np.array([1.5, TWIN]) * ROOT)[1].any()  # one product, two numbers
+    known, bare = SmallProgram.of(form), SmallProgram.of(replace(form))
+    assert known is not None and bare is not None
+    assert not known.within.any() and bare.within.any()
+    off = [Decimal(a) - Decimal(number) * Decimal(2).sqrt() for a in abs(known.A[:, 0]) if a]
+    assert [abs(d) < Decimal("1e-26") for d in off] == [True]
