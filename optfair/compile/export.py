@@ -1,19 +1,14 @@
-"""A problem handed on: as a cone program in arrays with names, as a model of Pyomo, or as CVXPY's own program."""
+"""A problem handed on: as a cone program in arrays with names, or as a model of Pyomo."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
-from cvxpy.lin_ops.lin_op import CONSTANT_ID
-from cvxpy.reductions.dcp2cone.cone_matrix_stuffing import ParamConeProg
-from cvxpy.reductions.solvers.qp_solvers.qp_solver import QpSolver
 from numpy.typing import NDArray
 
 from optfair.compile.form import PLAIN, Compiled, compile_problem
@@ -22,13 +17,12 @@ from optfair.core.canonical import built
 from optfair.core.labels import entry_names
 from optfair.core.problem import check_problem
 from optfair.errors import DataError, needed
-from optfair.numbers import Floats, Indices, check_flag, check_path, check_vector, checked
+from optfair.numbers import Floats, check_flag, check_path, check_vector, checked
 from optfair.proofs.cones import Cone
 from optfair.storage import write_archive
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
-    from optfair.solution.conic_form import ConicForm
 
 
 # A problem as a cone program in arrays, with names of rows and columns.
@@ -362,99 +356,3 @@ def _free(model: Any, name: str) -> str:
     while model.component(candidate) is not None:
         candidate += " constraint" if candidate == name else "_"
     return candidate
-
-
-# The form as CVXPY's own program again.
-
-
-def turn(instance: Any, form: ConicForm) -> Indices | None:
-    """Return the row of the form at each row of the interface, None where they are the same."""
-    order = getattr(instance, "EXP_CONE_ORDER", None) or [0, 1, 2]
-    if list(order) == [0, 1, 2] or all(c.kind != "exp" for c in form.cones):
-        return None
-    turned = np.arange(form.b.size)
-    for c in form.cones:
-        if c.kind == "exp":
-            turned[c.start + np.array(order)] = np.arange(c.start, c.stop)
-    return turned
-
-
-def cvxpy_program(
-    instance: Any,
-    form: ConicForm,
-    constraints: Sequence[Any],
-    integer: NDArray[np.bool_],
-    quad: bool,
-) -> Any:
-    """Return the form as a program of CVXPY."""
-    m, n = form.A.shape
-    A, b, turned = form.A, form.b, turn(instance, form)
-    if turned is not None:
-        A, b = sp.csc_array(sp.csr_array(A)[turned]), b[turned]
-    bare = isinstance(instance, QpSolver)  # they read equalities before a sign is given to them
-    zeros = sum(c.stop - c.start for c in form.cones if c.kind == "zero")
-    side = np.where(bare & (np.arange(m) < zeros), 1.0, -1.0)
-    value = np.where(bare & (np.arange(m) < zeros), -b, b)
-    whole = [(int(j),) for j in np.flatnonzero(integer)]
-    x = cp.Variable(n, integer=whole) if whole else cp.Variable(n)
-    P = form.P if quad else None
-    stated = ParamConeProg(
-        None,
-        x,
-        None,
-        [x],
-        {x.id: 0},
-        list(constraints),
-        [],
-        {CONSTANT_ID: 0},
-        P=P,
-        formatted=not bare,
-    )
-    A = sp.csc_array(A)
-    A = sp.csc_array((A.data * side[A.indices], A.indices, A.indptr), shape=A.shape)
-    # without parameters nothing is multiplied out of tensors: the matrices stand
-    stated.apply_parameters = partial(_applied, P, form.q, form.offset, A, value)
-    return stated
-
-
-def arranged(
-    first: ConicForm, data: Mapping[str, Any], form: ConicForm, turned: Indices | None
-) -> dict[str, Any] | None:
-    """Return what an interface was handed of one form with the numbers of another.
-
-    None where it arranges them in a way of its own.
-    """
-    before, now = ({**_arrays(f, data, turned)} for f in (first, form))
-    if any(not _same(data[k], v) for k, v in before.items()):
-        return None
-    unmoved = {"A": first.A is form.A, "F": first.A is form.A, "P": first.P is form.P}
-    return {**data, **{k: data[k] if unmoved.get(k) else v for k, v in now.items()}}
-
-
-def _arrays(form: ConicForm, data: Mapping[str, Any], turned: Indices | None) -> dict[str, Any]:
-    """Return the arrays of a form by the names that interfaces of CVXPY give them."""
-    A, b = form.A, form.b
-    if turned is not None:
-        A, b = sp.csc_array(sp.csr_array(A)[turned]), b[turned]
-    costs = {"P": form.P} if data.get("P") is not None else {}
-    if "F" not in data:
-        return {"A": A, "b": b, "c": form.q, **costs}
-    zeros = sum(c.stop - c.start for c in form.cones if c.kind == "zero")
-    rows = sp.csr_array(A)
-    upper, lower = sp.csc_array(rows[:zeros]), sp.csc_array(rows[zeros:])
-    return {"A": upper, "b": b[:zeros], "F": lower, "G": b[zeros:], "q": form.q, **costs}
-
-
-def _same(one: Any, other: Any) -> bool:
-    if np.shape(one) != np.shape(other):
-        return False
-    if not hasattr(other, "toarray"):
-        return np.array_equal(one, other)
-    ours, theirs = sp.csc_array(one), sp.csc_array(other)
-    return all(
-        np.array_equal(getattr(ours, k), getattr(theirs, k)) for k in ("indptr", "indices", "data")
-    )
-
-
-def _applied(P: Any, q: Floats, d: float, A: Any, b: Floats, *_: Any, **more: Any) -> Any:
-    return (P, q, d, A, b) if more.get("quad_obj") else (q, d, A, b)

@@ -29,7 +29,7 @@ from optfair.compile.assembly import (
     moved,
     objective_of,
 )
-from optfair.compile.stuffing import stuff
+from optfair.compile.stuffing import arranged, cvxpy_program, stuff, turn
 from optfair.core.canonical import Canonical, Target, built, canonical, height, shaped, uncollected
 from optfair.core.expressions import check_parameters, dense, parameter_values
 from optfair.core.quadratics import Shortfall
@@ -131,8 +131,6 @@ class Compiled:
     @cached_property
     def handed(self) -> tuple[Any, Any]:
         """What CVXPY's interface makes of the form to call the solver, and to read its result."""
-        from optfair.compile.export import arranged, turn
-
         if self.first is not None:
             data, inverse = self.first.handed
             again = arranged(self.first.form, data, self.form, turn(self.interface, self.form))
@@ -158,8 +156,6 @@ class Compiled:
 
     def program(self, instance: Any, form: ConicForm | None = None) -> Any:
         """Return the form, or the same one in other units, as CVXPY's own for an interface."""
-        from optfair.compile.export import cvxpy_program
-
         stated = form or self.form
         return cvxpy_program(instance, stated, self._canonical, self.integer, self.quadratic)
 
@@ -205,8 +201,6 @@ class Compiled:
 
     def dual_vector(self, raw: Any, instance: Any) -> Floats | None:
         """Return z in row order from a solution at the level of a solver interface."""
-        from optfair.compile.export import turn
-
         if not raw.dual_vars:
             return None
         blocks = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Context, Decimal, DivisionByZero, InvalidOperation, Overflow, localcontext
 from fractions import Fraction
 from functools import cached_property
@@ -363,15 +363,15 @@ class SmallProgram:
     @classmethod
     def of(cls, form: ConicForm) -> SmallProgram | None:
         """Return a linear program over small matrices; None where it is none."""
-        kinds = {c.kind for c in form.cones}
-        short = form.q.size <= COLUMNS and form.b.size <= COLUMNS * ORDER
-        small = short and all(c.order <= ORDER for c in form.cones)
-        if not (small and "psd" in kinds <= {"psd", "nonneg"}) or form.P.nnz:
+        kinds, order = {c.kind for c in form.cones}, max((c.order for c in form.cones), default=0)
+        large = max(form.q.size, form.b.size / ORDER) > COLUMNS
+        if large or order > ORDER or form.P.nnz or not "psd" in kinds <= {"psd", "nonneg"}:
             return None
         numbers = np.column_stack([form.A.toarray(), form.b])
         beside = beside_diagonals(form.cones, form.b.size)
         declared, known = unscaled(numbers)
-        if not known[beside].all() and (plain := form.plain) is not None:
+        plain = None if known[beside].all() else form.plain
+        if plain and plain.cones == tuple(replace(c, root=1.0) for c in form.cones):
             stated = np.column_stack([plain.A.toarray(), plain.b])
             fits = np.abs(ROOT * stated - numbers) <= 4.0 * UNIT * np.abs(numbers)
             declared, known = np.where(fits, stated, declared), known | fits

@@ -14,7 +14,7 @@ import scipy.sparse.linalg as spla
 from numpy.typing import NDArray
 
 from optfair.numbers import Floats, Indices
-from optfair.proofs.rounding import coordinates
+from optfair.proofs.rounding import coordinates, equilibrated
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
@@ -224,6 +224,13 @@ def balanced(
         units = np.exp2(np.round(rows - middle)), np.exp2(np.round(columns + middle))
     fit = all(np.isfinite(u).all() and (u > 0.0).all() for u in units)
     return units if fit and _bends_alike(form, units[1]) else None
+
+
+def equilibrium(form: ConicForm) -> tuple[Floats, Floats]:
+    """Return powers of two that bring the largest entry of each row and each column near 1."""
+    row, column, entry = coordinates(form.A)
+    rows, columns = equilibrated(row, column, np.abs(entry), form.A.shape)
+    return np.exp2(np.round(np.log2(rows))), np.exp2(np.round(np.log2(columns)))
 
 
 def _bends_alike(form: ConicForm, columns: Floats) -> bool:

@@ -31,6 +31,7 @@ from optfair.core.solution import Solution, check_solution
 from optfair.errors import ClassError, UnsupportedProblem, data_frame
 from optfair.numbers import Floats, checked
 from optfair.solution.residuals import shadow_price_sign
+from optfair.solution.units import equilibrium
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 ZERO = 1e-9
 # First step to a side, of the size of the entry, the least, and pieces that may join on.
 STEP, LEAST, PIECES = 1e-5, 1e-10, 25
-# Rounds in which rows and columns are brought near 1.
-ROUNDS = 8
 # What ends a piece: there is no optimum any more.
 OUTSIDE = ("infeasible", "unbounded", "infeasible_or_unbounded")
 # Columns beyond which the inverse of a basis is too large.
@@ -252,16 +251,7 @@ class _Units:
     @classmethod
     def of(cls, form: ConicForm) -> _Units:
         """Return it in units in which rows, right-hand sides and costs are near 1."""
-        rows: Floats = np.ones(form.b.size)
-        columns: Floats = np.ones(form.q.size)
-        entries = sp.csc_array(abs(form.A))
-        # Ruiz: the largest entry of each row and column comes near 1
-        for _ in range(ROUNDS if form.A.nnz else 0):
-            scaled = sp.diags_array(rows) @ entries @ sp.diags_array(columns)
-            most = [scaled.max(axis=k).toarray().ravel() for k in (1, 0)]
-            per: list[Floats] = [1.0 / np.sqrt(np.where(m == 0.0, 1.0, m)) for m in most]
-            rows, columns = rows * per[0], columns * per[1]
-        rows, columns = np.exp2(np.round(np.log2(rows))), np.exp2(np.round(np.log2(columns)))
+        rows, columns = equilibrium(form)
         far = _power(form.b * rows)
         rows, columns = rows / far, columns * far
         made = form.in_units(rows, columns)

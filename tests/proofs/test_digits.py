@@ -181,6 +181,10 @@ def test_a_compiled_program_knows_what_was_declared(number: float) -> None:
     M = cp.bmat([[1.0, number * x], [number * x, 1.0]])
     form = compile_problem(of.from_cvxpy(cp.Problem(cp.Minimize(x), [M >> 0])), "CLARABEL").form
     assert not unscaled(np.array([1.5, TWIN]) * ROOT)[1].any()  # one product, two numbers
+    other = replace(form, cones=tuple(replace(c, upper=not c.upper) for c in form.cones))
+    object.__setattr__(other, "_plain", lambda: form.plain)  # of rows in another order
+    mixed = SmallProgram.of(other)
+    assert mixed is not None and mixed.within.any()
     known, bare = SmallProgram.of(form), SmallProgram.of(replace(form))
     assert known is not None and bare is not None
     assert not known.within.any() and bare.within.any()
