@@ -230,12 +230,8 @@ class _Moves:
     def close(
         self, around: tuple[Floats, Residual], first: int = 0, most: int | None = None
     ) -> None:
-        """Close the unpaid columns by equations, around multipliers and polished ones."""
-        before = around[1] if first else None
+        """Close the unpaid columns by equations, around polished multipliers and as they were."""
         for near, start in itertools.islice(self._starts(*around), first, most):
-            if start is before:  # nothing was polished
-                continue
-            before = start
             if self.offer(near, start, 0.0):
                 self.own = (near, start)
             lower, upper = self.boxes.of(start)
@@ -245,12 +241,14 @@ class _Moves:
                 return
 
     def _starts(self, z: Floats, residual: Residual) -> Iterator[tuple[Floats, Residual]]:
-        """Yield multipliers as they are, polished, and both without what may be rounding."""
+        """Yield multipliers polished, as they are, and both without what may be rounding."""
         plain = _without_noise(self.form, self.x, z, self.boxes)
         for near, left in itertools.chain([(z, residual)], plain):
-            yield near, left
             bounds = self.boxes.of(left)
-            yield polished(self.form, left, self.x, near, self.form.q, *bounds)
+            nearer = polished(self.form, left, self.x, near, self.form.q, *bounds)
+            yield nearer
+            if nearer[1] is not left:
+                yield near, left
 
     def tilt(self) -> None:
         """Tilt all multipliers by a linear program."""
