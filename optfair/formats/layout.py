@@ -154,15 +154,21 @@ class Families(Mapping[str, Family]):
 
     def __init__(self, names: Sequence[str], kinds: Iterable[object]) -> None:
         groups: dict[tuple[str, int, bool, object], list[int]] = {}
+        last: tuple[str, object] = "", None
+        beside: list[int] = []  # names numbered like this one, of its kind
         for at, (name, kind) in enumerate(zip(names, kinds, strict=True)):
             if kind is None:
                 continue
+            plain = name.rstrip(_DIGITS)
+            if (plain, kind) == last and 0 < len(name) - len(plain) <= _MOST_DIGITS:
+                beside.append(at)
+                continue
             stem, count = _stem(name)
-            key = (stem, count, name[-1:] in _CLOSING, kind)
-            if key in groups:
-                groups[key].append(at)
-            else:
-                groups[key] = [at]
+            closing = name[-1:] in _CLOSING
+            members = groups.setdefault((stem, count, closing, kind), [])
+            members.append(at)
+            if count == 1 and not closing:
+                last, beside = (stem, kind), members
         self._names = names
         self._members: dict[str, list[int]] = {}
         self._stems: dict[str, tuple[str, int]] = {}

@@ -69,9 +69,8 @@ class ColumnLines:
                 each.append(words)
             size = np.array([len(words) for words in each], dtype=np.int64)
         else:
-            size = np.array([len(line.split()) for line in lines], dtype=np.int64)
-            comments = [k for k, line in enumerate(lines) if line[:1] == "*"]
-            size[comments] = 0
+            size = self.source.words[start:stop].copy()
+            size[[k for k, line in enumerate(lines) if line[:1] == "*"]] = 0
         groups = []
         for length in np.unique(size[size > 0]).tolist():
             at = np.flatnonzero(size == length)
@@ -154,12 +153,12 @@ class ColumnLines:
         """Return row (-1 for the objective), column, value and line of one pair of each line."""
         place = {self.goal: -1, **self.row}
         try:
-            i = np.array(list(map(place.__getitem__, rows)), dtype=np.int64)
+            i = np.fromiter(map(place.__getitem__, rows), np.int64, len(rows))
         except KeyError:
             k = next(k for k, name in enumerate(rows) if name not in place)
             self.source.line = int(lines[k])
             raise self.source.fail(f"there is no row {rows[k]!r}") from None
-        j = np.array(list(map(self.column.__getitem__, names)), dtype=np.int64)
+        j = np.fromiter(map(self.column.__getitem__, names), np.int64, len(names))
         return i, j, self.source.numbers(texts, lambda k: int(lines[k])), lines
 
     def _add(
@@ -187,6 +186,8 @@ class ColumnLines:
 #: what to do with two numbers for one place
 Duplicates = Literal["refuse", "sum"]
 _QUADRATIC = ("QUADOBJ", "QMATRIX", "QSECTION", "QCMATRIX")
+# the sides of each type of row
+_SIDES = {"N": (-np.inf, np.inf), "L": (-np.inf, 0.0), "G": (0.0, np.inf), "E": (0.0, 0.0)}
 # what each kind of bound makes of the lower and the upper one; None leaves it
 _BOUNDS: dict[str, tuple[float | Literal["value"] | None, float | Literal["value"] | None]] = {
     **dict.fromkeys(("UP", "UI", "SC", "SI"), (None, "value")),
@@ -197,9 +198,11 @@ _BOUNDS: dict[str, tuple[float | Literal["value"] | None, float | Literal["value
     "PL": (None, np.inf),
     "BV": (0.0, 1.0),
 }
+# how lines begin that are no heads of sections
+_INSIDE = frozenset(("", " ", "\t", "*"))
 # the fields of fixed format, and what lies between them
-_FIELDS = ((1, 3), (4, 12), (14, 22), (24, 36), (39, 47), (49, 61))
-_BLANK = (0, 3, 12, 13, 22, 23, 36, 37, 38, 47, 48)
+_FIELDS = tuple(map(slice, (1, 4, 14, 24, 39, 49), (3, 12, 22, 36, 47, 61)))
+_BLANK = tuple(map(slice, (0, 3, 12, 22, 36, 47), (1, 4, 14, 24, 39, 49)))
 # fields at whose beginning a dollar sign makes the rest of the line a comment
 _COMMENT = (14, 39)
 
@@ -316,8 +319,7 @@ class _Reader:
 
     def _sections(self) -> Iterator[_Section]:
         lines = self.source.lines
-        heads = [k for k, line in enumerate(lines) if line and line[0] not in " \t*"]
-        heads = [k for k in heads if lines[k].strip()]
+        heads = [k for k, line in enumerate(lines) if line[:1] not in _INSIDE and line.strip()]
         for k, stop in zip([-1, *heads], [*heads, len(lines)], strict=True):
             words = lines[k].split() if k >= 0 else [""]
             if k >= 0 or any(x.strip() and x[0] != "*" for x in lines[:stop]):
@@ -325,30 +327,25 @@ class _Reader:
 
     def _data(self, s: _Section) -> Iterator[list[str]]:
         """Return the words of each line of data, the position kept for errors."""
-        for _, line in self._numbered(s):
-            if words := self._words(line):
+        source, split = self.source, self._words if self.fixed else str.split
+        for source.line, line in enumerate(source.lines[s.first : s.stop], start=s.first + 1):
+            if line[:1] != "*" and (words := split(line)):
                 yield words
-
-    def _numbered(self, s: _Section) -> Iterator[tuple[int, str]]:
-        for at, line in enumerate(self.source.lines[s.first : s.stop], start=s.first + 1):
-            self.source.line = at
-            yield at, line
 
     def _words(self, line: str) -> list[str]:
         if line[:1] == "*":
             return []
-        if not self.fixed:
-            return line.split()
-        for comment in _COMMENT:
-            line = line[:comment] if line[comment : comment + 1] == "$" else line
+        if "$" in line:
+            for comment in _COMMENT:
+                line = line[:comment] if line[comment : comment + 1] == "$" else line
         line = line.rstrip()
         if not line:
             return []
         # numbers may begin before their field, names may not
-        if "\t" in line or any(line[k : k + 1].strip() for k in _BLANK):
+        if "\t" in line or "".join(map(line.__getitem__, _BLANK)).strip():
             failed = self.source.fail("this line has no fields at the positions of fixed format")
             raise _NotFixed(failed.cause, failed.evidence, failed.remedy)
-        fields = [line[a:b].strip() for a, b in _FIELDS]
+        fields = [line[field].strip() for field in _FIELDS]
         while fields and not fields[-1]:
             fields.pop()
         return fields if self.section in ("ROWS", "BOUNDS", "SOS", "INDICATORS") else fields[1:]
@@ -367,9 +364,10 @@ class _Reader:
         self.goal = words[0]
 
     def _rows(self, words: list[str]) -> None:
-        if len(words) != 2 or words[0].upper() not in ("N", "L", "G", "E"):
+        kind = words[0].upper()
+        if len(words) != 2 or kind not in _SIDES:
             raise self._not_free("a row is a type N, L, G or E and a name")
-        kind, name = words[0].upper(), words[1]
+        name = words[1]
         if name in self.row or (name == self.goal and kind != "N"):
             raise self.source.fail(f"the row {name!r} is there already")
         if kind == "N" and self.goal in ("", name):
@@ -377,8 +375,7 @@ class _Reader:
             return
         self.row[name] = len(self.kind)
         self.kind.append(kind)
-        bounded = 0.0 if kind in "GE" else -np.inf, 0.0 if kind in "LE" else np.inf
-        self.f.add_row(name, *bounded, {})
+        self.f.add_row(name, *_SIDES[kind], {})
 
     def _row_of(self, name: str) -> int:
         if name not in self.row:
@@ -417,20 +414,19 @@ class _Reader:
 
     def _one_vector(self, name: list[str]) -> None:
         """Refuse a second vector of sides or bounds: readers take the first, or all of them."""
-        first = self.vector.setdefault(self.section, name[0]) if name else ""
-        if name and name[0] != first:
+        if name and name[0] != (first := self.vector.setdefault(self.section, name[0])):
             raise self.source.fail(
                 f"{name[0]!r} is a second vector of {self.section}, beside {first!r}",
                 "readers take the first, or all: leave one",
             )
 
     def _bounds(self, words: list[str]) -> None:
-        kind = words[0].upper()
+        kind, *rest = words
+        kind = kind.upper()
         needs = kind not in ("FR", "MI", "PL", "BV")
-        rest = words[1:]
         if needs and len(rest) in (2, 3):
             self._one_vector(rest[:-2])
-            column, text = rest[-2], rest[-1]
+            column, text = rest[-2:]
         elif not needs and len(rest) in (1, 2, 3):
             # the name of the vector may be left out, a number may stand though nobody needs it
             column = rest[0] if len(rest) == 1 else rest[1] if rest[1] in self.column else rest[0]

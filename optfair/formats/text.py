@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -188,6 +189,21 @@ class Source:
         self.line = 0
         self.lines = read_text(path).splitlines()
 
+    @cached_property
+    def words(self) -> NDArray[np.int64]:
+        """How many words each line has."""
+        import numpy as np  # the table of formats is read without it
+
+        text = "\n".join(self.lines)
+        if not text.isascii():
+            return np.array([len(line.split()) for line in self.lines], dtype=np.int64)
+        between = np.zeros(128, dtype=bool)
+        between[[ord(c) for c in map(chr, range(128)) if c.isspace()]] = True
+        byte = np.frombuffer(f"\n{text}\n".encode("ascii"), dtype=np.uint8)
+        space = between[byte]
+        first = np.flatnonzero(space[:-1] & ~space[1:])
+        return np.diff(np.searchsorted(first, np.flatnonzero(byte == ord("\n"))))
+
     def stated(self, mark: str) -> dict[str, Any]:
         """Return what the comments behind a mark say as JSON, nothing where that is not ours."""
         text = "".join(line.removeprefix(mark) for line in self.lines if line.startswith(mark))
@@ -241,7 +257,7 @@ class Source:
         try:
             if "_" in joined or not joined.isascii():
                 raise ValueError
-            array = np.array(list(map(float, words)), dtype=float)
+            array = np.fromiter(map(float, words), float, len(words))
             if np.isfinite(array).all():
                 return array
         except ValueError:
