@@ -151,33 +151,6 @@ def recovered(
     UnsupportedProblem
         A coefficient is too large or too small for floats.
     """
-    if any(map(beyond, expressions)):
-        return _in_fractions(expressions, columns, A, b)
-    rows, start = sp.csr_array(A), 0
-    where, numbers = [np.zeros((2, 0), dtype=np.intp)], [np.zeros(0)]
-    for e in expressions:
-        if adds(e, {}):
-            sums, at = Sums(e), slice(start, start + e.size)
-            across = np.concatenate([columns[v.id] + np.arange(v.size) for v in e.variables()])
-            own = sp.hstack([rows[at][:, across], sp.csr_array(b[at, None])], format="csr")
-            try:
-                i, j, exact = sums.lost(own)
-            except (ArithmeticError, TypeError, ValueError):
-                return _in_fractions(expressions, columns, A, b)
-            where.append(np.array([start + i, np.append(across, A.shape[1])[j]]))
-            numbers.append(exact)
-        start += e.size
-    row, column = np.concatenate(where, axis=1)
-    data, moving = np.concatenate(numbers), column < A.shape[1]
-    b = b.copy()
-    b[row[~moving]] = data[~moving]
-    return replaced(rows, row[moving], column[moving], data[moving]), b
-
-
-def _in_fractions(
-    expressions: Sequence[Any], columns: Mapping[int, int], A: Any, b: Floats
-) -> tuple[Any, Floats]:
-    """Return the same for sums and products of any numbers."""
     f = QuadraticMap.affine(A, b)
     try:
         made = corrected(expressions, columns, f)
@@ -185,6 +158,35 @@ def _in_fractions(
         which = expressions[0] if len(expressions) == 1 else "a row"
         raise UnsupportedProblem(f"{shortened(which)} {e.what}", str(e), e.remedy) from e
     return (A, b) if made is f else (sp.csc_array(made.A), made.b)
+
+
+def added_exactly(
+    expressions: Sequence[Any], columns: Mapping[int, int], A: Any, b: Floats
+) -> tuple[Any, Floats]:
+    """Return them with the coefficients that floats lose as `Sums` has them.
+
+    Raises
+    ------
+    ArithmeticError
+        A number is not known.
+    """
+    rows, start = sp.csr_array(A), 0
+    where, numbers = [np.zeros((2, 0), dtype=np.intp)], [np.zeros(0)]
+    for e in expressions:
+        if adds(e, {}):
+            sums, at = Sums(e), slice(start, start + e.size)
+            across = np.concatenate([columns[v.id] + np.arange(v.size) for v in e.variables()])
+            own = sp.hstack([rows[at][:, across], sp.csr_array(b[at, None])], format="csr")
+            i, j, exact = sums.lost(own)
+            where.append(np.array([start + i, np.append(across, A.shape[1])[j]]))
+            numbers.append(exact)
+        start += e.size
+    row, column = np.concatenate(where, axis=1)
+    if not row.size:
+        return A, b
+    data, moving, b = np.concatenate(numbers), column < A.shape[1], b.copy()
+    b[row[~moving]] = data[~moving]
+    return replaced(rows, row[moving], column[moving], data[moving]), b
 
 
 # Terms as they are usually written are read without CVXPY's matrices, which take ten times as long.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -144,17 +145,17 @@ class QuadraticMap:
         with np.errstate(over="ignore", invalid="ignore"):
             far = (sizes.b > LOST * np.abs(self.b)) & (sizes.b >= kept)
         degree, places = np.where(far & np.isfinite(sizes.b), 1, 0), []
-        n = self.A.shape[1]
-        squares = both.pairs[0] == both.pairs[1]
+        n, squares = self.A.shape[1], both.pairs[0] == both.pairs[1]
         for M, d in ((both.A, 1), (both.Q, 2)):
             off = sp.coo_array(M[:m] - LOST * abs(M[m:]))
             row, column = (at[off.data > 0.0].astype(np.int64) for at in off.coords)
-            size = _at(M[:m], row, column)
+            size = np.ravel(dense(M[:m][row, column]))
             if d == 2 and row.size:  # beside squares that are large it is a rounding
                 D = sp.coo_array(abs(both.Q[m:, squares]))
                 place = (D.row, both.pairs[0][squares][D.col])
                 diagonal = sp.csr_array((D.data, place), shape=(m, n))
-                beside = np.prod([_at(diagonal, row, k[column]) for k in both.pairs], axis=0)
+                each = [np.ravel(dense(diagonal[row, k[column]])) for k in both.pairs]
+                beside = np.prod(each, axis=0)
                 size = np.where(size > 2.0 * LOST * np.sqrt(beside), size, 0.0)
             here = (size > 0.0) & (size >= kept[row])
             degree[row[here]] = d
@@ -187,8 +188,8 @@ class QuadraticMap:
             pairs = np.array([one[1] for one in some], dtype=np.int64).reshape(-1, d).T
             column, width = (pairs[0], n) if d == 1 else (np.arange(row.size), row.size)
             parts.append(sp.csr_array((data, (row, column)), shape=(m, width)))
-        changed = QuadraticMap(parts[3], pairs, parts[2], np.zeros(m))
-        return QuadraticMap(parts[1], self.pairs, parts[0], b) + changed
+        kept = QuadraticMap(parts[1], self.pairs, parts[0], b)
+        return kept + QuadraticMap(parts[3], pairs, parts[2], np.zeros(m))
 
     def tidy(self) -> QuadraticMap:
         """Drop coefficients that cancelled, and products nobody uses."""
@@ -360,12 +361,6 @@ def _affine(
     return sp.csr_array((flat.data[~constant], where), shape=(m, size)), b
 
 
-def _at(M: Any, row: Indices, column: Indices) -> Floats:
-    """Return entries of a sparse matrix."""
-    some: Any = sp.csr_array(M)[row, column]
-    return np.ravel(dense(some))
-
-
 def _products(
     m: int, entry: Any, left: Any, right: Any, weight: Any, L: QuadraticMap, R: QuadraticMap
 ) -> QuadraticMap:
@@ -423,9 +418,9 @@ def corrected(
     """Return coefficients, as floats add them up, correctly rounded where they cancel.
 
     With the sizes of all numbers the same expressions have the sizes of what is added up: a
-    coefficient that is much less is made again, if that takes few products, and is known to a few
-    roundings then, of itself or of the squares it stands beside. The expressions are one, or
-    several affine ones, without parameters; their entries are those of the map.
+    coefficient that is much less is made again, and is known to a few roundings then, of itself or
+    of the squares it stands beside; if it takes few products, where some are of two columns. The
+    expressions are one, or several affine ones, without parameters, of the map's entries.
 
     Raises
     ------
@@ -436,9 +431,15 @@ def corrected(
     some = [k for k, e in enumerate(expressions) if far[k] or adds(e, {})]
     if not some:
         return f
+    if not any(far) and all(e.is_affine() for e in expressions):
+        from optfair.compile.stuffing import added_exactly
+
+        with contextlib.suppress(ArithmeticError, TypeError, ValueError):
+            A, b = added_exactly(expressions, offsets, f.A, f.b)
+            return f if A is f.A else QuadraticMap.affine(A, b)
     n, starts = f.A.shape[1], np.cumsum([0, *(e.size for e in expressions)])
     chosen = [expressions[k] for k in some]
-    at = np.concatenate([np.arange(starts[k], starts[k + 1]) for k in some])
+    at = np.concatenate([np.arange(*starts[k : k + 2]) for k in some])
 
     def summed_up(number: Callable[[Any], Any]) -> QuadraticMap:
         if len(chosen) == 1:
@@ -449,9 +450,8 @@ def corrected(
     whole, out = np.repeat(np.array(each), [e.size for e in chosen], axis=0).T
     part = QuadraticMap(f.Q[at], f.pairs, sp.csr_array(f.A)[at], f.b[at])
     own, places = part.lost(summed_up(np.abs), whole)
-    if out.any():
-        own[out] = 2
-        places = np.union1d(places, np.flatnonzero(out)[:, None] * n + np.arange(n))
+    own[out] = 2
+    places = np.union1d(places, np.flatnonzero(out)[:, None] * n + np.arange(n))
     if not own.any():
         return f
     products = summed_up(lambda number: (number != 0) * 1.0)

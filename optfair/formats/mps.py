@@ -327,8 +327,8 @@ class _Reader:
 
     def _data(self, s: _Section) -> Iterator[list[str]]:
         """Return the words of each line of data, the position kept for errors."""
-        source, split = self.source, self._words if self.fixed else str.split
-        for source.line, line in enumerate(source.lines[s.first : s.stop], start=s.first + 1):
+        split, lines = self._words if self.fixed else str.split, self.source.lines[s.first : s.stop]
+        for self.source.line, line in enumerate(lines, start=s.first + 1):
             if line[:1] != "*" and (words := split(line)):
                 yield words
 

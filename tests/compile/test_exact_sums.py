@@ -15,6 +15,7 @@ import optfair as of
 from optfair.compile.assembly import PLACES, Sums
 from optfair.compile.form import compile_problem
 from optfair.convexity.polynomials import Entries
+from optfair.convexity.powers import exact_sums
 from optfair.core.composition import constraint_term, objective_term
 from optfair.core.problem import Declaration, Problem
 from optfair.core.quadratics import quadratic_map
@@ -280,3 +281,13 @@ def test_products_beyond_any_count_are_added_up_as_they_are() -> None:
         exact = sum(Fraction(a) * Fraction(b) for a, b in products)
         assert abs(Fraction(float(own[i])) - exact) <= abs(exact) * Fraction(1, 2**44)
     assert form.A.nnz == 500
+
+
+def test_values_of_any_number_of_products_are_those_of_what_is_added_up() -> None:
+    B = RNG.normal(size=(320, 320))  # 102,400 numbers, twice
+    x = cp.Variable(320, name="x", value=np.full(320, 1.5))
+    lost = B @ x * HUGE + x - B @ x * HUGE
+    assert np.abs(lost.value - 1.5).max() > 0.4
+    assert (exact_sums(lost).value == 1.5).all()
+    f = quadratic_map(lost, {x.id: 0}, 320)
+    assert (f.A.toarray() == np.eye(320)).all()
