@@ -7,7 +7,6 @@ import importlib
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from cvxpy.constraints import Inequality
 from cvxpy.reductions.solvers.defines import SOLVER_MAP_CONIC
 from cvxpy.reductions.solvers.solver_inverse_data import SolverInverseData
 
+from optfair.backends.branching import ReportedBound
 from optfair.backends.farkas import (
     InfeasibilityProof,
     claimed_infeasible,
@@ -37,8 +37,6 @@ from optfair.backends.request import (
 )
 from optfair.compile.conic_proof import ConicProof, unpriced
 from optfair.compile.form import Compiled, compile_problem
-from optfair.core.certificate import DualCheck
-from optfair.core.expressions import Values
 from optfair.core.quadratics import NotQuadratic, quadratic_map
 from optfair.core.solution import Solution
 from optfair.errors import Infeasible, OptfairError, SolverFailure, UnsupportedProblem
@@ -57,33 +55,8 @@ Start = Callable[[Compiled, Solution], str]
 
 # Steps onto a domain, and how far beyond its edge, in sizes of what it is made of, they lead.
 MOVES, LAST = 8, 4.0 * float(np.finfo(float).eps)
-
-
-@dataclass(frozen=True)
-class ReportedBound:
-    """A bound of branch and bound: taken from the solver, it cannot be recomputed here."""
-
-    problem: Problem
-    bound: float
-    by: str
-
-    @property
-    def source(self) -> str:
-        """Who reports it."""
-        return f"branch and bound of {self.by}, as reported"
-
-    def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
-        """Return the reported bound."""
-        return DualCheck(self.bound, 0.0, reported=self.by)
-
-    def entry_sizes(self, name: str, values: Values) -> Floats:
-        """Return the size of each entry of a constraint, 0 where its right-hand side tells it."""
-        from optfair.backends.global_backend import entry_sizes, quadratic_form
-
-        try:
-            return entry_sizes(quadratic_form(self.problem), name, values)
-        except UnsupportedProblem:  # no quadratics state it
-            return np.zeros(())
+# Parts of the way to the middle of its cones that a point is moved.
+INWARD = (1e-10, 1e-9, 1e-8, 1e-7)
 
 
 # Slack of a row that is tight, as a share of its terms; what is added to equations that depend on
@@ -225,16 +198,49 @@ def onto_rows(form: ConicForm, x: Floats, tolerance: float) -> Floats:
     room = np.maximum(np.minimum(np.minimum(x - lower, upper - x), 1.0 + np.abs(x)), 0.0)
     several = np.diff(form.rows.indptr) > 1
     tight = np.flatnonzero(several & (form.equal | (s <= TIGHT * (form.sizes @ np.abs(x) + b))))
-    E = form.rows[tight] @ sp.diags_array(room)
-    both = [[sp.eye_array(x.size), E.T], [E, -SLIGHT * sp.eye_array(tight.size)]]
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        try:
-            factor = spla.splu(sp.block_array(both, format="csc"))
-        except RuntimeError:  # exactly singular
-            return x
-        near = x + room * factor.solve(np.concatenate([np.zeros(x.size), s[tight]]))[: x.size]
+    near = x + _shortest(form.rows[tight], room, s[tight], np.full(tight.size, SLIGHT))
     return near if short(near)[1] <= tolerance else x
+
+
+def _shortest(rows: Any, room: Floats, sides: Floats, slight: Floats) -> Floats:
+    """Return the step that rows need, shortest in units of its own room; rows may miss slightly."""
+    E = rows @ sp.diags_array(room)
+    both = [[sp.eye_array(room.size), E.T], [E, -sp.diags_array(slight)]]
+    with warnings.catch_warnings(), np.errstate(all="ignore"), contextlib.suppress(RuntimeError):
+        warnings.simplefilter("ignore")
+        factor = spla.splu(sp.block_array(both, format="csc"))  # none if it is exactly singular
+        return room * factor.solve(np.append(np.zeros(room.size), sides))[: room.size]
+    return np.zeros(room.size)
+
+
+def off_edges(problem: Problem, compiled: Compiled, x: Floats, value: float, off: float) -> Floats:
+    """Return a point further inside its cones, where the objective at x is not what they say of it.
+
+    Beside a singular matrix, or a divisor of 0, next to no change of them is another value. On
+    the way to the middle of blocks and balls, along rows that are tight, the point is taken at
+    which the objective is nearest to that of the cones, if that is off by more than was asked.
+    """
+    form, own = compiled.form, compiled.form.objective(x)
+    near = abs(form.sign * value - own) <= off * max(form.unit, abs(own - form.offset))
+    curved = [c for c in form.cones if c.kind not in ("zero", "nonneg")]
+    if near or form.rows.nnz > LARGEST or not {c.kind for c in curved} <= {"psd", "soc"}:
+        return x
+    s, size = form.slack(x), form.sizes @ np.abs(x) + np.abs(form.b)
+    middle, give = s.copy(), 1e-9 * size
+    tight = form.equal | (form.nonnegative & (s <= TIGHT * size))
+    for c in curved:
+        at = slice(c.start, c.stop)
+        on = c.diagonal if c.kind == "psd" else np.arange(c.stop - c.start) == 0
+        tight[at], give[at] = True, 1e-3 * abs(s[at][on].mean())
+        middle[at] = np.where(on, s[at][on].mean(), 0.0)
+    room = np.abs(x) + 1e-3 * np.abs(x).max(initial=0.0)
+    d = _shortest(form.rows[tight], room, (s - middle)[tight], np.square(give[tight]))
+
+    def missed(y: Floats) -> float:
+        return abs(form.sign * problem.objective_at(compiled.values(y)) - own)
+
+    with np.errstate(all="ignore"):
+        return min([x, *(x + share * d for share in INWARD)], key=missed)
 
 
 def onto_domain(problem: Problem, compiled: Compiled, x: Floats, tolerance: float) -> Floats:
@@ -248,8 +254,8 @@ def onto_domain(problem: Problem, compiled: Compiled, x: Floats, tolerance: floa
         return x
     values = compiled.values(x)
     with np.errstate(all="ignore"):
-        if np.isfinite(problem.objective_at(values)):
-            return x
+        if np.isfinite(value := problem.objective_at(values)):
+            return off_edges(problem, compiled, x, value, tolerance)
     offsets, at = {}, 0
     for v in problem.variables.values():
         offsets[v.id], at = at, at + v.size

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optfair.backends.cvxpy_backend import ReportedBound
+from optfair.backends.branching import ReportedBound
 from optfair.backends.farkas import claimed_infeasible, unbounded
 from optfair.backends.global_backend import in_units, quadratic_form
 from optfair.backends.request import (

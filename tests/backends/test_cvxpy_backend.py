@@ -176,3 +176,37 @@ def test_a_point_is_moved_onto_a_domain_that_is_near(unit: float) -> None:
     assert np.abs(near - x).max() <= 1e-11 * unit
     x[places] = [-unit, unit]  # this is no rounding
     assert onto_domain(p, compiled, x, 1e-7) is x
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e-3, 1.0, 1e3, 1e6])
+@pytest.mark.parametrize("fixed", [False, True])
+def test_an_optimum_at_singular_matrices_is_proved(unit: float, fixed: bool) -> None:
+    """Beside X = aa'/|a| next to no change of X, or of x, is another value."""
+    a = unit * np.array([1.0, 2.0, 2.0])
+    X, x = cp.Variable((3, 3), PSD=True, name="X"), cp.Variable(3, name="x")
+    if fixed:
+        p = cp.Problem(cp.Minimize(cp.matrix_frac(a, X) + cp.trace(X)))
+    else:
+        p = cp.Problem(cp.Minimize(cp.matrix_frac(x, X)), [cp.trace(X) <= unit, x >= a])
+    s = of.from_cvxpy(p).solve()
+    assert s.grade.word == "proved"
+    assert s.objective == pytest.approx((6.0 if fixed else 9.0) * unit, rel=1e-7)
+
+
+def test_a_point_beside_the_edge_is_moved_inside_along_tight_rows() -> None:
+    a = np.array([1.0, 2.0, 2.0])
+    X = cp.Variable((3, 3), PSD=True, name="X")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.matrix_frac(a, X)), [cp.trace(X) == 1]))
+    compiled = compile_problem(p, cp.CLARABEL)
+    turned = a + 1e-8 * np.array([0.0, 1.0, -1.0])
+    x = np.zeros(compiled.form.q.size)
+    x[compiled.places()["X"]] = np.outer(turned, turned) / 9.0 + 1e-14 * np.eye(3)
+    (epigraph,) = np.flatnonzero(compiled.form.q)
+    x[epigraph] = 9.0 / compiled.form.q[epigraph]
+    before = p.objective_at(compiled.values(x))
+    assert abs(before - 9.0) > 1e-3
+    near = onto_domain(p, compiled, x, 1e-7)
+    values = compiled.values(near)
+    assert abs(p.objective_at(values) - 9.0) <= 1e-6
+    assert np.trace(values["X"]) == pytest.approx(1.0, abs=1e-9)
+    assert np.abs(near - x).max() <= 1e-6

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optfair.backends.cvxpy_backend import ReportedBound
+from optfair.backends.branching import ReportedBound
 from optfair.backends.registry import choose
 from optfair.backends.request import Outcome, Request, SolverProfile
 from optfair.backends.solve import solve
