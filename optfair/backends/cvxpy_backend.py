@@ -236,11 +236,16 @@ def off_edges(problem: Problem, compiled: Compiled, x: Floats, value: float, off
     room = np.abs(x) + 1e-3 * np.abs(x).max(initial=0.0)
     d = _shortest(form.rows[tight], room, (s - middle)[tight], np.square(give[tight]))
 
+    linear = form.equal | form.nonnegative
+    least = np.where(linear, np.minimum(s, 0.0) - TIGHT * size, -np.inf)
+
     def missed(y: Floats) -> float:
-        return abs(form.sign * problem.objective_at(compiled.values(y)) - own)
+        out = not (form.slack(y) >= least).all()
+        return np.inf if out else abs(form.sign * problem.objective_at(compiled.values(y)) - own)
 
     with np.errstate(all="ignore"):
-        return min([x, *(x + share * d for share in INWARD)], key=missed)
+        inner = min((x + share * d for share in INWARD), key=missed)
+        return inner if missed(inner) <= 0.1 * missed(x) else x
 
 
 def onto_domain(problem: Problem, compiled: Compiled, x: Floats, tolerance: float) -> Floats:
