@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import cvxpy as cp
 import numpy as np
+from cvxpy.atoms.affine.affine_atom import AffAtom
+from cvxpy.atoms.affine.binary_operators import DivExpression, MulExpression
 from cvxpy.atoms.perspective import perspective
 from cvxpy.lin_ops.lin_utils import get_id
 from cvxpy.reductions import Solution as Unpacked
@@ -23,7 +25,7 @@ from cvxpy.transforms.indicator import indicator
 from cvxpy.transforms.partial_optimize import PartialProblem
 
 from optfair.core.composition import constraint_term, model_goal, model_term, objective_term
-from optfair.core.expressions import substitute
+from optfair.core.expressions import Evaluator, rebuilt, substitute
 from optfair.core.labels import free_name
 from optfair.core.problem import Declaration, Problem, Sense
 from optfair.errors import DeclarationError, OptfairError, UnsupportedProblem, kind_of
@@ -33,6 +35,20 @@ from optfair.numbers import check_names
 
 # Attributes that stay on the variable because they say what it is, not where it may lie.
 _SHAPE = ("symmetric", "diag", "sparsity")
+
+
+def _curved(e: Any) -> Iterator[Any]:
+    """Yield the functions that an expression adds up, but for affine ones."""
+    if e.is_affine():
+        return
+    moved = [not arg.is_constant() for arg in e.args]
+    divided = isinstance(e, DivExpression) and moved[1]
+    multiplied = isinstance(e, MulExpression) and all(moved)
+    if divided or multiplied or not isinstance(e, AffAtom):
+        yield e
+        return
+    for arg in e.args:
+        yield from _curved(arg)
 
 
 class AdoptedProblem(Problem):
@@ -46,9 +62,14 @@ class AdoptedProblem(Problem):
 
     @cached_property
     def objective_constant(self) -> float:
-        """The objective at the origin, where it is finite."""
-        value = self.objective_at({name: np.zeros(v.shape) for name, v in self.variables.items()})
-        return value if np.isfinite(value) else 0.0
+        """What the objective is at the origin without functions that are curved."""
+        origin = {name: np.zeros(v.shape) for name, v in self.variables.items()}
+        names, total = {v.id: name for name, v in self.variables.items()}, 0.0
+        for t in self.objective.values():
+            e = t.build()
+            gone = {id(n): cp.Constant(np.zeros(n.shape)) for n in _curved(e)}
+            total += float(np.sum(Evaluator(rebuilt(e, gone), names).value(origin)))
+        return total if np.isfinite(total) else 0.0
 
     def write_back(self, solution: Any) -> None:
         """Give the problem that was adopted, its variables and constraints what they have after a solve.

@@ -37,7 +37,7 @@ APART, SUMMED = 24.0, 4_000
 def substitute(expression: Any, replacements: Mapping[int, Any]) -> Any:
     """Return a copy of an expression or constraint with leaves replaced, by ``id(leaf)``."""
     if expression.parameters() and _parametric(expression):
-        return _rebuilt(expression, dict(replacements))
+        return rebuilt(expression, dict(replacements))
     try:
         return expression.tree_copy(id_objects=dict(replacements))
     except TypeError:  # a support function is copied by CVXPY without its set
@@ -59,13 +59,13 @@ def _parametric(node: Any) -> bool:
     return own or any(map(_parametric, node.args))
 
 
-def _rebuilt(node: Any, made: dict[int, Any]) -> Any:
+def rebuilt(node: Any, made: dict[int, Any]) -> Any:
     """Return a copy with these leaves replaced, in what atoms have beside their arguments too."""
     if id(node) not in made:
-        args = [_rebuilt(arg, made) for arg in node.args]
+        args = [rebuilt(arg, made) for arg in node.args]
         data = (node.get_data() or ()) if isinstance(node, Atom) else ()
         if any(isinstance(d, cp.Expression) for d in data):
-            own = (_rebuilt(d, made) if isinstance(d, cp.Expression) else d for d in data)
+            own = (rebuilt(d, made) if isinstance(d, cp.Expression) else d for d in data)
             made[id(node)] = type(node)(*args, *own)
         else:
             made[id(node)] = node.copy(args) if args else node

@@ -362,7 +362,10 @@ def _bound_as_it_stands(form: ConicForm, x: Floats, z: Floats, limits: Limits) -
     if not np.isfinite(near).all():
         return LowerBound(-np.inf, fault="the multipliers leave the range of floats")
     with np.errstate(over="ignore", invalid="ignore"):
-        return _in_digits(form, x, z, limits[1], _lower_bound(form, x, near, limits))
+        known = _in_digits(form, x, z, limits[1], _lower_bound(form, x, near, limits))
+    if form.q.any() or curvature.shift > 0.0:
+        return known
+    return max(known, LowerBound(form.offset), key=LowerBound.worth)  # squares are 0 at least
 
 
 def _in_digits(form: ConicForm, x: Floats, z: Floats, goal: float, known: LowerBound) -> LowerBound:

@@ -46,7 +46,7 @@ class Residuals:
         Stationarity and sign of the multipliers / (1 + size of the objective's gradient).
     gap : float
         (objective - bound) / max(unit, varying part), the bound recomputed; the varying part is
-        the objective without its constant, the unit that of the data.
+        the objective without the constants that are added to it, the unit that of the data.
     complementarity : float
         Products of slacks and multipliers / max(1, abs(objective)).
     consistency : float

@@ -293,3 +293,43 @@ def test_the_violation_of_a_constraint_is_not_that_of_integrality() -> None:
     s = p.solve()
     wrong = replace(s, values={"x": np.array(0.0)}, objective=0.0, bound=0.0)
     assert s.residuals().feasibility == 0.0 and wrong.residuals().feasibility > 0.1
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e3, 1e6])
+def test_an_optimum_at_the_origin_is_proved_in_any_unit(unit: float) -> None:
+    """Its objective is all that the origin leaves; nothing that is added to it is constant."""
+    rng = np.random.default_rng(0)
+    A, b, x = rng.normal(size=(20, 3)), unit * rng.normal(size=20), cp.Variable(3, name="x")
+    goal = cp.sum(cp.huber(A @ x - b, unit)) + 1e3 * unit * cp.norm1(x)
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(goal))).solve()
+    truth = float(np.sum(np.where(np.abs(b) <= unit, b**2, 2 * unit * np.abs(b) - unit**2)))
+    assert s.grade.word == "proved" and s.problem.objective_constant == 0.0
+    assert s.objective == pytest.approx(truth, rel=1e-7)
+    assert truth - s.bound <= 1e-7 * max(min(unit, 1.0) ** 2, truth)
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_squares_that_vanish_are_proved_in_any_unit(unit: float) -> None:
+    rng = np.random.default_rng(1)
+    A, x = rng.normal(size=(20, 3)), cp.Variable(3, name="x")
+    b = A @ (unit * rng.normal(size=3))
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(A @ x - b)))).solve()
+    assert s.grade.word == "proved" and s.bound <= s.objective
+    assert s.objective <= 1e-7 * min(unit, 1.0) ** 2
+
+
+@pytest.mark.parametrize(
+    ("goal", "constant"),
+    [
+        (lambda x: x[0] + 5.0, 5.0),
+        (lambda x: cp.sum_squares(x - 3.0), 0.0),
+        (lambda x: 2.0 * (cp.norm(x - 1.0) + cp.sum(x + 4.0)) - 3.0, 13.0),
+        (lambda x: cp.sum(cp.hstack([cp.exp(x), x + 1.0])), 2.0),
+        (lambda x: 1.0 + cp.inv_pos(x[0]) / 4.0, 1.0),
+        (lambda x: 1.0 / (1.0 + cp.square(x[0])) + 2.0, 2.0),
+        (lambda x: x[0] * x[1] - 7.0, -7.0),
+    ],
+)
+def test_constants_of_an_objective_are_those_that_are_added(goal: Any, constant: float) -> None:
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(goal(cp.Variable(2, name="x")))))
+    assert p.objective_constant == constant
