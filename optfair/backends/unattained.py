@@ -106,7 +106,7 @@ def form_of(record: dict[str, Any]) -> ConicForm:
     for kind, size, more in record["cones"]:
         details: dict[str, Any] = {}
         if kind == "psd":
-            details = {"order": more[0], "upper": bool(more[1])}
+            details = {"order": more[0], "upper": bool(more[1]), "root": 2.0}
         elif kind == "pow":
             details = {"power": float(check_proof.number(more))}
         cones.append(Cone(kind, at, at + size, **details))

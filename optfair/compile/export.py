@@ -147,7 +147,9 @@ def cone_program(problem: Problem, *, quadratic: bool = True, scaled: bool = Tru
     """
     # CVXPY's reductions know cones or integers, rarely both: reduce the relaxation, mark columns
     relaxed = problem._child(integers=frozenset())
-    compiled = compile_problem(relaxed, cp.CLARABEL if scaled else PLAIN, quadratic=quadratic)
+    compiled = compile_problem(
+        relaxed, cp.CLARABEL if scaled else PLAIN + cp.CLARABEL, quadratic=quadratic
+    )
     form = compiled.form
     n = form.q.size
     integer = np.zeros(n, dtype=bool)

@@ -325,13 +325,13 @@ def compile_problem(problem: Problem, interface: str, *, quadratic: bool = True)
             if key not in known:  # nobody else was faster
                 known[key] = _of_family(problem, key) or _compiled(problem, interface, quadratic)
                 object.__setattr__(known[key], "_problem", problem)
-                if interface != PLAIN:
-                    object.__setattr__(known[key].form, "_plain", partial(_plain, problem))
+                if not interface.startswith(PLAIN):
+                    object.__setattr__(known[key].form, "_plain", partial(_plain, problem, key))
     return known[key]
 
 
-def _plain(problem: Problem) -> ConicForm:
-    return compile_problem(problem, PLAIN).form
+def _plain(problem: Problem, key: tuple[str, bool]) -> ConicForm:
+    return compile_problem(problem, PLAIN + key[0], quadratic=key[1]).form
 
 
 def already_compiled(problem: Problem) -> Compiled | None:
@@ -422,14 +422,14 @@ def _canonical(
     return list(unique.values())
 
 
-# An interface of all cones whose semidefinite rows are entries of the matrix as they are.
-PLAIN = "PLAIN"
+# Before an interface's name: the same one, but semidefinite rows are entries of the matrix as they are.
+PLAIN = "PLAIN "
 
 
 def _instances(name: str, quadratic: bool) -> list[Any]:
     """Return CVXPY's interfaces of that name, in the order in which it would ask them."""
-    if name == PLAIN:
-        plain = copy(SOLVER_MAP_CONIC["CLARABEL"])
+    if name.startswith(PLAIN):
+        plain = copy(SOLVER_MAP_CONIC[name.removeprefix(PLAIN).upper()])
         plain.PSD_SQRT2_SCALING = False
         return [plain]
     program, conic = SOLVER_MAP_QP.get(name.upper()), SOLVER_MAP_CONIC.get(name.upper())

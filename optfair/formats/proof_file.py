@@ -38,6 +38,8 @@ from optfair.numbers import check_path, checked
 from optfair.proofs import check_proof
 from optfair.proofs.portable import (
     Move,
+    contradiction,
+    declared,
     feasible_exactly,
     form_record,
     leaf_of,
@@ -241,9 +243,8 @@ def _document(certificate: Certificate) -> dict[str, Any]:
         certificate, TangentContradiction
     ):
         record = form_record(certificate.form)
-        z = np.asarray(certificate.z, dtype=float)
         _needs(certificate.form)
-        leaf = leaf_of(certificate.form, check_proof.Form(record), z, None)
+        leaf = contradiction(certificate.form, check_proof.Form(record), certificate.z)
         about = {"constraints": list(certificate.conflict)}
         return _framed("infeasible", about, record, {"tree": leaf.record})
     if isinstance(certificate, ExactOptimum):
@@ -276,7 +277,7 @@ def _framed(
 
 def _needs(form: ConicForm, by_roots: Sequence[Any] = ()) -> None:
     """Refuse what the checker has no exact arithmetic for."""
-    if by_roots or form.rounded:
+    if by_roots or form.rounded or form.plain is None:
         raise UnsupportedProblem(
             "proofs with this quadratic form or formula are not written",
             "its rows have a rounded root or rounded constants, which may not say the same",
@@ -310,12 +311,12 @@ def _optimality(certificate: Optimality) -> dict[str, Any]:
             "name a solver of cone programs: optfair.solvers() lists those with duals"
             + (", and prove() branches on integers" if solution.problem.integers else ""),
         )
-    compiled, x, z = proof.compiled, proof.x, proof.z * unit
+    compiled, x = proof.compiled, proof.x
     named = _named(solution, compiled, compiled.by_name(x, None)[0])
-    form = compiled.form
+    _needs(compiled.form)
+    form, factors = declared(compiled.form)
     if unit != 1.0:
         form = replace(form, P=form.P * unit, q=form.q * unit, offset=form.offset * unit)
-    _needs(form)
     record = form_record(form)
     exact = check_proof.Form(record)
     cut = float(np.nextafter(form.objective(x), np.inf))
@@ -323,7 +324,7 @@ def _optimality(certificate: Optimality) -> dict[str, Any]:
     claim: dict[str, Any] = {"tolerance": plain(tolerance)}
     claim |= _point(exact, x, tolerance)
     enough = float(check_proof.number(claim["objective"])) - tolerance * size
-    for near, faint, last in starts(form, x, z):
+    for near, faint, last in starts(form, x, factors * proof.z * unit):
         leaf = leaf_of(form, exact, near, x, cut, unit=size, faint=faint)
         claim |= {"cut": None if leaf.cut is None else plain(leaf.cut), "radius": None}
         try:

@@ -4,10 +4,10 @@ About min y'Py/2 + q'y + c subject to b - Ay in K and integer columns, in intege
 doubles and ratios. *bound*: any x, and any z in the dual cone, with r = Px + q + A'z, give
 -x'Px/2 - b'z + c + inf r'y, less sum d_j (y_j - x_j)^2 / 2 where only P + diag(d) is proved
 semidefinite. The infimum is over bounds on columns, each a step that follows from one row and
-earlier steps. Row m is the cut "the objective is at most this": what uses it bounds the lesser
-of that value and the optimum. *infeasible*: -b'z + inf (A'z)'y > 0. *unbounded*: x is feasible,
--Ad in K, Pd = 0, q'd < 0. A tree of branches on integer columns has one at every leaf. Squares
-decide second-order cones, a factorisation with its exact residual semidefinite ones.
+earlier steps. Row m is the cut "the objective is at most this": it bounds the lesser of that and
+the optimum. *infeasible*: -b'z + inf (A'z)'y > 0. *unbounded*: x is feasible, -Ad in K, Pd = 0,
+q'd < 0. A tree of branches has one at every leaf. Rows of a semidefinite block are a triangle of
+its matrix; z is the sum of two entries beside its diagonal. Factorisation or elimination decides.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import sys
 from fractions import Fraction
 from typing import Any
 
-FORMAT, SCHEMA, DIGITS = "optfair proof", 2, 52
+FORMAT, SCHEMA, DIGITS, SMALL = "optfair proof", 3, 52, 16
 MARGINS, SHIFTS = (-(2.0**-46), -(2.0**-40), -(2.0**-32)), (2.0**-46, 2.0**-40, 2.0**-32)
 
 
@@ -36,9 +36,7 @@ def require(holds: Any, why: str) -> None:
 
 def number(value: Any) -> Fraction:
     """Return an integer, a double in hexadecimal or a ratio of hexadecimals exactly."""
-    if isinstance(value, int):
-        return Fraction(value)
-    over, _, under = value.partition("/")
+    over, _, under = (f"{value:#x}/1" if isinstance(value, int) else value).partition("/")
     return Fraction(int(over, 16), int(under, 16)) if under else Fraction(float.fromhex(value))
 
 
@@ -85,7 +83,7 @@ class Form:
         self.rows: list[dict[int, int]] = [{} for _ in range(m + 1)]
         for i, j, v in [*self.A, *((m, j, v) for j, v in enumerate(self.q) if v)]:
             self.rows[i][j] = v
-        # rows at most b, and whether they equal it; slacks that two others bound, with a factor
+        # rows at most b, and whether they equal it; slacks that the product of two others bounds
         self.cones, self.heads, self.behind, at = [], {}, {}, 0  # type: Any, Any, Any, int
         fit = all(s > 0 and (k != "psd" or c[0] * (c[0] + 1) == 2 * s) for k, s, c in cones)
         require(fit and sum(c[1] for c in cones) == m, "the cones do not fit the rows")
@@ -94,12 +92,11 @@ class Form:
             self.cones.append((kind, own.start, at, more))
             if kind == "soc":
                 self.heads[own[0]] = False
-                self.behind |= dict.fromkeys(own[1:], (own[0], own[0], 1))
+                self.behind |= dict.fromkeys(own[1:], (own[0], own[0]))
             elif kind == "psd":
                 place = dict(zip(triangle(more), own, strict=True))
-                for (j, k), i in place.items():
-                    self.behind[i] = place[j, j], place[k, k], 2
-                    self.heads[place[j, j]] = False
+                self.behind |= {i: (place[j, j], place[k, k]) for (j, k), i in place.items()}
+                self.heads |= {place[j, j]: False for j in range(more[0])}
             elif kind in ("zero", "nonneg"):
                 self.heads |= dict.fromkeys(own, kind == "zero")
 
@@ -141,21 +138,16 @@ class Form:
             require(inside(kind, s[start:stop], more, dual), f"{why} ({kind} at row {start})")
 
 
-def semidefinite(M: list[Any], unit: int, shifts: Any, off: int = 0) -> dict[int, Fraction] | None:
-    """Return d with M / unit + diag(d) semidefinite, M wrong by ``off`` off its diagonal, or None.
-
-    With a diagonal near 1 any L and D > 0 give M + t I = L D L' + E, so d = t + row sums of E.
-    """
+def semidefinite(M: list[Any], unit: int, shifts: Any) -> dict[int, Fraction] | None:
+    """Return d with M / unit + diag(d) semidefinite, or None: t + row sums of M - L D L', D > 0."""
     M, diagonal = [e for e in M if e[2]], {i: v for i, j, v in M if i == j and v}
     if any(i not in diagonal for i, _, _ in M) or min(diagonal.values(), default=1) < 0:
         return None
     power = {i: (unit.bit_length() - v.bit_length()) // 2 for i, v in diagonal.items()}
-    fixed: dict[int, dict[int, int]] = {i: {} for i in diagonal}
-    loose, one = dict.fromkeys(diagonal, 0), 1 << 3 * DIGITS
+    fixed, one = {i: {} for i in diagonal}, 1 << 3 * DIGITS  # type: Any, int
     for i, j, v in M:
         up = 3 * DIGITS + power[i] + power[j]
         fixed[i][j] = (v << up) // unit if up >= 0 else v // (unit << -up)
-        loose[i] += 1 if i == j else 2 + (off << max(up, 0)) // unit
     for shift in shifts:
         step = int(shift * 2.0**DIGITS) << 2 * DIGITS
         left = {i: row | {i: row[i] + step} for i, row in fixed.items()}
@@ -177,11 +169,24 @@ def semidefinite(M: list[Any], unit: int, shifts: Any, off: int = 0) -> dict[int
                 for j, w in column.items():
                     left[i][j] = left[i].get(j, 0) - d * v * w
         else:
-            sums = {i: step + loose[i] + sum(map(abs, rest.values())) for i, rest in left.items()}
+            sums = {i: step + len(fixed[i]) + sum(map(abs, v.values())) for i, v in left.items()}
             scale = {i: one * Fraction(4) ** power[i] for i, d in sums.items() if d > 0}
             if shift > 0 or not scale:
                 return {i: sums[i] / unit for i, unit in scale.items()}
     return None
+
+
+def eliminated(M: list[list[int]]) -> bool:
+    """Whether a matrix is semidefinite, by elimination: what is left are minors, so integers."""
+    last = 1
+    while M:
+        (pivot, *row), *rest = M
+        if pivot < 0 or (not pivot and any(row)):
+            return False
+        by = pivot or last
+        M = [[(by * v - u * w) // last for v, w in zip(r, row, strict=True)] for u, *r in rest]
+        last = by
+    return True
 
 
 def inside(kind: str, s: list[int], more: Any, dual: bool) -> bool:
@@ -191,11 +196,11 @@ def inside(kind: str, s: list[int], more: Any, dual: bool) -> bool:
     if kind == "soc":
         return s[0] >= 0 and s[0] ** 2 >= sum(v * v for v in s[1:])
     if kind == "psd":
-        M = []  # entries off the diagonal are stored times the root of 2
-        for v, (i, j) in zip(s, triangle(more), strict=True):
-            w = math.isqrt((v * v << 2 * DIGITS) // 2) * (1 if v > 0 else -1)
-            M += [(i, i, v << DIGITS)] if i == j else [(i, j, w), (j, i, w)]
-        return semidefinite(M, 1 << max(map(abs, s)).bit_length() + DIGITS, MARGINS, 1) == {}
+        at, n = dict(zip(triangle(more), s, strict=True)), range(more[0])
+        M = [[at[min(i, j), max(i, j)] << (dual and i == j) for j in n] for i in n]
+        whole = [(i, j, v) for i, row in enumerate(M) for j, v in enumerate(row)]
+        sure = semidefinite(whole, 1 << max(map(abs, s)).bit_length(), MARGINS) == {}
+        return sure or (len(M) <= SMALL and eliminated(M))  # of multipliers it is twice the matrix
     raise Rejected(f"nothing is decided here about a cone of kind {kind!r}")
 
 
@@ -204,9 +209,9 @@ class Box:
 
     def __init__(self, form: Form, steps: Any, branch: Any, cut: Any) -> None:
         values, u = integers([number(s[3]) for s in steps])
-        self.form, self.unit = form, u
-        self.ends: list[list[Any]] = [[None] * form.n, [None] * form.n]
-        self.sides: list[list[Any]] = [[None] * (form.m + 1), [None] * (form.m + 1)]
+        self.form, self.unit, self.known = form, u, (0, 0, {})  # type: Form, int, Any
+        ends, sides = ([[None] * k, [None] * k] for k in (form.n, form.m + 1))  # type: Any, Any
+        self.ends, self.sides, self.line = ends, sides, (-1, 0)
         for j, above, limit in branch:
             self.tighten(self.ends, j, above, limit * u)
         for i, equal in form.heads.items():
@@ -214,7 +219,6 @@ class Box:
         if cut is not None:
             require(not form.P, "a cut needs a linear objective")
             self.sides[1][form.m] = math.ceil(number(cut) * form.unit * u) - form.offset * u
-        self.line, self.known = (-1, 0), (0, 0, {})  # type: Any, Any
         for step, value in zip(steps, values, strict=True):
             self.replay(step, value)
 
@@ -239,11 +243,9 @@ class Box:
         require(0 <= i <= self.form.m and above in (0, 1), f"step {step} is out of range")
         why = f"row {i} does not imply {'<=' if above else '>='} {end} of column {j}"
         if j == -1:  # the slack of a row is at most the root of the product of two others
-            *others, size = self.form.behind[i]
-            for k in others:
-                total, open_ones, _ = self.least(k, 1)
-                require(not open_ones, why)
-                size *= max(b[k] * self.unit - total, 0)
+            others = [(b[k] * self.unit, *self.least(k, 1)) for k in self.form.behind[i]]
+            require(not any(open_ones for *_, open_ones, _ in others), why)
+            size = math.prod(max(end - total, 0) for end, total, *_ in others)
             away = (value * unit - b[i] * self.unit) * (1 if above else -1)
             require(away >= 0 and away**2 >= size, why)
             return self.tighten(self.sides, i, above, value * unit)
@@ -310,19 +312,18 @@ def violation(form: Form, x: list[int], under: int, off: Fraction) -> Any:
     most = [max(abs(v), math.ceil(u * under), 1) for v, u in zip(x, form.units(), strict=True)]
     sizes = form.times([(i, j, abs(v)) for i, j, v in form.A], most, form.m)
     sizes = [max(a, abs(v) * under, 1) for a, v in zip(sizes, form.b, strict=True)]
-    s = [v * under - a for v, a in zip(form.b, form.times(form.A, x, form.m), strict=True)]
-    uneven = [0, *(min(x[j] % under, -x[j] % under) for j in form.integer)]
-    worst, absolute = Fraction(max(uneven), under), 0
+    s, far = [v * under - a for v, a in zip(form.b, form.times(form.A, x, form.m), strict=True)], 0
+    worst = Fraction(max([0, *(min(x[j] % under, -x[j] % under) for j in form.integer)]), under)
     for kind, start, stop, more in form.cones:
         if kind in ("zero", "nonneg"):
             out = [i for i in range(start, stop) if s[i] < 0 or (s[i] and kind == "zero")]
             worst = max([worst, *(Fraction(abs(s[i]), sizes[i]) for i in out)])
-            absolute = max([absolute, *(abs(s[i]) for i in out)])
+            far = max([far, *(abs(s[i]) for i in out)])
         else:  # a step along the axis of the cone
-            absolute = max(absolute, up := math.ceil(off * max(sizes[start:stop])))
+            far = max(far, up := math.ceil(off * max(sizes[start:stop])))
             moved = [s[i] + up * (i in form.heads) for i in range(start, stop)]
             require(inside(kind, moved, more, False), f"the {kind} cone at row {start} is violated")
-    return worst, Fraction(absolute, form.unit * under)
+    return worst, Fraction(far, form.unit * under)
 
 
 def bound(form: Form, proof: Any) -> str:
@@ -338,8 +339,8 @@ def bound(form: Form, proof: Any) -> str:
     require(tolerance <= 1, "a tolerance above 1 allows for anything")
     varying, radius = form.varying(x, under), claim["radius"]
     value = varying + Fraction(form.offset, form.unit)
-    most = max(Fraction(max((abs(v) for v in x), default=0), under), Fraction(1))
-    require(radius is None or number(radius) >= 1000 * most, "the radius is too small")
+    near = radius is not None and number(radius) * under < 1000 * max([under, *map(abs, x)])
+    require(not near, "the radius is too small")
     slip = abs(value - number(claim["objective"])) - abs(value) / 2**52
     require(slip <= 0, f"the objective of the point is {float(value):.17g}")
     gap = abs(value - low) / max(form.scale(), abs(varying))
@@ -383,13 +384,12 @@ def check(document: Any) -> str:
 
 def main(paths: list[str]) -> int:
     """Check files, say what each proves, and return 0 for all, 1 if one is not, 2 without any."""
+    read = json.JSONDecoder(object_pairs_hook=lambda p: len(dict(p)) == len(p) and dict(p))
     failed = 0 if paths else 2
     for path in paths:
         try:
             with open(path, encoding="utf-8") as file:
-                verdict = check(  # an object with two entries of a name is none
-                    json.load(file, object_pairs_hook=lambda p: len(dict(p)) == len(p) and dict(p))
-                )
+                verdict = check(read.decode(file.read()))  # two entries of a name are no object
         except (Rejected, OSError, ValueError, RecursionError) as e:
             failed, verdict = 1, f"NOT proved: {e}"
         sys.stdout.write(f"{path}: {verdict}\n")

@@ -181,7 +181,7 @@ def linear_rows(form: ConicForm) -> Rows:
                 some = ~c.diagonal & (np.diff(form.rows.indptr[c.start : c.stop + 1]) > 0)
                 off, (i, j) = where[some], (on[k[some]] for k in c.places)  # others bound nothing
                 behind.append(np.array([off, i, j]))
-                factors.append(np.tile([[np.sqrt(2.0)], [0.5]], off.size))
+                factors.append(np.tile([[2.0 / c.root], [0.5]], off.size))
             where = on
         elif c.kind == "exp":
             where = where.reshape(-1, 3)[:, 1:].ravel()

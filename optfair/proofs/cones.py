@@ -61,7 +61,8 @@ class Cone:
         Exponent of a three-dimensional power cone.
     root : float
         What multipliers of a psd block are multiplied by off the diagonal, beside those that they
-        are the entries of: 1 in the relaxations of `on_face`, whose rows bear a factor 2 there.
+        are the entries of: 1 in the relaxations of `on_face`, whose rows bear a factor 2 there, and 2
+        where rows are the entries of the matrix.
     """
 
     kind: ConeKind
@@ -250,7 +251,7 @@ def beside_diagonals(cones: Iterable[Cone], m: int) -> NDArray[np.bool_]:
     """Return which of the rows stand times a rounded root of 2."""
     beside = np.zeros(m, dtype=bool)
     for c in cones:
-        if c.kind == "psd" and c.root != 1.0:
+        if c.kind == "psd" and c.root == ROOT:
             beside[c.start : c.stop] = ~c.diagonal
     return beside
 

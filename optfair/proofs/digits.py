@@ -371,7 +371,7 @@ class SmallProgram:
         beside = beside_diagonals(form.cones, form.b.size)
         declared, known = unscaled(numbers)
         plain = None if known[beside].all() else form.plain
-        if plain and plain.cones == tuple(replace(c, root=1.0) for c in form.cones):
+        if plain and plain.cones == tuple(replace(c, root=2.0) for c in form.cones):
             stated = np.column_stack([plain.A.toarray(), plain.b])
             fits = np.abs(ROOT * stated - numbers) <= 4.0 * UNIT * np.abs(numbers)
             declared, known = np.where(fits, stated, declared), known | fits

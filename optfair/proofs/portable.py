@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from optfair.proofs.columns import (
     linear_rows,
     propagated,
 )
-from optfair.proofs.cones import SecondOrder, length
+from optfair.proofs.cones import ROOT, SecondOrder, beside_diagonals, length
 from optfair.proofs.digits import chosen_columns, solve_exactly
 from optfair.proofs.moves import inside
 from optfair.proofs.residual import in_dual
@@ -39,6 +40,9 @@ DEAR = 1e-9
 FAINT = 1e-8
 # Shares of the diagonal that a semidefinite multiplier is raised by until it is proved to be one.
 LIFTS = (0.0, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-8)
+
+# Binary digits of multipliers of few.
+DIGITS = 24
 
 # (column, whether from above, limit)
 Given = tuple[int, int, int]
@@ -68,8 +72,22 @@ def _triplets(M: Any) -> list[list[Any]]:
     return [triplets.row.tolist(), triplets.col.tolist(), _plains(triplets.data)]
 
 
+def declared(form: ConicForm) -> tuple[ConicForm, Floats]:
+    """Return a program in the entries that were declared, and what multipliers are multiplied by.
+
+    Raises
+    ------
+    Rejected
+        They are not known of some entry that stands times the root of 2.
+    """
+    if (plain := form.plain) is None:
+        raise check_proof.Rejected("two floats have the product with the root of 2 in a row")
+    return plain, np.where(beside_diagonals(form.cones, form.b.size), ROOT, 1.0)
+
+
 def form_record(form: ConicForm, integer: Sequence[int] = ()) -> dict[str, Any]:
-    """Return the numbers of a cone program, ready for JSON, every one of them exact."""
+    """Return the numbers of a cone program as declared, ready for JSON, every one of them exact."""
+    form, _ = declared(form)
     cones = [
         [c.kind, c.stop - c.start, [c.order, c.upper] if c.kind == "psd" else plain(c.power)]
         if c.kind in ("psd", "pow")
@@ -173,6 +191,8 @@ def leaf_of(
     faint : float
         Cones whose multipliers are below such a share of the largest have none.
     """
+    form, factors = declared(form)
+    z = factors * z
     z = _inside(form, z, faint * float(np.abs(z).max(initial=0.0)))
     costs = x is not None
     point = x if x is not None else np.zeros(form.q.size)
@@ -229,10 +249,28 @@ def leaf_of(
 def starts(form: ConicForm, x: Floats, z: Floats) -> Iterator[tuple[Floats, float, bool]]:
     """Yield multipliers, the share below which cones of them have none, and whether they are the last."""
     yield z, 0.0, False
+    yield short(z), 0.0, False
     near = inside(form, x, z)
     yield z, FAINT, near is None
     if near is not None:
         yield near, 0.0, True
+
+
+def short(z: Floats) -> Floats:
+    """Return multipliers in few digits, which those that were rounded often are exactly."""
+    up = DIGITS - int(np.frexp(np.abs(z).max(initial=0.0))[1])
+    return np.asarray(np.ldexp(np.round(np.ldexp(z, up)), -up))
+
+
+def contradiction(form: ConicForm, exact: check_proof.Form, z: Floats) -> Leaf:
+    """Return what multipliers of constraints exclude, those of few digits where others exclude nothing."""
+    form, factors = declared(form)
+    for own in (factors * z, short(factors * z)):
+        leaf = leaf_of(form, exact, own, None)
+        with suppress(check_proof.Rejected):
+            if check_proof.lower(exact, leaf.record, (), {}) is None:
+                break
+    return leaf
 
 
 def _inside(form: ConicForm, z: Floats, faint: float) -> Floats:

@@ -69,10 +69,11 @@ class Entries:
     @classmethod
     def of(cls, form: ConicForm) -> Entries:
         """Return those of a compiled program."""
-        rows: Any = sp.csr_array(sp.hstack([form.rows, sp.csr_array(form.b[:, None])]))
+        stated = form.plain or form
+        rows: Any = sp.csr_array(sp.hstack([stated.rows, sp.csr_array(stated.b[:, None])]))
         rows.eliminate_zeros()
         owner = np.repeat(np.arange(form.b.size), np.diff(rows.indptr))
-        scaled = beside_diagonals(form.cones, form.b.size)[owner]
+        scaled = beside_diagonals(stated.cones, form.b.size)[owner]
         data, sure = rows.data.copy(), np.ones(rows.data.size, dtype=bool)
         data[scaled], sure[scaled] = unscaled(data[scaled])
         # a row of one number says the same whatever its size: nothing but its zero is used
@@ -81,7 +82,7 @@ class Entries:
         known = np.bincount(owner[~sure & ~single], minlength=form.b.size) == 0
         known[zeroing_rows(form)[0]] = False
         declared = sp.csr_array((data, rows.indices, rows.indptr), shape=rows.shape)
-        return cls(declared, known, form.cones)
+        return cls(declared, known, stated.cones)
 
     def at_most(self, cost: Floats, value: float) -> Entries:
         """Return the rows with one more: the cost is at most a value."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from optfair.numbers import Floats
 from optfair.proofs.bounds import LowerBound, Unpaid, lower_bound
 from optfair.proofs.columns import Rooted, declared_bounds, linear_rows
-from optfair.proofs.cones import Cone, SecondOrder, beside_diagonals, largest_entry
+from optfair.proofs.cones import Cone, SecondOrder, beside_diagonals, largest_entry, unscaled
 from optfair.proofs.definiteness import Definiteness, definiteness
 from optfair.proofs.reduction import Entries, forced
 from optfair.proofs.rounding import UNIT, Products, coordinates, equilibrated
@@ -107,11 +107,23 @@ class ConicForm:
             made.__dict__["units"] = None
         return made
 
-    @property
+    @cached_property
     def plain(self) -> ConicForm | None:
-        """The same rows in the entries that were declared, where somebody knows these."""
+        """The same rows in the entries that were declared, None where these are not known.
+
+        Multipliers of rows beside a diagonal are the sums of two entries.
+        """
+        if all(c.kind != "psd" for c in self.cones):
+            return self
         make: Callable[[], ConicForm] | None = self.__dict__.get("_plain")
-        return None if make is None else make()
+        made = self if make is None else make()
+        beside = beside_diagonals(made.cones, made.b.size)
+        A, b = sp.csc_array(made.columns_of_rows, copy=True), made.b.copy()
+        A.data[beside[A.indices]], sure = unscaled(A.data[beside[A.indices]])
+        b[beside], known = unscaled(b[beside])
+        cones = [replace(c, root=2.0) if c.kind == "psd" else c for c in made.cones]
+        declared = replace(made, A=A, b=b, cones=tuple(cones))
+        return declared if sure.all() and known.all() else None
 
     @property
     def polyhedral(self) -> bool:

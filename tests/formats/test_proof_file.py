@@ -184,6 +184,63 @@ def test_the_radius_is_as_large_as_the_tolerance_allows(tmp_path: Path) -> None:
     assert gap == pytest.approx(claim["tolerance"], rel=0.01)
 
 
+C, D = 1.5, 1.5 + 2**-52  # neighbouring floats, of one product with the root of 2
+
+
+def off(*entries: Any) -> list[Any]:
+    return [cp.bmat([[1, e], [e, 1]]) >> 0 for e in entries]
+
+
+def test_blocks_are_those_of_the_declared_entries(tmp_path: Path) -> None:
+    """As solvers take the rows they bound t: |u| <= 1, |u - t| <= 1. As they were declared t is free."""
+    u, v, t = (cp.Variable(name=name) for name in "uvt")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(t), off(u + C * v, u + D * v - t)))
+    s = p.solve()
+    s.certificate.save(tmp_path / "proof.json")
+    proof = of.load_proof(tmp_path / "proof.json")
+    grade = proof.verify().grade
+    assert proof.verify() and proof.faults(p) == ()
+    assert grade.word == s.certificate.verify().grade.word != "proved"
+    told = CliRunner().invoke(app, ["verify", str(tmp_path / "proof.json")])
+    assert told.exit_code == 0 and told.output.startswith("proved for |x| <=")
+    entries = {float(check_proof.number(v)) for v in proof.document["form"]["A"][2]}
+    assert entries == {1.0, -1.0, -C, -D}
+    # without its radius, or about rows that do not differ, it is refused
+    document = json.loads((tmp_path / "proof.json").read_text())
+    document["proof"]["claim"]["radius"] = None
+    rest = {k: v for k, v in document.items() if k != "digest"}
+    forged = SavedProof(rest | {"digest": check_proof.digest(rest)})
+    assert not forged.verify() and "residual" in str(forged)
+    alike = of.from_cvxpy(cp.Problem(cp.Minimize(t), off(u + C * v, u + C * v - t)))
+    assert "a proof of another problem" in proof.faults(alike)[0]
+    alike.solve().certificate.save(tmp_path / "alike.json")
+    assert of.load_proof(tmp_path / "alike.json").verify().grade.word == "proved"
+
+
+@pytest.mark.parametrize("solver", ["clarabel", "scs"])
+def test_a_triangle_of_either_side_is_read_as_it_was_written(solver: str, tmp_path: Path) -> None:
+    X = cp.Variable((3, 3), symmetric=True, name="X")
+    rows = [X >> 0, X[0, 1] == 1, X[0, 2] >= 0.5, X[1, 2] == -0.25, cp.diag(X) <= 5]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.trace(X)), rows))
+    proof = saved(p, tmp_path, solver=solver, tolerance=1e-5)
+    assert proof.verify().grade.word == "proved" and proof.faults(p) == ()
+    assert proof.document["problem"]["solver"] == solver
+
+
+def test_matrices_on_the_edge_of_their_cone_are_decided_exactly(tmp_path: Path) -> None:
+    """(1, -1) X (1, -1)' = -1: the multipliers are the matrix of rank 1."""
+    X = cp.Variable((2, 2), symmetric=True, name="X")
+    v = np.array([1.0, -1.0])
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(X[0, 0]), [X >> 0, v @ X @ v == -1]))
+    with pytest.raises(of.Infeasible) as caught:
+        p.solve()
+    caught.value.certificate.save(tmp_path / "proof.json")
+    assert of.load_proof(tmp_path / "proof.json").verify().grade.word == "proved"
+    least = of.from_cvxpy(cp.Problem(cp.Minimize(X[0, 0]), [X >> 0, X[0, 1] == 1]))
+    least.solve().certificate.save(tmp_path / "least.json")
+    assert of.load_proof(tmp_path / "least.json").verify().grade.word == "proved"
+
+
 BAD = {
     "no JSON": ("{", "is not valid JSON"),
     "deep": ("[" * 100_000, "nested too deeply"),
@@ -191,6 +248,7 @@ BAD = {
     "list": ("[1, 2]", "is no proof file"),
     "other": ('{"format": "optfair solution"}', "is no proof file"),
     "schema": ('{"format": "optfair proof", "schema": 7}', "has schema 7"),
+    "older": ('{"format": "optfair proof", "schema": 2}', "has schema 2"),
 }
 
 

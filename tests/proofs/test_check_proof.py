@@ -353,7 +353,7 @@ def by_hand(**changes: Any) -> Document:
         "point": ["0x1/0x4", "0x3/0x4"],
     }
     return sealed(
-        {"format": "optfair proof", "schema": 2, "kind": "bound", "form": form, "proof": proof}
+        {"format": "optfair proof", "schema": 3, "kind": "bound", "form": form, "proof": proof}
     )
 
 
@@ -418,12 +418,14 @@ def test_semidefinite_is_never_wrong(n: int, seed: int, nudge: int, digits: int)
         assert found is not None
 
 
-def test_entries_off_the_diagonal_are_divided_by_the_root_of_2() -> None:
-    def held(a: int, off: int, c: int) -> bool:
-        return check_proof.inside("psd", [a, off, c], [2, True], False)
+def test_entries_off_the_diagonal_are_those_of_the_matrix_and_multipliers_sums_of_two() -> None:
+    def held(a: int, off: int, c: int, dual: bool = False) -> bool:
+        return check_proof.inside("psd", [a, off, c], [2, True], dual)
 
-    # [[a, off/√2], [off/√2, c]]: off² <= 2 a c
-    assert held(10**9, 1414213561, 10**9) and not held(10**9, 1414213563, 10**9)
+    # [[a, off], [off, c]]: off² <= a c, of multipliers off² <= 4 a c, to the last digit
+    for n in (10**9, 10**40):
+        assert held(n, n, n) and held(n, 1 - n, n) and not held(n, n + 1, n)
+        assert held(n, 2 * n, n, True) and not held(n, 2 * n + 1, n, True)
     assert not held(1, 0, -1) and held(1, 0, 0) and not held(0, 1, 1)
     assert check_proof.triangle([3, True]) == [(0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2)]
     assert check_proof.triangle([3, False]) == [(0, 0), (0, 1), (0, 2), (1, 1), (1, 2), (2, 2)]

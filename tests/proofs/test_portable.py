@@ -66,9 +66,9 @@ def ball(radius: float) -> ConicForm:
 
 def block(most: float) -> ConicForm:
     """Return a semidefinite matrix [[a, v], [v, c]] with a, c <= most, in the columns a, v, c."""
-    root = np.sqrt(2.0)
-    A = np.array([[1.0, 0, 0], [0, 0, 1.0], [-1.0, 0, 0], [0, -root, 0], [0, 0, -1.0]])
-    return form_of(A, [most, most, 0, 0, 0], (Cone("nonneg", 0, 2), Cone("psd", 2, 5, order=2)))
+    A = np.array([[1.0, 0, 0], [0, 0, 1.0], [-1.0, 0, 0], [0, -1.0, 0], [0, 0, -1.0]])
+    cones = (Cone("nonneg", 0, 2), Cone("psd", 2, 5, order=2, root=2.0))
+    return form_of(A, [most, most, 0, 0, 0], cones)
 
 
 @pytest.mark.parametrize(

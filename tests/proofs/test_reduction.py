@@ -81,7 +81,9 @@ def test_a_float_that_shares_its_product_with_the_root_of_2_is_not_taken_for_ano
     x, y = cp.Variable(), cp.Variable()
     for value, known in ((1.25, True), (3.0, False)):
         entry = value * x + y  # 3 and the float above it look alike once they are scaled
-        entries = Entries.of(form_of([cp.bmat([[x, entry], [entry, 0.0]]) >> 0, x + y >= 1]))
+        form = form_of([cp.bmat([[x, entry], [entry, 0.0]]) >> 0, x + y >= 1])
+        assert Entries.of(form).known.all()  # what was declared is known
+        entries = Entries.of(replace(form))  # and here it is not
         assert entries.known.all() == known and (entries.alternative() is not None) == known
         # the row x (3, 1) = 0 is not used: its number is not known
         face = Face(entries)
