@@ -56,6 +56,7 @@ class Stuffing:
     sizes: Indices  # rows of each constraint
     place: Indices  # of each row within its constraint
     ranks: list[int]
+    mixed: list[bool]  # whether its matrices may have rounded means for entries
     constraints: list[Any]
     variables: Mapping[int, int]  # id -> first column
     width: int

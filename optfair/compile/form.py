@@ -29,7 +29,7 @@ from optfair.compile.assembly import (
     moved,
     objective_of,
 )
-from optfair.compile.stuffing import arranged, cvxpy_program, stuff, turn
+from optfair.compile.stuffing import cvxpy_program, stuff, turn
 from optfair.core.canonical import Canonical, Target, built, canonical, height, shaped, uncollected
 from optfair.core.expressions import check_parameters, dense, parameter_values
 from optfair.core.quadratics import Shortfall
@@ -38,6 +38,7 @@ from optfair.numbers import Floats, Indices
 from optfair.proofs.columns import Rooted
 from optfair.proofs.cones import Cone
 from optfair.solution.conic_form import ConicForm
+from optfair.solution.units import arranged
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -472,10 +473,10 @@ def _assembled(
     terms = moved(terms, parameter_values(problem.terms))[0]
     A, b = entries_of(terms, columns, blocks, n)
     squares, q, offset = objective_of(names, terms, columns, n)
-    constraints = [
-        terms[t].matrices.stuffing.constraints[c]
-        for t, c in zip(blocks.term, blocks.own, strict=True)
+    stuffed = [
+        (terms[t].matrices.stuffing, c) for t, c in zip(blocks.term, blocks.own, strict=True)
     ]
+    constraints = [s.constraints[c] for s, c in stuffed]
     owners, starts = [], {}
     for t, k, start, size in zip(blocks.term, blocks.which, blocks.start, blocks.size, strict=True):
         starts[t, k] = start
@@ -487,7 +488,7 @@ def _assembled(
         offset=offset,
         A=A,
         b=b,
-        cones=_cones(constraints, blocks.size, instance),
+        cones=_cones(constraints, blocks.size, [s.mixed[c] for s, c in stuffed], instance),
         columns={
             name: slice(columns[v.id][0], sum(columns[v.id]))
             for name, v in problem.variables.items()
@@ -529,7 +530,9 @@ def _rooted(columns: Mapping[int, tuple[int, int]]) -> tuple[Rooted, ...]:
     )
 
 
-def _cones(constraints: Sequence[Any], sizes: Sequence[int], instance: Any) -> tuple[Cone, ...]:
+def _cones(
+    constraints: Sequence[Any], sizes: Sequence[int], mixed: Sequence[bool], instance: Any
+) -> tuple[Cone, ...]:
     cones: list[Cone] = []
     at = 0
 
@@ -543,7 +546,7 @@ def _cones(constraints: Sequence[Any], sizes: Sequence[int], instance: Any) -> t
     root = 1.0 if instance.PSD_SQRT2_SCALING is False else 2.0**0.5
     for kind, word in ((Zero, "zero"), (NonNeg, "nonneg")):
         add(word, sum(n for c, n in zip(constraints, sizes, strict=True) if type(c) is kind))
-    for c in constraints:
+    for c, some in zip(constraints, mixed, strict=True):
         if type(c) in (Zero, NonNeg):
             continue
         if type(c) is SOC:
@@ -551,7 +554,8 @@ def _cones(constraints: Sequence[Any], sizes: Sequence[int], instance: Any) -> t
                 add("soc", size)
         elif type(c) is SvecPSD:
             for _ in range(c.num_cones()):
-                add("psd", c._n * (c._n + 1) // 2, order=c._n, upper=upper, root=root)
+                size, more = c._n * (c._n + 1) // 2, {"root": root, "mixed": some}
+                add("psd", size, order=c._n, upper=upper, **more)
         elif type(c) is ExpCone:
             for _ in range(c.num_cones()):
                 add("exp", 3)

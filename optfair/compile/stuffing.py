@@ -31,6 +31,7 @@ from optfair.core.quadratics import NotQuadratic, QuadraticMap, beyond, correcte
 from optfair.core.term import adds, shown, triangle
 from optfair.errors import UnsupportedProblem, shortened
 from optfair.numbers import Floats, Indices
+from optfair.proofs.cones import means
 from optfair.proofs.definiteness import is_symmetric
 from optfair.proofs.rounding import cancelled, distinct, summed
 
@@ -76,6 +77,8 @@ def _parametric(part: Canonical) -> bool:
 
 def _stuff_group(parts: Sequence[Canonical], cost: Canonical | None) -> None:
     constraints = [c for p in parts for c in p.constraints]
+    halved = {c.id: _halved(c) for c in constraints if type(c) is SvecPSD}
+    constraints = [halved.get(c.id, (c,))[0] for c in constraints]
     goal = cp.Minimize(cp.Constant(0.0) if cost is None else cost.cost)
     quad = not goal.expr.is_affine()
     program, _ = ConeMatrixStuffing(quad_obj=quad).apply(cp.Problem(goal, constraints))
@@ -86,7 +89,8 @@ def _stuff_group(parts: Sequence[Canonical], cost: Canonical | None) -> None:
     place = np.concatenate(places) if places else np.zeros(0, dtype=np.intp)
     zero = np.repeat(np.array([type(c) is Zero for c in stuffed], dtype=bool), sizes)
     # CVXPY: A x + b = 0 or in K; here: b - A x in K
-    side = np.where(zero, 1.0, -1.0)
+    scales = [halved[c.id][1] if c.id in halved else np.ones(height(c)) for c in stuffed]
+    side = np.where(zero, 1.0, -1.0) * np.concatenate([np.zeros(0), *scales])
     numbers = None
     own: tuple[Any, Floats, float]
     if program.parameters:
@@ -118,6 +122,7 @@ def _stuff_group(parts: Sequence[Canonical], cost: Canonical | None) -> None:
         sizes=sizes,
         place=place,
         ranks=[_RANK[type(c)] for c in stuffed],
+        mixed=[c.id in halved and halved[c.id][2] for c in stuffed],
         constraints=list(stuffed),
         variables=dict(program.var_id_to_col),
         width=int(program.x.size),
@@ -205,7 +210,7 @@ class _Read:
 
     part: Canonical
     cost: _Cost | None
-    rows: list[tuple[_Entries, Floats]]
+    rows: list[tuple[_Entries, Floats, bool]]
 
 
 def _read(part: Canonical) -> _Read | None:
@@ -236,14 +241,14 @@ def _read(part: Canonical) -> _Read | None:
 _SIGNS: dict[type, float] = {Equality: 1.0, Zero: 1.0, Inequality: 1.0, NonNeg: -1.0}
 
 
-def _read_rows(c: Any) -> tuple[_Entries, Floats] | None:
+def _read_rows(c: Any) -> tuple[_Entries, Floats, bool] | None:
     if type(c) in (Equality, Inequality) and not c.shape and (read := scalar_row(c)):
         x, a, b = read
         at = np.flatnonzero(a)
-        return [(x.id, np.zeros(at.size, dtype=np.intp), at, a[at])], np.array([-b])
-    if type(c) is SvecPSD and (whole := _read_triangle(c.args[0])) is not None:
-        return whole
-    if type(c) is SvecPSD or (type(c) is SOC and c.axis == 0):
+        return [(x.id, np.zeros(at.size, dtype=np.intp), at, a[at])], np.array([-b]), False
+    if type(c) is SvecPSD:
+        return _read_triangle(c.args[0])
+    if type(c) is SOC and c.axis == 0:
         groups = [[(arg, -1.0)] for arg in c.args]
     elif type(c) in _SIGNS:
         sides = c.args if isinstance(c, (Equality, Inequality)) else c.args[:1]
@@ -265,22 +270,45 @@ def _read_rows(c: Any) -> tuple[_Entries, Floats] | None:
         start = sum(constants.size for constants in sides_of)
         sums += [(x, start + row, at, data) for x, row, at, data in one[0]]
         sides_of.append(_total(one[1]))
-    return sums, np.concatenate(sides_of)
+    return sums, np.concatenate(sides_of), False
 
 
-def _read_triangle(e: Any) -> tuple[_Entries, Floats] | None:
-    """Return the triangle of a matrix: half of what CVXPY multiplies each of two entries by."""
+def _scales(M: Any) -> Floats:
+    """Return what the rows of a triangle are multiplied by: the root of 2 beside the diagonal, or 1."""
+    beside = np.bincount(M.indices, minlength=M.shape[0]) > 1
+    scales = np.ones(beside.size)
+    scales[M.indices] = 2.0 * M.data
+    return np.where(beside, scales, 1.0)
+
+
+def _halved(c: Any) -> tuple[Any, Floats, bool]:
+    """Return a triangle whose rows are not scaled yet, what scales them, and whether two entries may differ."""
+    if (M := triangle(c.args[0])) is None:
+        return c, np.ones(height(c)), True
+    scales, own = _scales(M), M.copy()
+    own.data /= scales[M.indices]
+    whole = c.args[0].args[1]
+    made = SvecPSD(own @ whole, n=c._n, constr_id=c.id)
+    return made, scales, not whole.args[0].is_symmetric()
+
+
+def _read_triangle(e: Any) -> tuple[_Entries, Floats, bool] | None:
+    """Return the triangle of a matrix, and whether means of two of its entries were rounded."""
     if (M := triangle(e)) is None:
         return None
-    whole: _Sum = ([], [np.zeros(e.args[1].size)])
-    if not _add(e.args[1], -1.0, e.args[1].shape, whole):
+    read: _Sum = ([], [np.zeros(e.args[1].size)])
+    known = _add(e.args[1], -1.0, e.args[1].shape, read)
+    whole = read if known else _sum_of([(e.args[1], -1.0)])
+    if whole is None:
         return None
-    row, factor = M.indices.astype(np.intp), M.data
-    entries = [
-        (x, *distinct(row[place], at, factor[place] * data)) for x, place, at, data in whole[0]
-    ]
-    sides = np.bincount(row, factor * _total(whole[1]), M.shape[0])
-    return entries, np.asarray(sides, dtype=float)
+    row, scales, every = M.indices.astype(np.intp), _scales(M), np.arange(e.args[1].size)
+    beside = np.bincount(row, minlength=scales.size) > 1
+    entries, mixed = list[Any](), False
+    for x, place, at, data in [*_merged(whole[0]), (0, every, 0 * every, _total(whole[1]))]:
+        down, along, mean, exact = means(row[place], at, data, beside)
+        entries.append((x, down, along, scales[down] * mean))
+        mixed |= not exact
+    return entries[:-1], entries[-1][3], mixed
 
 
 def _add_cost(e: Any, factor: float, to: _Cost) -> bool:
@@ -450,7 +478,7 @@ def _join(read: Sequence[_Read]) -> None:
     nothing = np.zeros(0, dtype=np.intp)
     row, column, entry = [nothing], [nothing], [np.zeros(0)]
     constraints = []
-    for (c, (entries, _)), start in zip(stated, np.cumsum(sizes) - sizes, strict=True):
+    for (c, (entries, *_)), start in zip(stated, np.cumsum(sizes) - sizes, strict=True):
         for variable, i, at, data in _merged(entries):
             row.append(start + i)
             column.append(variables[variable] + at)
@@ -467,6 +495,7 @@ def _join(read: Sequence[_Read]) -> None:
         sizes=sizes,
         place=np.concatenate([nothing, *(row_places(c) for c in constraints)]),
         ranks=[_RANK[type(c)] for c in constraints],
+        mixed=[rows[2] for _, rows in stated],
         constraints=constraints,
         variables=variables,
         width=width,
@@ -554,45 +583,6 @@ def cvxpy_program(
     # without parameters nothing is multiplied out of tensors: the matrices stand
     stated.apply_parameters = partial(_applied, P, form.q, form.offset, A, value)
     return stated
-
-
-def arranged(
-    first: ConicForm, data: Mapping[str, Any], form: ConicForm, turned: Indices | None
-) -> dict[str, Any] | None:
-    """Return what an interface was handed of one form with the numbers of another.
-
-    None where it arranges them in a way of its own.
-    """
-    before, now = ({**_arrays(f, data, turned)} for f in (first, form))
-    if any(not _same(data[k], v) for k, v in before.items()):
-        return None
-    unmoved = {"A": first.A is form.A, "F": first.A is form.A, "P": first.P is form.P}
-    return {**data, **{k: data[k] if unmoved.get(k) else v for k, v in now.items()}}
-
-
-def _arrays(form: ConicForm, data: Mapping[str, Any], turned: Indices | None) -> dict[str, Any]:
-    """Return the arrays of a form by the names that interfaces of CVXPY give them."""
-    A, b = form.A, form.b
-    if turned is not None:
-        A, b = sp.csc_array(sp.csr_array(A)[turned]), b[turned]
-    costs = {"P": form.P} if data.get("P") is not None else {}
-    if "F" not in data:
-        return {"A": A, "b": b, "c": form.q, **costs}
-    zeros = sum(c.stop - c.start for c in form.cones if c.kind == "zero")
-    rows = sp.csr_array(A)
-    upper, lower = sp.csc_array(rows[:zeros]), sp.csc_array(rows[zeros:])
-    return {"A": upper, "b": b[:zeros], "F": lower, "G": b[zeros:], "q": form.q, **costs}
-
-
-def _same(one: Any, other: Any) -> bool:
-    if np.shape(one) != np.shape(other):
-        return False
-    if not hasattr(other, "toarray"):
-        return np.array_equal(one, other)
-    ours, theirs = sp.csc_array(one), sp.csc_array(other)
-    return all(
-        np.array_equal(getattr(ours, k), getattr(theirs, k)) for k in ("indptr", "indices", "data")
-    )
 
 
 def _applied(P: Any, q: Floats, d: float, A: Any, b: Floats, *_: Any, **more: Any) -> Any:

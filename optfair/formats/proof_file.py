@@ -279,9 +279,9 @@ def _needs(form: ConicForm, by_roots: Sequence[Any] = ()) -> None:
     """Refuse what the checker has no exact arithmetic for."""
     if by_roots or form.rounded or form.plain is None:
         raise UnsupportedProblem(
-            "proofs with this quadratic form or formula are not written",
-            "its rows have a rounded root or rounded constants, which may not say the same",
-            "certificate.verify() charges for that; or write the form as sum_squares(F @ x)",
+            "proofs with this quadratic form, formula or asymmetric matrix are not written",
+            "its rows have a rounded root, mean or constants, which may not say the same",
+            "certificate.verify() charges for that; or write sum_squares(F @ x), and (X + X.T) / 2",
         )
     if other := {c.kind for c in form.cones if c.kind in ("exp", "pow")}:
         raise UnsupportedProblem(

@@ -491,6 +491,7 @@ def feasible_near(A: Any, b: Floats, cones: tuple[Cone, ...], x: Floats) -> Floa
     s[unsure], off[unsure] = exact, rest
     if (beside := beside_diagonals(cones, b.size)).any():
         off[beside] += 4.0 * UNIT * size[beside]
+        beside &= ~beside_diagonals(cones, b.size, mixed=True)
         none = _vanishing(A, b, x, unsure[beside[unsure]])
         s[none] = off[none] = 0.0
     tight, linear = np.zeros((2, b.size), dtype=bool)

@@ -63,6 +63,8 @@ class Cone:
         What multipliers of a psd block are multiplied by off the diagonal, beside those that they
         are the entries of: 1 in the relaxations of `on_face`, whose rows bear a factor 2 there, and 2
         where rows are the entries of the matrix.
+    mixed : bool
+        Whether entries of a psd block off the diagonal may be rounded means of two that differ.
     """
 
     kind: ConeKind
@@ -72,6 +74,7 @@ class Cone:
     upper: bool = True
     power: float = 0.5
     root: float = ROOT
+    mixed: bool = False
 
     def matrix(self, entries: Floats) -> Floats:
         """Return the symmetric matrix of a psd block from its scaled triangle."""
@@ -247,11 +250,11 @@ def _triangle(order: int, upper: bool) -> tuple[NDArray[Any], NDArray[Any]]:
     return places
 
 
-def beside_diagonals(cones: Iterable[Cone], m: int) -> NDArray[np.bool_]:
-    """Return which of the rows stand times a rounded root of 2."""
+def beside_diagonals(cones: Iterable[Cone], m: int, *, mixed: bool = False) -> NDArray[np.bool_]:
+    """Return which of the rows stand times a rounded root of 2, or which of them are mixed."""
     beside = np.zeros(m, dtype=bool)
     for c in cones:
-        if c.kind == "psd" and c.root == ROOT:
+        if c.kind == "psd" and c.root == ROOT and c.mixed >= mixed:
             beside[c.start : c.stop] = ~c.diagonal
     return beside
 
@@ -272,6 +275,31 @@ def unscaled(entries: Floats) -> tuple[Floats, NDArray[np.bool_]]:
     some = np.array(beside[1:])
     fits = some * ROOT == entries
     return np.take_along_axis(some, fits.argmax(axis=0)[None], axis=0)[0], fits.sum(axis=0) == 1
+
+
+def means(
+    row: NDArray[Any], at: NDArray[Any], data: Floats, beside: NDArray[np.bool_]
+) -> tuple[NDArray[Any], NDArray[Any], Floats, bool]:
+    """Return entries with the mean of the two at each place beside a diagonal, and whether all are exact.
+
+    Examples
+    --------
+    >>> row, at, beside = np.array([0, 0, 1]), np.zeros(3, dtype=int), np.array([True, False])
+    >>> means(row, at, np.array([1.0, 2.0, 5.0]), beside)[2:]
+    (array([1.5, 5. ]), True)
+    >>> means(row, at, np.array([1.0, 2.0**-53, 5.0]), beside)[2:]
+    (array([0.5, 5. ]), False)
+    """
+    order = np.lexsort((at, row))
+    row, at, data = row[order], at[order], data[order]
+    first = np.flatnonzero((np.diff(row, prepend=-1) != 0) | (np.diff(at, prepend=-1) != 0))
+    two, half = np.diff(first, append=row.size) > 1, np.where(beside[row[first]], 0.5, 1.0)
+    one, other = data[first], np.where(two, np.append(data, 0.0)[first + 1], 0.0)
+    p, q = half * one, half * other
+    mean = p + q
+    error = (p - (mean - (mean - p))) + (q - (mean - p))
+    exact = (error == 0.0) & (p / half == one) & (q / half == other)
+    return row[first], at[first], mean, bool(exact.all())
 
 
 def below_semidefinite(M: Floats) -> float:

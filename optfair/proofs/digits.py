@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Context, Decimal, DivisionByZero, InvalidOperation, Overflow, localcontext
 from fractions import Fraction
 from functools import cached_property
@@ -370,8 +370,8 @@ class SmallProgram:
         numbers = np.column_stack([form.A.toarray(), form.b])
         beside = beside_diagonals(form.cones, form.b.size)
         declared, known = unscaled(numbers)
-        plain = None if known[beside].all() else form.plain
-        if plain and plain.cones == tuple(replace(c, root=2.0) for c in form.cones):
+        known[beside_diagonals(form.cones, form.b.size, mixed=True)] = False
+        if not known[beside].all() and (plain := form.plain):
             stated = np.column_stack([plain.A.toarray(), plain.b])
             fits = np.abs(ROOT * stated - numbers) <= 4.0 * UNIT * np.abs(numbers)
             declared, known = np.where(fits, stated, declared), known | fits

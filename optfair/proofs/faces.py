@@ -393,6 +393,8 @@ def _declared(c: Cone, rows: Any) -> tuple[Any, Floats] | None:
 
     None where an entry is off the grid, or a coefficient of a column is not known for sure.
     """
+    if c.mixed:
+        return None
     entries = sp.coo_array(rows)
     i, j = c.places
     factor = np.where(i == j, 1.0, np.sqrt(2.0))[entries.row]
@@ -516,7 +518,7 @@ def implying(
     scaled = beside[row]
     entry, M = entry.copy(), sp.csr_array(M, copy=True)
     entry[scaled], sure = unscaled(entry[scaled])
-    if not sure.all():
+    if not sure.all() or beside_diagonals(form.cones, z.size, mixed=True)[row].any():
         return None
     moves = np.append(beside, np.zeros(q.size, dtype=bool))[used][M.indices]
     M.data[moves], _ = unscaled(M.data[moves])

@@ -76,6 +76,7 @@ class Entries:
         scaled = beside_diagonals(stated.cones, form.b.size)[owner]
         data, sure = rows.data.copy(), np.ones(rows.data.size, dtype=bool)
         data[scaled], sure[scaled] = unscaled(data[scaled])
+        sure &= ~beside_diagonals(stated.cones, form.b.size, mixed=True)[owner]
         # a row of one number says the same whatever its size: nothing but its zero is used
         single = np.diff(rows.indptr)[owner] == 1
         data[single & ~sure] = np.sign(data[single & ~sure])

@@ -117,13 +117,19 @@ class ConicForm:
             return self
         make: Callable[[], ConicForm] | None = self.__dict__.get("_plain")
         made = self if make is None else make()
+
+        def declared(form: ConicForm) -> tuple[Cone, ...]:
+            return tuple(replace(c, root=2.0) if c.kind == "psd" else c for c in form.cones)
+
+        if declared(made) != declared(self):  # rows in another order
+            made = self
         beside = beside_diagonals(made.cones, made.b.size)
         A, b = sp.csc_array(made.columns_of_rows, copy=True), made.b.copy()
         A.data[beside[A.indices]], sure = unscaled(A.data[beside[A.indices]])
         b[beside], known = unscaled(b[beside])
-        cones = [replace(c, root=2.0) if c.kind == "psd" else c for c in made.cones]
-        declared = replace(made, A=A, b=b, cones=tuple(cones))
-        return declared if sure.all() and known.all() else None
+        if not (sure.all() and known.all()) or any(c.mixed for c in self.cones):
+            return None
+        return replace(made, A=A, b=b, cones=declared(self))
 
     @property
     def polyhedral(self) -> bool:

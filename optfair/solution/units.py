@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -526,3 +526,45 @@ def _exponents(
     if max(rows, rows + costs) < TURNED or np.abs(powers).max() > MOST or np.abs(left).max() > HELD:
         return None, None
     return share @ powers[:m], np.exp2(powers[m : m + n])
+
+
+# The arrays that an interface was handed, with the numbers of another form.
+
+
+def arranged(
+    first: ConicForm, data: Mapping[str, Any], form: ConicForm, turned: Indices | None
+) -> dict[str, Any] | None:
+    """Return what an interface was handed of one form with the numbers of another.
+
+    None where it arranges them in a way of its own.
+    """
+    before, now = ({**_arrays(f, data, turned)} for f in (first, form))
+    if any(not _same(data[k], v) for k, v in before.items()):
+        return None
+    unmoved = {"A": first.A is form.A, "F": first.A is form.A, "P": first.P is form.P}
+    return {**data, **{k: data[k] if unmoved.get(k) else v for k, v in now.items()}}
+
+
+def _arrays(form: ConicForm, data: Mapping[str, Any], turned: Indices | None) -> dict[str, Any]:
+    """Return the arrays of a form by the names that interfaces of CVXPY give them."""
+    A, b = form.A, form.b
+    if turned is not None:
+        A, b = sp.csc_array(sp.csr_array(A)[turned]), b[turned]
+    costs = {"P": form.P} if data.get("P") is not None else {}
+    if "F" not in data:
+        return {"A": A, "b": b, "c": form.q, **costs}
+    zeros = sum(c.stop - c.start for c in form.cones if c.kind == "zero")
+    rows = sp.csr_array(A)
+    upper, lower = sp.csc_array(rows[:zeros]), sp.csc_array(rows[zeros:])
+    return {"A": upper, "b": b[:zeros], "F": lower, "G": b[zeros:], "q": form.q, **costs}
+
+
+def _same(one: Any, other: Any) -> bool:
+    if np.shape(one) != np.shape(other):
+        return False
+    if not hasattr(other, "toarray"):
+        return np.array_equal(one, other)
+    ours, theirs = sp.csc_array(one), sp.csc_array(other)
+    return all(
+        np.array_equal(getattr(ours, k), getattr(theirs, k)) for k in ("indptr", "indices", "data")
+    )

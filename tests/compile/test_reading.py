@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from fractions import Fraction
+
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -10,8 +13,8 @@ from cvxpy.utilities.psd_utils import TriangleKind, psd_format_mat
 
 import optfair as of
 from optfair.compile import stuffing
-from optfair.compile.form import compile_problem
-from optfair.proofs.cones import Cone
+from optfair.compile.form import PLAIN, compile_problem
+from optfair.proofs.cones import ROOT, Cone
 
 RNG = np.random.default_rng(5)
 A, b, P = RNG.normal(size=(5, 4)), RNG.normal(size=5), RNG.normal(size=(4, 4))
@@ -94,7 +97,11 @@ def test_what_is_read_is_what_cvxpy_would_make(monkeypatch, goal, interface):
         assert ours.shape == theirs.shape and abs(ours - theirs).nnz == 0
     np.testing.assert_array_equal(read.form.q, made.form.q)
     np.testing.assert_array_equal(read.form.b, made.form.b)
-    assert read.form.offset == made.form.offset and read.form.cones == made.form.cones
+    cones = [tuple(replace(c, mixed=False) for c in p.form.cones) for p in (read, made)]
+    assert read.form.offset == made.form.offset and cones[0] == cones[1]
+    assert not any(
+        c.mixed and not m.mixed for c, m in zip(read.form.cones, made.form.cones, strict=True)
+    )
     ours, theirs = read.handed[0], made.handed[0]
     assert ours.keys() == theirs.keys()
     for key in ("c", "q", "b", "A", "P"):
@@ -152,3 +159,71 @@ def test_parameters_in_costs_alone() -> None:
     goal = cp.Minimize(weight * cp.sum_squares(x) + cp.sum(x))
     compiled = compile_problem(of.from_cvxpy(cp.Problem(goal, [x >= 1])), "CLARABEL")
     assert compiled.form.P.nnz == 0 and not any(P.nnz for P in compiled.curvature.values())
+
+
+def compiled_entry(P, Q, interface, constant=False):
+    """Return the row beside the diagonal of a matrix whose mirrored entries are P y and Q y, or P and Q."""
+    y = cp.Variable(1)
+    M = np.array([[0.0], [P], [Q], [0.0]])
+    whole = cp.reshape(M @ y, (2, 2), order="F") if not constant else y[0] * np.eye(2)
+    whole = whole + (np.zeros((2, 2)) if not constant else M.reshape(2, 2))
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(y[0]), [whole >> 0, y <= 1]))
+    form = compile_problem(p, interface).form
+    at = int(np.flatnonzero(~form.cones[-1].diagonal)[0]) + form.cones[-1].start
+    return (form.b[at] if constant else -form.A[at, 0]), form
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("constant", [True, False])
+def test_entries_beside_a_diagonal_are_the_mean_of_two_rounded_once(monkeypatch, known, constant):
+    if not known:
+        monkeypatch.setattr(stuffing, "_read", lambda part: None)
+    near = np.nextafter(0.1, 0)
+    for P, Q in (
+        (1.0, 2.0),
+        (0.1, -near),
+        (1.0, 2.0**-52 - 1),
+        (0.1, 0.2),
+        (2.0**53, 1.0),
+        (3.0, 3.0),
+    ):
+        mean = (Fraction(P) + Fraction(Q)) / 2
+        for interface, root in (("CLARABEL", ROOT), ("SCS", ROOT), (f"{PLAIN}CLARABEL", 1.0)):
+            entry, form = compiled_entry(P, Q, interface, constant)
+            assert entry == root * float(mean)
+            # CVXPY's matrices do not say whether it was rounded
+            assert form.cones[-1].mixed == (float(mean) != mean) or not known
+
+
+def test_what_two_entries_add_up_to_excludes_no_point():
+    """The difference of 1 and its neighbour is exact: of products with a root of 2 it is not."""
+    y, Q = cp.Variable(1), np.nextafter(1.0, 0)
+    M, C = np.array([[0.0], [1.0], [-Q], [0.0]]), np.array([[1.0, -3.0], [-3.0, 1.0]])
+    rows = [cp.reshape(M @ y, (2, 2), order="F") + C >> 0, y >= 3.95 * 2.0 / (1.0 - Q)]  # up to 4
+    with pytest.raises(of.SolverFailure):
+        of.from_cvxpy(cp.Problem(cp.Minimize(y[0]), rows)).solve("clarabel")
+    rows[1] = y >= 4.05 * 2.0 / (1.0 - Q)
+    with pytest.raises(of.Infeasible):
+        of.from_cvxpy(cp.Problem(cp.Minimize(y[0]), rows)).solve("clarabel")
+
+
+def test_a_mean_that_no_float_holds_is_no_proof_that_a_point_is_feasible():
+    """x = 2**53 + 2 leaves 1 beside a diagonal of 0; the constant 2**53 + 1 is rounded."""
+    x, y = cp.Variable(), cp.Variable()
+    rows = [cp.bmat([[0, x - 2.0**53 - y], [y - 1, 0]]) >> 0, x == 2.0**53 + 2]
+    with pytest.raises(of.SolverFailure):
+        of.from_cvxpy(cp.Problem(cp.Minimize(y), rows)).solve("clarabel")
+
+
+def test_means_that_no_float_holds_are_charged_and_written_into_no_file(tmp_path):
+    t, file = cp.Variable(), tmp_path / "proof.json"
+    for one, other in ((0.1, 0.2), (0.5, 0.25)):
+        p = of.from_cvxpy(cp.Problem(cp.Minimize(t), [cp.bmat([[t, one], [other, t]]) >> 0]))
+        s = p.solve()
+        assert s.objective == pytest.approx((one + other) / 2, rel=1e-6)
+        assert s.certificate.verify().grade.word == "proved"
+        if one == 0.1:
+            with pytest.raises(of.UnsupportedProblem, match="rounded"):
+                s.certificate.save(file)
+    s.certificate.save(file)
+    assert of.load_proof(file).verify()
