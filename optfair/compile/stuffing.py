@@ -412,10 +412,11 @@ def _sum_of(group: Sequence[tuple[Any, float]]) -> _Sum | None:
     except (ArithmeticError, TypeError, ValueError):
         return None
     constants = sign * dense(M[:, [sums.n]]).ravel()
-    row, column = M.nonzero()
-    order = np.argsort(column, kind="stable")
-    row, column = row[order].astype(np.intp), column[order].astype(np.intp)
-    data = sign * (M[row, column] if isinstance(M, np.ndarray) else dense(M[row, column]))
+    made = sp.coo_array(M)
+    order = np.flatnonzero(made.data)
+    order = order[np.argsort(made.col[order], kind="stable")]
+    row, column = made.row[order].astype(np.intp), made.col[order].astype(np.intp)
+    data = sign * made.data[order]
     ends = np.searchsorted(column, [*sums.first.values(), sums.n])
     entries = [
         (x, row[i:k], column[i:k] - start, data[i:k])

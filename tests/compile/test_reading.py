@@ -195,6 +195,16 @@ def test_entries_beside_a_diagonal_are_the_mean_of_two_rounded_once(monkeypatch,
             assert form.cones[-1].mixed == (float(mean) != mean) or not known
 
 
+def test_parameters_of_two_entries_are_added_up_before_they_are_scaled():
+    x, theta = cp.Variable(), cp.Parameter(name="theta", value=1.0)
+    less = (1 - 2.0**-52) * theta * x
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x), [cp.bmat([[1, theta * x], [3 - less, 1]]) >> 0]))
+    for value in (1.0, 0.7):
+        form = compile_problem(p.at(theta=value), "CLARABEL").form
+        assert form.A[1, 0] == pytest.approx(-ROOT * value * 2.0**-53, rel=1e-15)
+        assert form.cones[0].mixed and form.b[1] == ROOT * 1.5
+
+
 def test_what_two_entries_add_up_to_excludes_no_point():
     """The difference of 1 and its neighbour is exact: of products with a root of 2 it is not."""
     y, Q = cp.Variable(1), np.nextafter(1.0, 0)
