@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from optfair.backends.linear_program import Kept, solve_form
 from optfair.compile.conic_proof import ConicProof, ExactOptimum, RescaledProof
 from optfair.core.solution import Solution, Status
-from optfair.errors import ClassError, Infeasible, SolverFailure
+from optfair.errors import ClassError, Infeasible, OptfairError, SolverFailure
 from optfair.proofs.digits import LONGEST, balanced, solve_exactly
 from optfair.proofs.reduction import Entries, Excluded, Link
 from optfair.solution.conic_form import ConicForm
@@ -37,6 +37,18 @@ ENOUGH, NIL = 640, Fraction(1, 2**300)
 FAR = 10_000
 
 Ratios = list[Fraction]
+
+
+class NotOptimal(SolverFailure):
+    """No basis was optimal in fractions; the last, if any, has this point and these multipliers."""
+
+    def __init__(self, why: str, basis: tuple[Ratios, Ratios] | None) -> None:
+        super().__init__(
+            "no basis was found that is optimal in fractions",
+            why,
+            "solve without exact=True: the bound is proved to the tolerance all the same",
+        )
+        self.basis = basis
 
 
 class Contradictory(SolverFailure):
@@ -84,24 +96,68 @@ def exactly(solution: Solution, seconds: float | None = None) -> Solution:
         x, z = exact_optimum(compiled.form, seconds, kept)
     except Contradictory as e:
         raise _infeasible(compiled, e) from None
-    near = (np.array(x, dtype=float), np.array(z, dtype=float))
-    exact = ExactOptimum(solution.problem, compiled, *near, point=tuple(x), prices=tuple(z))
-    values, multipliers = compiled.by_name(*near)
+    except NotOptimal as e:
+        if e.basis is not None:
+            near = [np.array(v, dtype=float) for v in e.basis]
+            own = ConicProof(solution.problem, compiled, near[0], near[1])
+            e.solution = _proved_by(solution, own, begin)
+        raise
+    near = [np.array(v, dtype=float) for v in (x, z)]
+    exact = ExactOptimum(
+        solution.problem, compiled, near[0], near[1], point=tuple(x), prices=tuple(z)
+    )
+    return _proved_by(solution, exact, begin)
+
+
+def _proved_by(solution: Solution, proof: ConicProof, begin: float) -> Solution:
+    """Return the solution that a pair is, in place of another."""
+    values, multipliers = proof.compiled.by_name(proof.x, proof.z)
     values = {**solution.values, **values}
-    measured = measure(solution.problem, values, multipliers, exact)
-    off = measured.against(measured.objective, exact.bound)
+    measured = measure(solution.problem, values, multipliers, proof)
+    sign = 1.0 if solution.problem.sense == "minimize" else -1.0
+    bound = -sign * np.inf if measured.check is None else measured.check.bound
+    off = measured.against(measured.objective, bound)
     spent = solution.seconds.get("recover", 0.0) + time.perf_counter() - begin
     return replace(
         solution,
         status=Status("optimal", "feasible", "feasible", off.grade(float(np.finfo(float).eps))),
         objective=measured.objective,
-        bound=exact.bound,
+        bound=bound,
         values=values,
         multipliers=multipliers,
-        proof=exact,
+        proof=proof,
         seconds={**solution.seconds, "recover": spent},
         unit=measured.unit,
     )
+
+
+def basic(solution: Solution, seconds: float, tolerance: float) -> Solution | None:
+    """Return an optimum in fractions, or the last feasible point of a basis; None where neither is.
+
+    Raises
+    ------
+    Infeasible
+        The rows exclude each other, and the answer is beyond the tolerance.
+    """
+    try:
+        return exactly(solution, seconds)
+    except Infeasible as e:
+        if solution.residuals().feasibility > tolerance:  # a conflict in its last digits is none
+            raise Infeasible.of(e.certificate, e.conflict) from None
+    except SolverFailure as e:
+        last: Solution | None = e.solution
+        return last
+    except OptfairError:
+        pass
+    return None
+
+
+def contradicts(basis: Solution, answer: Solution, tolerance: float) -> bool:
+    """Whether a basis in fractions is better than an answer; or worse, where nothing is better."""
+    sign = 1.0 if answer.problem.sense == "minimize" else -1.0
+    worse = sign * (answer.objective - basis.objective)
+    worse = abs(worse) if basis.exact is not None else worse
+    return worse > tolerance * max(1.0, abs(answer.objective))
 
 
 def _infeasible(compiled: Compiled, sides: Contradictory) -> Infeasible:
@@ -143,8 +199,8 @@ def exact_optimum(
     Raises
     ------
     SolverFailure
-        No basis was found that is optimal in fractions; `Contradictory` where there is none,
-        because the rows contradict each other.
+        `NotOptimal`, or `Contradictory` where there is no optimum because the rows contradict
+        each other.
     """
     # powers of two change no digit, but at the end of the floats: the same basis, and every row
     # and column near 1
@@ -160,7 +216,12 @@ def exact_optimum(
     options: dict[str, Any] = {"solver": "simplex", "threads": 1}
     options |= dict.fromkeys(("primal_feasibility_tolerance", "dual_feasibility_tolerance"), 1e-10)
     apart = _apart(form)
-    asked, why = apart(form), "no basis was found"
+    asked, why, basis = apart(form), "no basis was found", None
+
+    def declared_units(x: Ratios, z: Ratios) -> tuple[Ratios, Ratios]:
+        back = [Fraction(float(u)) * v for u, v in zip(column, x, strict=True)]
+        return back, [Fraction(float(u)) * v for u, v in zip(row, z, strict=True)]
+
     for _ in range(ROUNDS):
         said, last = solve_form(
             asked, nothing, asked.cost_scale("typical"), options, False, kept=kept
@@ -187,17 +248,12 @@ def exact_optimum(
         if pair is None:
             why = "its basis has no solution in fractions, or too large a one"
             break
-        if not short and not wrong:
-            back = (Fraction(float(u)) * v for u, v in zip(column, x, strict=True))
-            priced = (Fraction(float(u)) * v for u, v in zip(row, z, strict=True))
-            return list(back), list(priced)
+        basis = basis if short else declared_units(x, z)
+        if not short and not wrong and basis is not None:
+            return basis
         why = f"its best basis is off by {float(max(short, wrong)):.1e}"
         asked = apart(_magnified(form, slack, seen, short, wrong))
-    raise SolverFailure(
-        "no basis was found that is optimal in fractions",
-        why,
-        "solve without exact=True: the bound is proved to the tolerance all the same",
-    )
+    raise NotOptimal(why, basis)
 
 
 def _apart(form: ConicForm) -> Callable[[ConicForm], ConicForm]:

@@ -16,7 +16,7 @@ import numpy as np
 from optfair import registry
 from optfair.backends.added_rows import pooled, with_cuts
 from optfair.backends.branching import excluded
-from optfair.backends.exact import exactly
+from optfair.backends.exact import basic, contradicts, exactly
 from optfair.backends.registry import choose, profiles
 from optfair.backends.repeat import again, remember
 from optfair.backends.request import Outcome, Request, SolverProfile, outcome_of
@@ -344,25 +344,25 @@ class _Search:
         return False
 
     def _prove(self, solution: Solution) -> None:
-        """Solve a basis of a small linear program in fractions; not for a solver that was named."""
+        """Hold an answer of a small linear program against a basis in fractions; by default take that."""
         form = getattr(getattr(solution.proof, "compiled", None), "form", None)
         left = min(BASIS_SECONDS, self.request.deadline - time.perf_counter())
         if not (self.named or solution.grade.sound or left <= 0.0 or solution.attained):
             self.answer = self._far_out(solution) or self.answer
             return
         small = form is not None and form.polyhedral and form.A.nnz <= BASIS and left > 0.0
-        if self.named or not (small and self.provable):
+        asked = not self.named or (self.answer is not None and not solution.grade.sound)
+        tolerance, wanted = self.request.tolerance, asked and small and self.provable
+        if not wanted or (basis := basic(solution, left, tolerance)) is None:
             return
-        try:
-            exact = exactly(solution, left)
-        except OptfairError as e:
-            far = solution.residuals().feasibility > self.request.tolerance
-            if isinstance(e, Infeasible) and far:  # a conflict in its last digits is none
-                raise Infeasible.of(e.certificate, e.conflict) from None
-            return
-        if not exact.residuals().above(self.request.tolerance):
+        if not (self.named or basis.residuals().above(tolerance)):
             self.attempts.append(f"{solution.solver}: a basis was solved in fractions")
-            self.answer = exact
+            self.answer = basis
+        elif self.answer is solution and contradicts(basis, solution, tolerance):
+            self.answer = None
+            self._keep(solution, solution.residuals())
+            other = f"{basis.objective:.8g} of a basis in fractions"
+            self.attempts.append(f"{solution.solver}: {solution.objective:.8g}, not {other}")
 
     @property
     def _edged(self) -> bool:

@@ -17,6 +17,7 @@ import pytest
 import optfair as of
 from optfair.backends import solve as search
 from optfair.backends.exact import exactly
+from optfair.backends.registry import profile
 from optfair.proofs import check_proof
 from optfair.proofs.reduction import Excluded
 
@@ -196,6 +197,31 @@ def test_what_no_multipliers_prove_is_proved_by_its_basis(
 def test_a_solver_that_is_named_gets_no_help() -> None:
     p, _ = extreme(17)
     assert p.solve().exact is not None and p.solve("highs").exact is None
+
+
+@pytest.mark.parametrize(
+    ("seed", "x", "z"),
+    [  # over 11; a cost of 6e-10 has its multipliers off by half of it
+        (61, [48e-9, 0, 0, 80e-6], [0, 12e-12, 3e6, 0, 0, 3e5, 0]),
+        # no basis is optimal in fractions, and one is better
+        (224, [0.0082, 52e4, 960, 0, 27e4, 0], [1, 25.4, 24.2, 3, 0, 0, 0, 5.82e-9, 0, 0]),
+    ],
+)
+def test_the_word_of_a_named_solver_does_not_stand_against_a_basis_in_fractions(
+    seed: int, x: list[float], z: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (p, optimum), right = extreme(seed), search._adapter
+    pair = np.array(x) / 11.0, np.array(z) / 11.0
+
+    def lying(*asked: Any) -> Any:
+        outcome = right(profile("highs"))(*asked)
+        proof: Any = replace(outcome.proof, x=pair[0], z=pair[1])
+        values, multipliers = proof.compiled.by_name(*pair)
+        return replace(outcome, values=values, multipliers=multipliers, proof=proof)
+
+    monkeypatch.setattr(search, "_adapter", lambda solver: lying)
+    with pytest.raises(of.SolverFailure, match=f"not {optimum:.6g} of a basis in fractions"):
+        p.solve("highs")
 
 
 def test_a_degenerate_vertex_is_told_apart_in_the_last_digit() -> None:
