@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,10 +13,12 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.backends.cone_program import solve_cone_program
+from optfair.backends.cvxpy_backend import columns_of
+from optfair.backends.exact import exact_optimum, exact_slack
 from optfair.backends.farkas import proved_infeasible
 from optfair.backends.linear_program import solve_form
 from optfair.backends.registry import conic_interface
-from optfair.compile.form import Compiled, compile_problem
+from optfair.compile.form import Compiled, already_compiled, compile_problem
 from optfair.core.certificate import Certificate, DualCheck, Optimality, Verdict, drift
 from optfair.core.expressions import Values, check_parameters
 from optfair.errors import OptfairError, SolverFailure, UnsupportedProblem, kind_of
@@ -23,9 +26,11 @@ from optfair.numbers import Floats
 from optfair.proofs.bounds import LowerBound, infeasibility, lower_bound
 from optfair.proofs.cones import Cone
 from optfair.solution.conic_form import ConicForm
+from optfair.solution.units import balanced
 from optfair.transforms.relaxation import relaxed
 
 if TYPE_CHECKING:
+    from optfair.backends.request import Request
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 
@@ -34,6 +39,8 @@ Limit = tuple[int, bool, int]
 
 # How far from an integer a number counts as fractional, and cuts above one another.
 FRACTION, DEPTH = 1e-6, 400
+# Seconds in which fixed integers may show a better point.
+SECONDS = 10.0
 # Below this every integer is a float.
 EXACT = 2**53
 
@@ -93,6 +100,68 @@ def integer_columns(problem: Problem, compiled: Compiled) -> NDArray[np.int64]:
     entries = [np.ravel(places[v]) for v in sorted(problem.integers)]
     columns = np.unique(np.concatenate(entries)) if entries else np.zeros(0, dtype=np.int64)
     return columns[columns >= 0]
+
+
+def surpassed(solution: Solution, request: Request, entries: int) -> tuple[str, ...]:
+    """Say whether the integers of an answer leave a better point, where columns are in units of their own.
+
+    In units of columns that reach far, all that is near is less than a tolerance of branch and
+    bound. The rest is solved as a linear program, of at most so many ``entries`` in fractions.
+    """
+    p, left = solution.problem, min(SECONDS, request.seconds_left)
+    stopped = solution.status.termination != "optimal" or left <= 0.0
+    if stopped or not p.integers or p.problem_class.name != "MILP" or solution.grade.sound:
+        return ()
+    compiled = already_compiled(p) or compile_problem(p, "HIGHS")
+    form, whole = compiled.form, compiled.integer
+    x, _ = columns_of(compiled, solution)
+    if x is None or balanced(form, whole) is None:
+        return ()
+    fixed = np.round(x[whole])
+    held, size = form.sign * solution.objective, abs(solution.objective - form.sign * form.offset)
+    enough = held - request.tolerance * max(form.unit, size)
+    rest = _rest(form, whole, fixed)
+    value = _least(rest, enough, left, entries)
+    if not value < enough:
+        return ()
+    better = form.sign * value
+    return (f"its integers leave a point of {better:.8g}, better than {solution.objective:.8g}",)
+
+
+def _rest(form: ConicForm, whole: NDArray[np.bool_], fixed: Floats) -> ConicForm:
+    """Return a linear form with some columns fixed."""
+    A = form.columns_of_rows
+    own = sp.csr_array(A[:, np.flatnonzero(whole)[fixed != 0.0]])
+    fixed_there = fixed[fixed != 0.0]
+    # rounded once: a row that its binary switches on has its own side left
+    b = form.b - own @ fixed_there
+    one = np.ones(b.size) if (abs(fixed_there) == 1.0).all() else np.zeros(b.size)
+    sums = np.flatnonzero(np.diff(own.indptr) > one)
+    added = replace(form, A=own[sums], b=form.b[sums])
+    b[sums] = [float(v) for v in exact_slack(added, [Fraction(v) for v in fixed_there.tolist()])]
+    q = form.q[~whole]
+    offset = form.offset + float(form.q[whole] @ fixed)
+    P = sp.csc_array((q.size, q.size))
+    return replace(form, P=P, q=q, offset=offset, A=A[:, ~whole], b=b, columns={})
+
+
+def _least(form: ConicForm, enough: float, seconds: float, entries: int) -> float:
+    """Return the least objective of a linear form, where it may be below a value; else infinity."""
+    options: dict[str, Any] = {"time_limit": seconds, "threads": 1}
+    nothing, scale = np.zeros(form.q.size, dtype=bool), form.cost_scale("typical")
+    raw, _ = solve_form(form, nothing, scale, options, False)
+    if raw.x is None or raw.z is None or raw.status != "optimal":
+        return np.inf
+    bound = lower_bound(form, raw.x, raw.z, form.objective(raw.x), enough)
+    if bound.unpaid is None and bound.value >= enough:
+        return np.inf
+    if form.A.nnz > entries:
+        return form.objective(raw.x)
+    try:
+        x, _ = exact_optimum(form, seconds)
+    except SolverFailure:
+        return np.inf
+    return form.objective(np.array(x, dtype=float))
 
 
 def bound_of(

@@ -60,6 +60,8 @@ def run_highspy(problem: Problem, profile: SolverProfile, request: Request) -> O
             begin[0],
             kept=kept,
             solver_name=profile.name,
+            # asked again, it sees what is near as it stands, though columns reach far
+            in_units=request.tighter == 1.0 or not compiled.integer.any(),
         )
         if kept is not None:
             compiled.ended[profile.name] = kept

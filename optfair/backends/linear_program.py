@@ -14,12 +14,8 @@ from numpy.typing import NDArray
 from optfair.backends.isolation import ask_for_room, in_thread
 from optfair.backends.request import RawPoint, refused_options
 from optfair.numbers import Floats
-from optfair.proofs.cones import Cone
 from optfair.proofs.rounding import coordinates
 from optfair.solution.conic_form import ConicForm
-
-# By how much, of its size, a point is better than a bound that is then none.
-BETTER = 1e-7
 
 
 @dataclass(frozen=True)
@@ -347,43 +343,10 @@ def solve_form(
             x=None if raw.x is None else raw.x * columns,
             z=None if raw.z is None else raw.z * rows,
         )
-        if integer.any() and _contradicted(raw, declared[0], integer, declared[1], options):
-            again = {"solver_name": solver_name, "in_units": False}
-            return solve_form(declared[0], integer, declared[1], options, log, start, **again)
     if kept is not None:
         raw = replace(raw, kept="the model of the last solve" if held else "its basis")
     linear = raw.status == "optimal" and not integer.any() and not form.P.nnz
     return raw, Kept(solver, form.A) if linear else None
-
-
-def _contradicted(
-    raw: RawPoint,
-    form: ConicForm,
-    integer: NDArray[np.bool_],
-    scale: float,
-    options: dict[str, Any],
-) -> bool:
-    """Whether the same integers leave no point, or one that is better than what is reported.
-
-    In units of columns that reach far, all that is near is less than a tolerance.
-    """
-    if raw.status != "optimal" or raw.x is None or raw.bound is None:
-        return False
-    m, whole = form.b.size, np.flatnonzero(integer)
-    rows = sp.csc_array(
-        (np.ones(whole.size), (np.arange(whole.size), whole)), (whole.size, integer.size)
-    )
-    fixed = replace(
-        form,
-        A=sp.csc_array(sp.vstack([form.A, rows])),
-        b=np.append(form.b, np.round(raw.x[whole])),
-        cones=(*form.cones, Cone("zero", m, m + whole.size)),
-    )
-    near = solve_form(fixed, np.zeros(integer.size, dtype=bool), scale, options, False)[0]
-    if near.status != "optimal" or near.x is None:
-        return near.status == "infeasible"
-    value = form.objective(near.x)
-    return value < raw.bound - BETTER * max(form.unit, abs(value - form.offset))
 
 
 def _run(solver: Any) -> None:
@@ -429,8 +392,7 @@ class HeldRows:
 
     Examples
     --------
-    >>> from optfair.proofs.cones import Cone
-    >>> A, b = sp.csc_array([[1.0, 1.0], [-1.0, 0.0], [0.0, -1.0]]), np.array([1.0, -1.0, -1.0])
+    >>>     >>> A, b = sp.csc_array([[1.0, 1.0], [-1.0, 0.0], [0.0, -1.0]]), np.array([1.0, -1.0, -1.0])
     >>> form = ConicForm(sp.csc_array((2, 2)), np.zeros(2), 0.0, A, b, (Cone("nonneg", 0, 3),))
     >>> rows = HeldRows(form, 1e-9)
     >>> rows.solve(np.array([True, True, False])).status

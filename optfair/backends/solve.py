@@ -15,7 +15,7 @@ import numpy as np
 
 from optfair import registry
 from optfair.backends.added_rows import pooled, with_cuts
-from optfair.backends.branching import excluded
+from optfair.backends.branching import excluded, surpassed
 from optfair.backends.exact import basic, contradicts, exactly
 from optfair.backends.registry import choose, profiles
 from optfair.backends.repeat import again, remember
@@ -403,6 +403,7 @@ class _Search:
         solution, off, complaints = _verified(
             self.problem, profile, request, outcome, self.spent, self.attempts
         )
+        complaints = complaints or surpassed(solution, self.request, BASIS)
         early = outcome.termination == "time_limit" and not complaints
         if early and solution.status.termination != "optimal" and split:
             complaints = ("its share of the time was over",)

@@ -411,7 +411,7 @@ def test_an_indicator_row_holds_to_its_last_digit_however_far_columns_reach(valu
             assert side - fixed >= Fraction(1.1) * Fraction(far)
 
 
-@pytest.mark.parametrize("far", [1e6, 1e9, 1e12])
+@pytest.mark.parametrize("far", [1e6, 1e9, 1e12, 1e14])
 def test_a_column_that_reaches_far_does_not_hide_what_is_near(far, tmp_path):
     """In units of the column its optimum is less than a tolerance."""
     text = (
@@ -421,3 +421,12 @@ def test_a_column_that_reaches_far_does_not_hide_what_is_near(far, tmp_path):
     )
     s = read(write(tmp_path, text, "p.lp")).solve()
     assert s.objective == pytest.approx(0.1, rel=1e-6) and s.bound == pytest.approx(0.1, rel=1e-6)
+
+
+@pytest.mark.parametrize(("solver", "far"), [("highs", 1e15), ("scip", 1e9), ("scip", 1e17)])
+def test_what_branch_and_bound_loses_beside_a_far_column_is_refused(solver, far, tmp_path):
+    """With z = 1 the rest is a linear program, of which 0.1 is the optimum."""
+    text = LP_FAR.replace("1.1 x", "x").replace("Bounds", " d: z >= 1\nBounds")
+    p = read(write(tmp_path, text.format(value=1, far=far), "p.lp"))
+    with pytest.raises(of.SolverFailure, match=r"leave a point of 0\.1, better than 0"):
+        p.solve(solver)
