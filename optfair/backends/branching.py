@@ -476,6 +476,8 @@ class ReportedBound:
     problem: Problem
     bound: float
     by: str
+    #: Least size that an objective with these data is measured by.
+    unit: float = 1.0
 
     @property
     def source(self) -> str:
@@ -484,7 +486,7 @@ class ReportedBound:
 
     def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
         """Return the reported bound."""
-        return DualCheck(self.bound, 0.0, reported=self.by)
+        return DualCheck(self.bound, 0.0, reported=self.by, unit=self.unit)
 
     def entry_sizes(self, name: str, values: Values) -> Floats:
         """Return the size of each entry of a constraint, 0 where its right-hand side tells it."""

@@ -166,7 +166,8 @@ def run_generic(
     if mixed:
         values = with_whole(problem, values)
         if raw.bound is not None and np.isfinite(raw.bound):
-            proof = ReportedBound(problem, compiled.form.sign * raw.bound, profile.name)
+            bound, least = compiled.form.sign * raw.bound, compiled.form.unit
+            proof = ReportedBound(problem, bound, profile.name, least)
     elif z is not None:
         proof = ConicProof(problem, compiled, x, z, tolerance=request.tolerance)
     seconds = stages(begin, compiled_at, solved_at)

@@ -134,6 +134,13 @@ def in_units(forms: QuadraticForms) -> tuple[QuadraticForms, Floats, float]:
     return replace(forms, objective=objective), np.exp2(columns), unit
 
 
+def least_unit(forms: QuadraticForms, side: float) -> float:
+    """Return the least size an objective is measured by, as `ConicForm.unit`, for sides of a size."""
+    total = forms.total.map
+    cost, curve = (np.abs(part.data).max(initial=0.0) for part in (total.A, total.Q))
+    return min(1.0, float(max(cost, curve * side)) * side) or 1.0
+
+
 def _scaled(term: QuadraticTerm, rows: Floats, columns: Floats) -> QuadraticTerm:
     """Return a term whose rows and columns are multiplied by powers of two."""
     own, (i, j) = term.map, term.map.pairs
@@ -354,7 +361,8 @@ def run_gurobi(problem: Problem, profile: SolverProfile, request: Request) -> Ou
         }
         proof = None
         if np.isfinite(model.ObjBound) and abs(model.ObjBound) < gurobipy.GRB.INFINITY:
-            proof = ReportedBound(problem, float(model.ObjBound), profile.name)
+            least = least_unit(forms, problem.data_unit)
+            proof = ReportedBound(problem, float(model.ObjBound), profile.name, least)
         values = {}
         if model.SolCount:
             values = with_whole(problem, forms.by_name(np.asarray(x.X, dtype=float)))

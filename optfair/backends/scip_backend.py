@@ -12,7 +12,7 @@ import numpy as np
 
 from optfair.backends.branching import ReportedBound
 from optfair.backends.farkas import claimed_infeasible, unbounded
-from optfair.backends.global_backend import in_units, quadratic_form
+from optfair.backends.global_backend import in_units, least_unit, quadratic_form
 from optfair.backends.request import (
     Outcome,
     RawPoint,
@@ -64,7 +64,8 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         On the solver's word, without a certificate.
     """
     begin = time.perf_counter()
-    forms, columns, unit = in_units(quadratic_form(problem))
+    stated = quadratic_form(problem)
+    forms, columns, unit = in_units(stated)
     model = ScipModel(forms)
     options = _options(request, profile)
     model.set(options)  # a wrong option fails before anything is solved
@@ -87,7 +88,8 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         raise _unbounded(problem, profile, request, seen)
     proof = None
     if raw.bound is not None:
-        proof = ReportedBound(problem, unit * raw.bound, profile.name)
+        least = least_unit(stated, problem.data_unit)
+        proof = ReportedBound(problem, unit * raw.bound, profile.name, least)
     values: dict[str, Floats] = {}
     if raw.x is not None and np.isfinite(raw.x).all():
         values = with_whole(problem, forms.by_name(columns * raw.x))

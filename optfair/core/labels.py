@@ -421,7 +421,7 @@ class ScalarRows:
                 outside = np.where(equal, np.abs(over), np.maximum(over, 0.0))
                 finite = np.isfinite(outside)
                 side = np.where(np.isfinite(scale), scale, 0.0)
-                loose = np.where(finite, outside / (1.0 + side), np.inf)
+                loose = np.where(finite, outside / (unit + side), np.inf)
                 own = np.where(outside > 0.0, outside / (unit + scale), 0.0)
             own = np.where(finite, own, np.inf)
             by_name |= zip(names, zip(loose.tolist(), own.tolist(), strict=True), strict=True)

@@ -188,8 +188,8 @@ class ConstraintTerm(Term):
         Returns
         -------
         tuple of float
-            Relative to 1 + the largest right-hand side of the term; and each entry relative to
-            the unit + its own right-hand side.
+            Relative to the (least) unit + the largest right-hand side of the term; and each entry
+            relative to the unit + its own right-hand side.
         """
         outside = np.asarray(_evaluated(self.violation, values), dtype=float)
         if not outside.size and 0 not in self.shape:
@@ -210,7 +210,7 @@ class ConstraintTerm(Term):
         if unit.ndim and unit.shape != outside.shape:
             unit = np.asarray(unit.max(initial=0.0))
         each = outside / (unit + own)
-        return worst / (1.0 + self.largest_side), float(each.max())
+        return worst / (float(unit.min(initial=1.0)) + self.largest_side), float(each.max())
 
 
 def _evaluated(function: Callable[[Values], Any], values: Values) -> Any:

@@ -417,9 +417,16 @@ class ConicForm:
     @cached_property
     def unit(self) -> float:
         """Least size an objective with these data is measured by: 1, or less for small numbers."""
-        side = min(1.0, largest_entry(self.b)) or 1.0
-        cost = max(largest_entry(self.q), largest_entry(self.P.data) * side) * side
-        return min(1.0, cost) or 1.0
+        return min(1.0, self.price * self._side) or 1.0
+
+    @cached_property
+    def price(self) -> float:
+        """Size of a multiplier: what a number of the right-hand sides costs."""
+        return max(largest_entry(self.q), largest_entry(self.P.data) * self._side)
+
+    @property
+    def _side(self) -> float:
+        return min(1.0, largest_entry(self.b)) or 1.0
 
     @cached_property
     def curvature(self) -> Definiteness:

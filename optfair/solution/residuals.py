@@ -16,6 +16,7 @@ from optfair.core.expressions import check_parameters
 from optfair.core.solution import LazyValues, Solution, check_solution
 from optfair.numbers import checked
 from optfair.proofs.bounds import Unpaid
+from optfair.solution.conic_form import LEAST
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -178,7 +179,7 @@ class Measurement:
         Largest violation by constraint name, each entry relative to its own size, and distance
         from integers and symmetry.
     loose : dict
-        The same, relative to 1 + the largest right-hand side of the constraint.
+        The same, relative to the unit + the largest right-hand side of the constraint.
     objective : float
         Declared objective at the values.
     check : DualCheck or None
@@ -209,13 +210,13 @@ class Measurement:
         objective, bound : float
             What is claimed.
         loose : bool
-            Measure as a solver is measured: relative to 1 + the largest right-hand side, and to
-            the objective with its constant.
+            Measure as a solver is measured: relative to the unit + the largest right-hand side of
+            a constraint, and to the objective with its constant.
         """
         primal = self.loose if loose else self.primal
         size = max(self.unit, abs(self.objective - self.constant))
         if loose:
-            size = max(1.0 if self.unit <= 1.0 else self.unit, abs(self.objective))
+            size = max(self.unit, LEAST, abs(self.objective))
         mismatch = abs(self.objective - objective) / size
         if self.check is None:
             return Residuals(primal, mismatch, np.inf, np.inf, np.inf, np.inf, "")
@@ -275,7 +276,7 @@ def _measured(
     if faults or not values:
         nothing = dict.fromkeys(problem.constraints, np.inf) | dict.fromkeys(faults, np.inf)
         return Measurement(nothing, nothing, np.inf, None, sign, "")
-    unit = problem.data_unit
+    unit = max(problem.data_unit, LEAST)
     primal, loose = {}, {}
     together = problem.scalar_rows.violations(values, unit)
     for name, t in problem.constraints.items():

@@ -161,7 +161,7 @@ COLUMN = 1e-5
 BALANCING = 60
 # Sizes of right-hand sides below or above which points of curved programs are in another unit.
 LEVEL = (1.0 / 64.0, 1024.0)
-# Largest exponent of that unit.
+# Binary digits that coefficients alone may move that unit.
 REACH = 30.0
 # Binary digits by which numbers must come nearer for cones to be turned.
 TURNED = 4.0
@@ -270,15 +270,23 @@ def level(form: ConicForm) -> tuple[Floats, Floats] | None:
     """
     known = (form.b != 0.0) & np.isfinite(form.b)
     curved = any(known[c.start : c.stop].any() for c in form.cones if c.kind in ("exp", "pow"))
-    if form.polyhedral or curved or not known.any():
+    if curved or not known.any():
         return None
     most, block = np.zeros(form.b.size), _blocks(form)
     np.maximum.at(most, block[form.columns_of_rows.indices], np.abs(form.columns_of_rows.data))
-    sizes = np.abs(form.b[known]) / np.where(most > 0.0, most, 1.0)[block[known]]
+    sides = np.abs(form.b[known])
+    sizes = sides / np.where(most > 0.0, most, 1.0)[block[known]]
     largest, middle = float(sizes.max()), float(np.median(sizes))
-    size = largest if largest < LEVEL[0] else middle if middle > LEVEL[1] else 1.0
-    power = float(np.round(np.log2(size)))
-    if power == 0.0 or abs(power) > REACH:  # sides over tiny coefficients are no size of points
+    high = LARGE if form.polyhedral else LEVEL[1]  # a simplex method takes large ones as they are
+    if LEVEL[0] <= largest and middle <= high:
+        return None
+    small = largest < LEVEL[0]
+    if min(largest, sides.max()) < 2.0**-MOST:
+        return None
+    power = float(np.round(np.log2(largest if small else middle)))
+    own = float(np.log2(sides.max() if small else np.median(sides)))
+    # sides over tiny coefficients are no size of points
+    if abs(power - own) > REACH or abs(power) > MOST:
         return None
     m, n = form.A.shape
     return np.full(m, np.exp2(-power)), np.full(n, np.exp2(power))

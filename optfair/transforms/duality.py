@@ -202,6 +202,19 @@ class DualProblem(Problem):
         )
 
     @property
+    def objective_unit(self) -> float:
+        """That of the primal: its optimum is the same, and nothing here need tell its size."""
+        primal: Problem = self.data["primal"]
+        compiled: Compiled = self.data["compiled"]
+        return min(primal.objective_unit, compiled.form.unit)
+
+    @property
+    def data_unit(self) -> float:
+        """Size of a multiplier of the primal, which its costs and its curvature tell."""
+        compiled: Compiled = self.data["compiled"]
+        return min(1.0, compiled.form.price) or 1.0
+
+    @property
     def columns(self) -> Mapping[str, Indices]:
         """Columns of each variable of the primal, and of what its terms introduce."""
         compiled: Compiled = self.data["compiled"]

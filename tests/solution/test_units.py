@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -215,3 +216,23 @@ def test_units_in_which_curvature_is_beyond_what_solvers_compute_with_are_not_ta
     units = np.full(form.b.size, 2.0**-power), np.full(form.q.size, 2.0**power)
     monkeypatch.setattr("optfair.solution.conic_form.congruence", lambda form: units)
     assert (form.congruent is not None) == taken
+
+
+@pytest.mark.parametrize("curved", [False, True])
+@pytest.mark.parametrize("solver", ["highs", "clarabel", "piqp", "scs", "scip"])
+@pytest.mark.parametrize("unit", [1e-14, 1e-10, 1e-8])
+def test_sides_of_any_size_are_no_licence_to_be_wrong(
+    unit: float, solver: str, curved: bool
+) -> None:
+    """Beside sides of 1e-10 a violation of 1e-7 is everything."""
+    x = cp.Variable(3, name="x")
+    rows = [x[0] + 2 * x[1] >= 3 * unit, x[1] + x[2] >= 2 * unit, x[0] + x[2] <= 4 * unit, x >= 0]
+    cost = cp.sum_squares(x) if curved else 4 * x[0] + 6 * x[1] + 3 * x[2]
+    optimum = 7.0 / 3.0 * unit**2 if curved else 10.5 * unit
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cost), rows))
+    if solver == "scip":  # its tolerances are no smaller: refused, or right
+        with contextlib.suppress(of.SolverFailure):
+            assert p.solve(solver).objective == pytest.approx(optimum, rel=1e-6)
+        return
+    s = p.solve(solver)
+    assert s.grade.word == "proved" and s.objective == pytest.approx(optimum, rel=1e-6)

@@ -258,3 +258,20 @@ def test_multipliers_that_an_epigraph_adds_have_names_of_their_own() -> None:
         dual = dualize(p)
         t = dual.recover(dual.problem.solve())
         assert t.is_optimal(1e-6) and t.objective == pytest.approx(-4.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("solver", [None, "highs"])
+@pytest.mark.parametrize("cost", [1e-6, 1e-10, 1e-14])
+@pytest.mark.parametrize("curved", [False, True])
+def test_the_dual_of_small_costs_is_in_their_unit(
+    curved: bool, cost: float, solver: str | None
+) -> None:
+    """Its sides are the costs; those of a square are 0, and its curvature tells the unit."""
+    x = cp.Variable(3, name="x")
+    rows = [x[0] + 2 * x[1] >= 3, x[1] + x[2] >= 2, x[0] + x[2] <= 4, x >= 0]
+    goal = cp.sum_squares(x) if curved else 4 * x[0] + 6 * x[1] + 3 * x[2]
+    dual = dualize(of.from_cvxpy(cp.Problem(cp.Minimize(cost * goal), rows)))
+    s = dual.problem.solve(solver)
+    optimum = cost * (7.0 / 3.0 if curved else 10.5)
+    assert s.is_optimal(1e-7) and s.objective == pytest.approx(optimum, rel=1e-6)
+    assert dual.recover(s).objective == pytest.approx(optimum, rel=1e-6)
