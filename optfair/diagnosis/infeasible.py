@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import cvxpy as cp
 import numpy as np
@@ -17,6 +17,7 @@ from optfair.backends.solve import solve
 from optfair.backends.unattained import WEAKLY, FacialContradiction
 from optfair.core.certificate import Certificate, Verdict
 from optfair.core.composition import constraint_term, objective_term
+from optfair.core.labels import free_name
 from optfair.core.problem import Declaration, Problem
 from optfair.core.solution import Solution
 from optfair.diagnosis.conflict import Answer, Conflict, System, find_conflict
@@ -71,13 +72,13 @@ class ElasticProblem(Problem):
                     "write it as an inequality",
                 )
             changed[name], slacks[name] = constraint, slack
-            variables[self.given(name)] = slack
+            variables[self.slack_of(name)] = slack
         ids = {v.id: name for name, v in variables.items()}
         terms = {n: t for n, t in source.constraints.items() if n not in changed}
         goal = []
         for name, slack in slacks.items():
             weight = system.unit / system.size(name)
-            label = self.given(name)
+            label = self.slack_of(name)
             goal.append(objective_term(label, weight * cp.sum(slack), ids, "minimize"))
             terms[name] = constraint_term(name, changed[name], ids)
             terms[f"{label} is not negative"] = constraint_term(
@@ -87,10 +88,16 @@ class ElasticProblem(Problem):
             variables, "minimize", tuple(goal), tuple(terms.values()), source.integers
         )
 
-    @staticmethod
-    def given(name: str) -> str:
-        """Return the name of the variable of what a constraint gives."""
-        return f"what {name} gives"
+    def slack_of(self, name: str) -> str:
+        """Return the name of the variable by which a constraint gives."""
+        source: Problem = self.data["system"].problem
+        return free_name(f"slack of {name}", {*source.variables, *source.constraints})
+
+
+def _gives(solution: Solution, name: str) -> Floats:
+    """Return what a constraint gives in a solution of an elastic problem."""
+    problem = cast("ElasticProblem", solution.problem)
+    return np.asarray(solution[problem.slack_of(name)], dtype=float)
 
 
 def _loosened(c: Any) -> tuple[Any, Any]:
@@ -138,10 +145,7 @@ class Relaxation(Certificate):
         if self.solution is None:
             return {}
         sizes = {name: self.system.size(name) for name in self.elastic}
-        given = {
-            name: np.asarray(self.solution[ElasticProblem.given(name)], dtype=float)
-            for name in self.elastic
-        }
+        given = {name: _gives(self.solution, name) for name in self.elastic}
         worst = max(float(v.max(initial=0.0)) / sizes[name] for name, v in given.items())
         # what an interior-point method leaves beside the amounts that count
         noise = max(1e-2 * self.system.tolerance, 1e-6 * worst)
@@ -162,8 +166,7 @@ class Relaxation(Certificate):
         solution, least = self.solution, 1e-2 * self.system.tolerance
         others = [] if solution is None else solution.problem.data["elastic"]
         return any(
-            float(np.max(solution[ElasticProblem.given(name)], initial=0.0))
-            > least * self.system.size(name)
+            float(_gives(solution, name).max(initial=0.0)) > least * self.system.size(name)
             for name in others
             if solution is not None and name not in self.elastic
         )

@@ -115,11 +115,12 @@ def test_giving_as_much_as_is_said_is_enough_and_less_is_not(kind):
     r = diagnose(p)["relaxation"].evidence.together
     problem = r.solution.problem
     assert isinstance(problem, ElasticProblem)
+    assert {f"slack of {n}" for n in r.elastic} <= set(problem.variables)
     total = r.solution.objective
     assert total > 0.1
 
     def within(limit):
-        slacks = [problem[ElasticProblem.given(n)] for n in r.elastic]
+        slacks = [problem[problem.slack_of(n)] for n in r.elastic]
         weights = [1 / (1 + system.problem.constraints[n].largest_side) for n in r.elastic]
         spent = sum(w * cp.sum(s) for w, s in zip(weights, slacks, strict=True))
         return problem.with_terms({}, problem.constraints).with_constraints(budget=spent <= limit)
