@@ -261,7 +261,21 @@ def sign_constraints(name: str, old: Any, new: Any) -> dict[str, Any]:
 
 
 def entries_at(variable: Any, places: Any) -> Any:
-    """Return some entries of a variable, as one vector."""
+    """Return some entries of a variable, as one vector.
+
+    Raises
+    ------
+    DeclarationError
+        There is no such entry: CVXPY looks at places when it solves.
+    """
+    for place in (tuple(int(i) for i in one) for one in places):
+        inside = len(place) == variable.ndim
+        if not inside or any(not -n <= i < n for i, n in zip(place, variable.shape, strict=True)):
+            raise DeclarationError(
+                f"{variable.name()!r} has no entry {list(place)}",
+                f"it has the shape {variable.shape}, and this entry is to be whole",
+                "name entries of it, as integer=[(0,), (1,)] does",
+            )
     return cp.hstack([variable[tuple(int(i) for i in one)] for one in places])
 
 

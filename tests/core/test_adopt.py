@@ -333,3 +333,11 @@ def test_squares_that_vanish_are_proved_in_any_unit(unit: float) -> None:
 def test_constants_of_an_objective_are_those_that_are_added(goal: Any, constant: float) -> None:
     p = of.from_cvxpy(cp.Problem(cp.Minimize(goal(cp.Variable(2, name="x")))))
     assert p.objective_constant == constant
+
+
+@pytest.mark.parametrize(("shape", "place"), [(3, (5,)), (3, (-4,)), (3, (0, 0)), ((2, 2), (0, 2))])
+@pytest.mark.parametrize("kind", ["integer", "boolean"])
+def test_whole_entries_that_a_variable_does_not_have_are_named(kind, shape, place):
+    x = cp.Variable(shape, name="x", **{kind: [place]})
+    with pytest.raises(of.DeclarationError, match="'x' has no entry"):
+        of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [x >= 0.5]))
