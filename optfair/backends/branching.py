@@ -467,32 +467,3 @@ class _Search:
                 below = self.closed_below((*limits, (j, True, limit)))
                 return Split(j, limit, below, self.closed_below((*limits, (j, False, limit + 1))))
         raise SolverFailure("a case is neither bounded nor excluded", f"the relaxation is {status}")
-
-
-@dataclass(frozen=True)
-class ReportedBound:
-    """A bound of branch and bound: taken from the solver, it cannot be recomputed here."""
-
-    problem: Problem
-    bound: float
-    by: str
-    #: Least size that an objective with these data is measured by.
-    unit: float = 1.0
-
-    @property
-    def source(self) -> str:
-        """Who reports it."""
-        return f"branch and bound of {self.by}, as reported"
-
-    def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
-        """Return the reported bound."""
-        return DualCheck(self.bound, 0.0, reported=self.by, unit=self.unit)
-
-    def entry_sizes(self, name: str, values: Values) -> Floats:
-        """Return the size of each entry of a constraint, 0 where its right-hand side tells it."""
-        from optfair.backends.global_backend import entry_sizes, quadratic_form
-
-        try:
-            return entry_sizes(quadratic_form(self.problem), name, values)
-        except UnsupportedProblem:  # no quadratics state it
-            return np.zeros(())

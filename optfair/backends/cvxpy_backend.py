@@ -17,7 +17,6 @@ from cvxpy.constraints import Inequality
 from cvxpy.reductions.solvers.defines import SOLVER_MAP_CONIC
 from cvxpy.reductions.solvers.solver_inverse_data import SolverInverseData
 
-from optfair.backends.branching import ReportedBound
 from optfair.backends.farkas import (
     InfeasibilityProof,
     claimed_infeasible,
@@ -29,6 +28,7 @@ from optfair.backends.registry import compiled_size, environment, open_takers, r
 from optfair.backends.request import (
     Outcome,
     RawPoint,
+    ReportedBound,
     Request,
     SolverProfile,
     refused_options,

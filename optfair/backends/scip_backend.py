@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optfair.backends.branching import ReportedBound
 from optfair.backends.farkas import claimed_infeasible, unbounded
 from optfair.backends.global_backend import in_units, least_unit, quadratic_form
 from optfair.backends.request import (
     Outcome,
     RawPoint,
+    ReportedBound,
     Request,
     SolverProfile,
     refused_options,

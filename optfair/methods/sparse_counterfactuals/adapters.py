@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optfair.backends.branching import ReportedBound
 from optfair.backends.registry import choose
-from optfair.backends.request import Outcome, Request, SolverProfile
+from optfair.backends.request import Outcome, ReportedBound, Request, SolverProfile
 from optfair.backends.solve import solve
 from optfair.core.certificate import Certificate, DualCheck, DualProof, Verdict
 from optfair.core.expressions import Values
