@@ -31,7 +31,8 @@ from optfair.compile.assembly import (
 )
 from optfair.compile.stuffing import cvxpy_program, stuff, turn
 from optfair.core.canonical import Canonical, Target, built, canonical, height, shaped, uncollected
-from optfair.core.expressions import check_parameters, dense, parameter_values
+from optfair.core.expressions import check_parameters, dense
+from optfair.core.parameters import parameter_values
 from optfair.core.quadratics import Shortfall
 from optfair.errors import DeclarationError, UnsupportedProblem
 from optfair.numbers import Floats, Indices

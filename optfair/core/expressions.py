@@ -15,6 +15,7 @@ from cvxpy.atoms.affine.add_expr import AddExpression
 from cvxpy.atoms.affine.affine_atom import AffAtom
 from cvxpy.atoms.affine.binary_operators import BinaryOperator, DivExpression
 from cvxpy.atoms.affine.unary_operators import NegExpression
+from cvxpy.atoms.affine.upper_tri import upper_tri
 from cvxpy.atoms.atom import Atom
 from cvxpy.atoms.suppfunc import SuppFuncAtom
 from cvxpy.constraints import Equality, ExpCone, Inequality, NonNeg, NonPos, PowCone3D, Zero
@@ -22,6 +23,7 @@ from cvxpy.constraints.constraint import Constraint
 from cvxpy.expressions.leaf import Leaf
 from numpy.typing import NDArray
 
+from optfair.core.problem_class import parts_of
 from optfair.errors import DataError, DeclarationError, UnsupportedProblem
 from optfair.numbers import Floats, floats
 
@@ -72,6 +74,12 @@ def rebuilt(node: Any, made: dict[int, Any]) -> Any:
     return made[id(node)]
 
 
+def _shaped(e: Any) -> Any:
+    """Return what is evaluated in the shapes it declares: CVXPY's upper_tri leaves an axis out."""
+    short = [n for n in parts_of(e) if isinstance(n, upper_tri)]
+    return substitute(e, {id(n): cp.reshape(n, n.shape, order="F") for n in short}) if short else e
+
+
 def _supports(node: Any, replacements: Mapping[int, Any]) -> Iterator[tuple[int, Any]]:
     """Yield (id, copy) of the support functions in an expression; their arguments are affine."""
     if isinstance(node, SuppFuncAtom):
@@ -95,7 +103,7 @@ class Evaluator:
     """
 
     def __init__(self, expression: Any, names: Mapping[int, str]) -> None:
-        self.stated, self.names = expression, names
+        self.stated, self.names = _shaped(expression), names
         self._lock = threading.Lock()
         self._copy: Any = None
         self._leaves: dict[Any, str] = {}
@@ -343,7 +351,7 @@ def bounded_rows(name: str, constraint: Any, names: Mapping[int, str]) -> Any:
             "give a finite bound, or leave that entry out",
         )
     swaps = {
-        id(node): cp.Constant(_replaced(value))
+        id(node): cp.Constant(np.where(np.isfinite(known := dense(value, None)), known, 0.0))
         for node, value in broken  # what is left of a row that stays is finite
     }
     held = np.isfinite(side).astype(float)
@@ -390,10 +398,6 @@ def _evaluated(node: Any) -> Any:
 def _numbers(value: Any) -> Any:
     """Return the stored numbers of an array, dense or sparse."""
     return value.data if hasattr(value, "toarray") else np.asarray(value)
-
-
-def _replaced(value: Any) -> Any:
-    return np.where(np.isfinite(known := dense(value, None)), known, 0.0)
 
 
 def _refusal(name: str, value: Any) -> DeclarationError:
@@ -570,11 +574,6 @@ def freeze_parameters(
         frozen.append(FrozenParameter(parameter, value, own))
         swaps[id(parameter)] = cp.Constant(value)
     return (substitute(expression, swaps) if swaps else expression), tuple(frozen)
-
-
-def parameter_values(terms: Iterable[Term]) -> dict[int, Any]:
-    """Return the values that terms hold of their parameters, by id."""
-    return {f.parameter.id: f.value for term in terms for f in term.parameters}
 
 
 def check_parameters(terms: Iterable[Term]) -> None:

@@ -44,6 +44,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+def parameter_values(terms: Iterable[Term]) -> dict[int, Any]:
+    """Return the values that terms hold of their parameters, by id."""
+    return {f.parameter.id: f.value for term in terms for f in term.parameters}
+
+
 class Datum(Generic[T]):
     """An attribute that reads one of a problem's data, called as it is or by another name."""
 

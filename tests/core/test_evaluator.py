@@ -158,3 +158,14 @@ def test_what_is_no_real_number_is_no_value(given):
     with pytest.raises(of.DataError, match=r"values\['x'\]"):
         p.objective_value({"x": given})
     assert p.objective_value({"x": [1, 2]}) == 5.0
+
+
+@pytest.mark.parametrize("cone", [False, True])
+def test_a_triangle_is_evaluated_in_the_shape_it_declares(cone: bool) -> None:
+    X, V = cp.Variable((3, 3), name="X"), np.arange(9.0).reshape(3, 3)
+    triangle, side = cp.upper_tri(X), np.array([[1.0], [2.0], [-3.0]])
+    rows = [V == X] if not cone else [V == X, cp.SOC(np.array([6.0]), triangle + side, axis=0)]
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(cp.multiply(side, triangle))), rows)).solve()
+    assert (round(s.objective, 9), bool(s.certificate.verify())) == (-10.0, True)
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(triangle - side)), rows)).solve()
+    assert (round(s.objective, 9), bool(s.certificate.verify())) == (64.0, True)
