@@ -37,6 +37,7 @@ from optfair.core.term import (
     ConstraintTerm,
     ObjectiveTerm,
     Term,
+    exact_functions,
     is_quadratic,
     proved_assertions,
     rounding,
@@ -187,6 +188,7 @@ def prove(
         )
     if not isinstance(item, cp.Expression):
         return prove_declared(item, where, curvature, seconds)
+    item = exact_functions(item)
     _refuse_infinite(item)
     if not item.parameters():  # what is asserted of matrices is tested first
         item = proved_assertions("the expression", item)
@@ -212,7 +214,7 @@ def _named(where: Any) -> dict[str, Any]:
             raise DeclarationError(
                 f"{name!r} is {kind_of(constraint)}", remedy="give CVXPY constraints"
             )
-    return named
+    return {name: exact_functions(constraint) for name, constraint in named.items()}
 
 
 def proved_where(

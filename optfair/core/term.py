@@ -249,6 +249,8 @@ def exact_functions(written: Any) -> Any:
     3 3.0004883
     """
     args = [exact_functions(arg) for arg in written.args]
+    if isinstance(written, Power) and written.is_constant() and written.variables():
+        return cp.Constant(np.ones(written.shape))  # CVXPY takes one 1 for all entries of x**0
     if isinstance(written, PowerApprox) and written.p_used is not None and written.approx_error:
         return cp.power(args[0], written.p.value, approx=False)
     if isinstance(written, Power) and _even(written) and not args[0].is_nonneg():
@@ -264,14 +266,12 @@ def exact_functions(written: Any) -> Any:
                 return cp.geo_mean(args[0], weights, **shape)
     if isinstance(written, cp.von_neumann_entr) and written.quad_approx:
         return cp.von_neumann_entr(args[0])
-    same = all(new is old for new, old in zip(args, written.args, strict=True))
-    return written if same else written.copy(args)
+    return written if list(map(id, args)) == list(map(id, written.args)) else written.copy(args)
 
 
 def _even(e: Any) -> bool:
     """Whether a power has an even exponent of which CVXPY does not know that it is."""
-    p = e.p_used
-    return p is not None and p > 0 and p % 2 == 0 and not is_power2(p)
+    return (p := e.p_used) is not None and p > 0 and p % 2 == 0 and not is_power2(p)
 
 
 def _apart(used: Any, given: Any) -> bool:

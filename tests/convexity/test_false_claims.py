@@ -439,3 +439,16 @@ def test_a_chord_does_not_leave_bounds_that_are_parameters() -> None:
     q = cp.Parameter(name="q", value=2.0, nonneg=True)
     u = cp.Variable(name="u", bounds=[0 * q, q])
     assert of.prove(u * u * u).curvature == "undecided"
+
+
+def test_a_power_of_0_is_1_in_every_entry() -> None:
+    v, w = cp.Variable(2, name="v"), cp.Variable(50, name="w")
+    ones = cp.sum(cp.power(v, 0))
+    assert of.prove((ones - 1.5) * cp.square(x)).curvature == "convex"
+    assert of.prove((cp.sum(cp.power(w, 0)) - 1.5) * cp.sum_squares(w)).curvature == "convex"
+    assert of.prove(x * x * x, [ones * x >= 0, ones - 1.5 <= -x]).curvature == "undecided"
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(x - ones), [x >= 0, ones >= 1.5, v == 0])).solve()
+    assert (round(s.objective, 9), bool(s.certificate.verify())) == (-2.0, True)
+    p = cp.Parameter(name="p", value=2.0)
+    q = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(cp.power(v, p)) + v[0]), [v >= 1, v <= 2]))
+    assert round(q.at(p=0.0).solve().objective, 9) == 3.0
