@@ -267,6 +267,8 @@ class Compiled:
             places[name] = None
             if part.carrier is not None:
                 which, rows, shape = part.carrier
+                if rows == 1 and not self.constraints[name].shape:
+                    shape = ()  # CVXPY's row of a quadratic has an axis more
                 places[name] = slice(starts[which], starts[which] + rows), shape
         return places
 

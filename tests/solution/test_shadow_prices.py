@@ -113,3 +113,11 @@ def test_marginals_of_a_coupling() -> None:
     assert s.solver == "pot-network-simplex"
     price = s.shadow_price["column marginal"]
     assert price[0] - price[1] == pytest.approx(change, abs=1e-9)
+
+
+@pytest.mark.parametrize("square", [cp.sum_squares, lambda x: cp.quad_form(x, np.eye(2))])
+def test_the_price_of_one_row_has_the_shape_of_the_row(square: Any) -> None:
+    x = cp.Variable(2, name="x")
+    s = of.from_cvxpy(cp.Problem(cp.Maximize(cp.sum(x)), [square(x) <= 2]), ["c"]).solve()
+    assert s.multipliers["c"].shape == s.shadow_price["c"].shape == ()
+    assert s.frame("c").to_numpy().item() == pytest.approx(0.5)
