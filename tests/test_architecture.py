@@ -79,6 +79,8 @@ VERBS = {
     ("core/verbs.py", "optfair.solution.residuals"),
     ("core/verbs.py", "optfair.formats.files"),
 }
+# what floats lose of a sum is added up as it is in the rows that solvers get
+SUMS = {("core/quadratics.py", "optfair.compile.stuffing")}
 ADAPTERS = {
     "highspy": {"backends/linear_program.py"},
     "clarabel": {"backends/cone_program.py"},
@@ -151,7 +153,7 @@ def edges() -> set[tuple[str, str, str]]:
             # a namespace lists its names by the registry
             facade = path.name == "__init__.py" and module == "optfair.registry"
             facade |= module.startswith("optfair.__") or not module.startswith("optfair.")
-            if not (typing_only or facade or other == own or (name, module) in VERBS):
+            if not (typing_only or facade or other == own or (name, module) in VERBS | SUMS):
                 found.add((name, own, other))
     return found
 

@@ -392,7 +392,8 @@ class HeldRows:
 
     Examples
     --------
-    >>>     >>> A, b = sp.csc_array([[1.0, 1.0], [-1.0, 0.0], [0.0, -1.0]]), np.array([1.0, -1.0, -1.0])
+    >>> from optfair.proofs.cones import Cone
+    >>> A, b = sp.csc_array([[1.0, 1.0], [-1.0, 0.0], [0.0, -1.0]]), np.array([1.0, -1.0, -1.0])
     >>> form = ConicForm(sp.csc_array((2, 2)), np.zeros(2), 0.0, A, b, (Cone("nonneg", 0, 3),))
     >>> rows = HeldRows(form, 1e-9)
     >>> rows.solve(np.array([True, True, False])).status

@@ -19,6 +19,7 @@ from optfair.core.expressions import (
     Values,
     Written,
     bounded_rows,
+    dense,
     freeze_parameters,
     refuse_nonfinite,
     substitute,
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 _CONES = {"SOC": "soc", "PSD": "psd", "ExpCone": "exp", "PowCone3D": "pow", "PowConeND": "pow"}
 _KNOWN = {*_CONES, "NonNeg", "NonPos"}
+# Right-hand sides of curved functions from which on none is looked at for being a rounding.
+ROUNDED = 1e-9
 NONLINEAR = ProblemClass(cones=frozenset({"nonlinear"}), curvature="unverified")
 
 
@@ -240,8 +243,19 @@ def right_hand_side(evaluator: Evaluator, zeros: Values) -> Any:
     with np.errstate(invalid="ignore"):
         size = np.abs(sides[1] - sides[0])
     if np.isfinite(size).any():
-        return np.where(np.isfinite(size), size, 0.0)
+        size = np.where(np.isfinite(size), size, 0.0)
+        return np.where(size <= _rounding(evaluator.stated, size), 0.0, size)
     return float(max(np.abs(s).max(initial=0.0, where=np.isfinite(s)) for s in sides))
+
+
+def _rounding(constraint: Any, size: Any) -> float:
+    """Return what a curved function may be at the origin by rounding: log(1/2 + 1/2) is no side."""
+    small = ((size > 0.0) & (size < ROUNDED)).any()
+    if not small or all(side.is_affine() for side in constraint.args):
+        return 0.0
+    numbers = [dense(c.value) for side in constraint.args for c in side.constants()]
+    largest = max((float(np.abs(n).max(initial=0.0)) for n in numbers), default=0.0)
+    return 8.0 * float(np.finfo(float).eps) * largest
 
 
 def _largest_argument(constraint: Any) -> float:

@@ -277,7 +277,7 @@ def level(form: ConicForm) -> tuple[Floats, Floats] | None:
     sides = np.abs(form.b[known])
     sizes = sides / np.where(most > 0.0, most, 1.0)[block[known]]
     largest, middle = float(sizes.max()), float(np.median(sizes))
-    high = LARGE if form.polyhedral else LEVEL[1]  # a simplex method takes large ones as they are
+    high = np.inf if form.polyhedral else LEVEL[1]  # a simplex method takes large ones as they are
     if LEVEL[0] <= largest and middle <= high:
         return None
     small = largest < LEVEL[0]

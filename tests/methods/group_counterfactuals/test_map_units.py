@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -215,7 +216,8 @@ def test_one_member_or_equal_ones_have_the_unit_of_their_move(
     p = model(X, score=(np.array([1.0, -2.0, 0.5]), 0.0), threshold=3.0 * unit, K=2.0)
     truth = (3.0 - 1.65) ** 2 / 5.25 * unit**2  # the squared distance to the target
     assert p.objective_unit == pytest.approx(truth, rel=1e-9, abs=0.0)
-    own, other = p.solve(), p.solve(solver="clarabel")
+    own = p.solve()
     assert own.is_optimal(1e-6) and own.objective == pytest.approx(truth, rel=1e-6, abs=0.0)
-    right = other.objective == pytest.approx(truth, rel=1e-5, abs=0.0)
-    assert right or not other.is_optimal(1e-6)
+    with contextlib.suppress(of.SolverFailure):
+        other = p.solve(solver="clarabel")
+        assert other.objective == pytest.approx(truth, rel=1e-5, abs=0.0)
