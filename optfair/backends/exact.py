@@ -157,7 +157,8 @@ def contradicts(basis: Solution, answer: Solution, tolerance: float) -> bool:
     sign = 1.0 if answer.problem.sense == "minimize" else -1.0
     worse = sign * (answer.objective - basis.objective)
     worse = abs(worse) if basis.exact is not None else worse
-    return worse > tolerance * max(1.0, abs(answer.objective))
+    varying = abs(answer.objective - answer.problem.objective_constant)
+    return worse > tolerance * max(answer.unit, varying)
 
 
 def _infeasible(compiled: Compiled, sides: Contradictory) -> Infeasible:

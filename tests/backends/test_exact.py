@@ -16,7 +16,7 @@ import pytest
 
 import optfair as of
 from optfair.backends import solve as search
-from optfair.backends.exact import exactly
+from optfair.backends.exact import contradicts, exactly
 from optfair.backends.registry import profile
 from optfair.proofs import check_proof
 from optfair.proofs.reduction import Excluded
@@ -286,3 +286,18 @@ def test_floats_that_contradict_each_other_in_the_last_digit(tmp_path: Path) -> 
     for i in link:
         moved = Excluded(({**link, i: link[i] + none},), None)
         assert not replace(proof, proof=moved).verify()
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("constant", [0.0, 5.0])
+def test_a_basis_contradicts_an_answer_in_the_unit_of_the_objective(
+    unit: float, constant: float
+) -> None:
+    x = cp.Variable(2, name="x")
+    rows = [x[0] + 2 * x[1] >= 3 * unit, x >= 0]
+    goal = cp.Minimize(x[0] + x[1] + constant * unit)
+    s = of.from_cvxpy(cp.Problem(goal, rows)).solve()
+    basis = exactly(s)
+    assert not contradicts(basis, s, 1e-7)
+    assert contradicts(basis, replace(s, objective=s.objective + 1e-6 * unit), 1e-7)
+    assert contradicts(basis, replace(s, objective=s.objective - 1e-6 * unit), 1e-7)
