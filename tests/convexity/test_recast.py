@@ -33,6 +33,7 @@ GEOMETRIC: list[tuple[Any, list[Any]]] = [
 
 
 @pytest.mark.parametrize(("goal", "rows"), GEOMETRIC, ids=lambda g: str(g)[:30])
+@pytest.mark.sampled(2)
 def test_geometric_programs_have_the_optimum_of_their_logarithms(goal: Any, rows: Any) -> None:
     plain = cp.Problem(goal, rows)
     p = of.from_cvxpy(plain)

@@ -400,6 +400,7 @@ IN_UNITS = {
 
 
 @pytest.mark.parametrize("name", IN_UNITS)
+@pytest.mark.sampled(2)
 def test_variables_in_other_units_have_the_same_proof_cones_and_optimum(name: str) -> None:
     told, optima = set(), []
     for first, second in ((1.0, 1.0), (1e6, 1e6), (1e-4, 1e5), (3.0, 10.0)):

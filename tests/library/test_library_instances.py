@@ -32,6 +32,7 @@ def second_opinion(name):
     "name",
     [pytest.param(n, marks=pytest.mark.slow) if n.endswith("_80") else n for n in NAMES],
 )
+@pytest.mark.sampled(2)
 def test_certifies(name):
     outcome = of.library.certify(name)
     assert outcome.ok, repr(outcome)
