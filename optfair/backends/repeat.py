@@ -315,7 +315,7 @@ class Last:
             return None
         values = compiled.values(x)
         moved = [t for t in problem.constraints.values() if t.parameters]
-        size_of_data = problem.data_unit if moved else 1.0
+        size_of_data = problem.data_unit
         if not all(t.violations(values, size_of_data)[1] <= tolerance for t in moved):
             return None
         if any(t.parameters for t in problem.objective.values()):

@@ -800,3 +800,14 @@ def test_a_point_near_which_all_rows_hold_solves_its_equations_together() -> Non
         step = near([[a]], [b], [x])
         assert step is not None and step[0] > 0.0
         assert abs(Fraction(b) / Fraction(a) - Fraction(x)) <= Fraction(float(step[0]))
+
+
+def test_squares_without_costs_are_at_least_0_only_where_they_are_squares() -> None:
+    nothing = sp.csc_array((1, 2)), np.ones(1), (Cone("nonneg", 0, 1),)
+    x, z = np.array([1.0, -1.0]), np.array([0.25])
+    whole = ConicForm(sp.csc_array([[1.0, 1.0], [1.0, 1.0]]), np.zeros(2), 3.0, *nothing)
+    assert lower_bound(whole, x, z).value == 3.0
+    # below 0 by 2**-54 along (1, -1), however far out
+    bent = sp.csc_array([[1.0, 1.0], [1.0, 1.0 - 2.0**-53]])
+    known = lower_bound(ConicForm(bent, np.zeros(2), 3.0, *nothing), x, z)
+    assert known.fault or known.unpaid is not None or known.value == -np.inf
