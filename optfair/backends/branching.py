@@ -112,8 +112,9 @@ def surpassed(solution: Solution, request: Request, entries: int) -> tuple[str, 
     stopped = solution.status.termination != "optimal" or left <= 0.0
     if stopped or not p.integers or p.problem_class.name != "MILP" or solution.grade.sound:
         return ()
-    compiled = already_compiled(p) or compile_problem(p, "HIGHS")
-    form, whole = compiled.form, compiled.integer
+    compiled = already_compiled(p) or compile_problem(relaxed(p), conic_interface())
+    form, whole = compiled.form, np.zeros(compiled.form.q.size, dtype=bool)
+    whole[integer_columns(p, compiled)] = True
     x, _ = columns_of(compiled, solution)
     if x is None or balanced(form, whole) is None:
         return ()

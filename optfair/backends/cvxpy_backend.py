@@ -244,9 +244,11 @@ def off_edges(problem: Problem, compiled: Compiled, x: Floats, value: float, off
         out = not (form.slack(y) >= least).all()
         return np.inf if out else abs(form.sign * problem.objective_at(compiled.values(y)) - own)
 
+    ways = [x, *(x + share * d for share in INWARD)]
     with np.errstate(all="ignore"):
-        inner = min((x + share * d for share in INWARD), key=missed)
-        return inner if missed(inner) <= 0.1 * missed(x) else x
+        away = list(map(missed, ways))
+    best = int(np.nanargmin(away))
+    return ways[best] if away[best] <= 0.1 * away[0] else x
 
 
 def onto_domain(problem: Problem, compiled: Compiled, x: Floats, tolerance: float) -> Floats:

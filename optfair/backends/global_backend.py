@@ -41,6 +41,8 @@ from optfair.core.quadratics import NotQuadratic, QuadraticMap, quadratic_map
 from optfair.core.term import ObjectiveTerm, Term, is_quadratic
 from optfair.errors import OptfairError, SolverFailure, UnsupportedProblem
 from optfair.numbers import Floats
+from optfair.proofs.cones import largest_entry
+from optfair.solution.conic_form import least_unit
 
 # How far from 1 the units of rows and columns, and the largest coefficient of an objective, may be.
 ORDINARY = 1e3
@@ -134,11 +136,10 @@ def in_units(forms: QuadraticForms) -> tuple[QuadraticForms, Floats, float]:
     return replace(forms, objective=objective), np.exp2(columns), unit
 
 
-def least_unit(forms: QuadraticForms, side: float) -> float:
-    """Return the least size an objective is measured by, as `ConicForm.unit`, for sides of a size."""
+def unit_of(forms: QuadraticForms, side: float) -> float:
+    """Return the least size an objective is measured by, for right-hand sides of a size."""
     total = forms.total.map
-    cost, curve = (np.abs(part.data).max(initial=0.0) for part in (total.A, total.Q))
-    return min(1.0, float(max(cost, curve * side)) * side) or 1.0
+    return least_unit(max(largest_entry(total.A.data), largest_entry(total.Q.data) * side), side)
 
 
 def _scaled(term: QuadraticTerm, rows: Floats, columns: Floats) -> QuadraticTerm:
@@ -361,7 +362,7 @@ def run_gurobi(problem: Problem, profile: SolverProfile, request: Request) -> Ou
         }
         proof = None
         if np.isfinite(model.ObjBound) and abs(model.ObjBound) < gurobipy.GRB.INFINITY:
-            least = least_unit(forms, problem.data_unit)
+            least = unit_of(forms, problem.data_unit)
             proof = ReportedBound(problem, float(model.ObjBound), profile.name, least)
         values = {}
         if model.SolCount:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optfair.backends.farkas import claimed_infeasible, unbounded
-from optfair.backends.global_backend import in_units, least_unit, quadratic_form
+from optfair.backends.global_backend import in_units, quadratic_form, unit_of
 from optfair.backends.request import (
     Outcome,
     RawPoint,
@@ -88,7 +88,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         raise _unbounded(problem, profile, request, seen)
     proof = None
     if raw.bound is not None:
-        least = least_unit(stated, problem.data_unit)
+        least = unit_of(stated, problem.data_unit)
         proof = ReportedBound(problem, unit * raw.bound, profile.name, least)
     values: dict[str, Floats] = {}
     if raw.x is not None and np.isfinite(raw.x).all():

@@ -68,7 +68,8 @@ class AdoptedProblem(Problem):
         for t in self.objective.values():
             e = t.build()
             gone = {id(n): cp.Constant(np.zeros(n.shape)) for n in _curved(e)}
-            total += float(np.sum(Evaluator(rebuilt(e, gone), names).value(origin)))
+            flat = Evaluator(rebuilt(e, gone), names).value if gone else t.number
+            total += float(np.sum(flat(origin)))
         return total if np.isfinite(total) else 0.0
 
     def write_back(self, solution: Any) -> None:

@@ -63,6 +63,11 @@ class ConicResiduals:
     face: float = 0.0
 
 
+def least_unit(price: float, side: float) -> float:
+    """Return the least size an objective is measured by, of multipliers and sides of such sizes."""
+    return min(1.0, price * side) or 1.0
+
+
 @dataclass(frozen=True, eq=False)
 class ConicForm:
     """Minimise ½xᵀPx + qᵀx + offset subject to Ax + s = b, s in a product of cones.
@@ -417,7 +422,7 @@ class ConicForm:
     @cached_property
     def unit(self) -> float:
         """Least size an objective with these data is measured by: 1, or less for small numbers."""
-        return min(1.0, self.price * self._side) or 1.0
+        return least_unit(self.price, self._side)
 
     @cached_property
     def price(self) -> float:

@@ -14,7 +14,8 @@ import scipy.sparse.linalg as spla
 from numpy.typing import NDArray
 
 from optfair.numbers import Floats, Indices
-from optfair.proofs.rounding import coordinates, equilibrated
+from optfair.proofs import digits
+from optfair.proofs.rounding import coordinates
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
@@ -228,9 +229,7 @@ def balanced(
 
 def equilibrium(form: ConicForm) -> tuple[Floats, Floats]:
     """Return powers of two that bring the largest entry of each row and each column near 1."""
-    row, column, entry = coordinates(form.A)
-    rows, columns = equilibrated(row, column, np.abs(entry), form.A.shape)
-    return np.exp2(np.round(np.log2(rows))), np.exp2(np.round(np.log2(columns)))
+    return digits.balanced(form.A)
 
 
 def _bends_alike(form: ConicForm, columns: Floats) -> bool:
