@@ -228,8 +228,8 @@ def solve_as_asked(problem: Problem, solver: str | None, request: Request) -> So
     return search.run()
 
 
-# Asks after an answer that nothing proves yet, in the hope of one with a proof; each may take so
-# many times as long as the answer.
+# Solvers that are asked after an answer that nothing proves yet, in the hope of one with a proof;
+# each time that one is asked may take so many times as long as the answer.
 HOPE, WORTH = 2, 5.0
 # Entries of linear programs whose basis is solved in fractions for a proof, and the seconds.
 BASIS, BASIS_SECONDS = 2_000, 10.0
@@ -272,7 +272,7 @@ class _Search:
         self.claims: list[SolverFailure] = []
         self.best: tuple[tuple[Any, ...], Solution] | None = None
         self.answer: Solution | None = None
-        self.hope, self.asked = HOPE, 0
+        self.hope, self.asked, self.further = HOPE, 0, False
         self.compiled = 0.0  # seconds, of the last who was asked
 
     def run(self) -> Solution:
@@ -296,10 +296,10 @@ class _Search:
         if self._edged and stop != "interrupted" and (none := excluded_by_faces(self.problem)):
             raise none
         if self.answer is not None:
-            if self.hope == HOPE and not self.attempts:
+            if not (self.further or self.attempts):
                 return self.answer
             seconds = dict(self.answer.seconds)
-            if self.hope < HOPE:
+            if self.further:
                 seconds["further"] = time.perf_counter() - self.begin - sum(seconds.values())
             return replace(self.answer, attempts=tuple(self.attempts), seconds=seconds)
         return self._given_up(stop)
@@ -315,7 +315,7 @@ class _Search:
                 return True
             self.asked += 1
             if self.answer is not None:  # a proof is worth some times of what the answer took
-                self.hope -= 1
+                self.hope, self.further = self.hope - first, True
                 most = max(1.0, WORTH * sum(self.answer.seconds.values()))
                 until = min(self.request.deadline, time.perf_counter() + most)
                 request = replace(request, time_limit=max(1e-3, until - request.started))

@@ -223,20 +223,27 @@ class Cone:
         shift = definiteness(M).shift
         return 0.0 if shift == 0.0 else max(loose, min(shift, most))
 
-    def complementarity(self, s: Floats, z: Floats) -> float:
-        """Return the size of the Jordan product of slack and multiplier (0 at an optimum)."""
+    def complementarity(self, s: Floats, z: Floats, unit: float = np.inf) -> float:
+        r"""Return the size of the Jordan product of slack and multiplier (0 at an optimum).
+
+        In a symmetric cone that is curved it is at most :math:`\sqrt{s^T z\, |s| |z|}`, where
+        half-lines have :math:`s^T z`. So it is divided by :math:`\sqrt{|s| |z| / unit}` where
+        that is above 1, as where an optimum is not attained and slacks are far out.
+        """
         if self.kind == "zero" or s.size == 0:
             return 0.0
         if self.kind == "nonneg":
             return float(np.abs(s * z).max())
         if self.kind == "soc":
-            return SecondOrder.of([replace(self, start=0, stop=s.size)]).complementarity(s, z)
+            own = SecondOrder.of([replace(self, start=0, stop=s.size)])
+            return own.complementarity(s, z, unit)
         if self.kind == "psd":
             slack: Any = self.matrix(s)
             if SPARSE * np.count_nonzero(slack) < slack.size:
                 slack = sp.csr_array(slack)
             product = np.asarray(slack @ self.matrix(z))
-            return float(np.abs(product + product.T).max() / 2)
+            far = float(np.linalg.norm(s) * np.linalg.norm(z)) / unit
+            return float(np.abs(product + product.T).max() / 2 / np.sqrt(max(1.0, far)))
         return float(abs(s @ z))
 
 
@@ -442,12 +449,13 @@ class SecondOrder:
             excess = np.maximum(np.sqrt(self.sums(squares)) - v[self.heads], 0.0)
             return np.where(np.isfinite(self.sums(v)), excess, np.inf)
 
-    def complementarity(self, s: Floats, z: Floats) -> float:
-        """Return the largest size of the Jordan products of slacks and multipliers."""
+    def complementarity(self, s: Floats, z: Floats, unit: float = np.inf) -> float:
+        """Return the largest size of the Jordan products of slacks and multipliers, as a cone does."""
         at, head = self.rows, self.spread(self.heads)
         cross = s[head] * z[at] + z[head] * s[at]
         cross[self.starts] = self.sums(s * z)
-        return largest_entry(cross)
+        far = np.sqrt(self.sums(s * s) * self.sums(z * z)) / unit
+        return largest_entry(cross / self.spread(np.sqrt(np.maximum(far, 1.0))))
 
 
 def _semidefinite(Z: Floats) -> bool:

@@ -172,19 +172,16 @@ class ConicForm:
         return self.remembered("residuals", asked, lambda: self._residuals(x, z, enough))
 
     def _residuals(self, x: Floats, z: Floats, enough: float) -> ConicResiduals:
-        s = self.slack(x)
-        primal, outside, jordan, leak = self._cones(s, z)
-        Px = self.bending.times(x)
+        s, objective, Px = self.slack(x), self.objective(x), self.bending.times(x)
+        scale, unit = 1.0 + max(largest_entry(self.q), largest_entry(Px)), max(1.0, abs(objective))
+        primal, outside, jordan, leak = self._cones(s, z, max(unit, scale))
         r = Px + self.q + self.across.times(z)
         # each column by its own scale, one large cost must not excuse the others; what large
         # multipliers leave by cancelling in double precision is no residual
         rounding = 16.0 * np.finfo(float).eps * self.across.terms(np.abs(z))
         own = np.maximum(np.abs(r) - rounding, 0.0) / (1.0 + np.abs(self.q) + np.abs(Px))
         stationarity = float(own.max(initial=0.0))
-        scale = 1.0 + max(largest_entry(self.q), largest_entry(Px))
-        objective = self.objective(x)
         proved = lower_bound(self, x, z, objective, enough)
-        unit = max(1.0, abs(objective))
         return ConicResiduals(
             primal=primal / (1.0 + largest_entry(self.b)),
             dual=max(stationarity, outside / scale),
@@ -199,7 +196,7 @@ class ConicForm:
             face=self._face(x, s),
         )
 
-    def _cones(self, s: Floats, z: Floats) -> tuple[float, float, float, float]:
+    def _cones(self, s: Floats, z: Floats, unit: float) -> tuple[float, float, float, float]:
         """Return how far slacks and multipliers are outside the cones, and apart in them.
 
         The last is what the multipliers' distances are worth at the slacks.
@@ -208,17 +205,16 @@ class ConicForm:
         if curved := SecondOrder.of(self.cones):
             off, outside = curved.distances(s), curved.distances(z)
             leak = float(outside @ curved.sums(np.abs(s)))
-            figures.append(
-                (largest_entry(off), largest_entry(outside), curved.complementarity(s, z), leak)
-            )
+            apart = curved.complementarity(s, z, unit)
+            figures.append((largest_entry(off), largest_entry(outside), apart, leak))
         for c in self.cones:
             if c.kind != "soc":
                 si, zi = s[c.start : c.stop], z[c.start : c.stop]
                 o = c.distance(zi, dual=True)
                 leak = o * float(np.abs(si).sum())
-                figures.append((c.distance(si), o, c.complementarity(si, zi), leak))
-        primal, dual, apart, leaks = np.array(figures).T
-        return float(primal.max()), float(dual.max()), float(apart.max()), float(leaks.sum())
+                figures.append((c.distance(si), o, c.complementarity(si, zi, unit), leak))
+        primal, dual, jordan, leaks = np.array(figures).T
+        return float(primal.max()), float(dual.max()), float(jordan.max()), float(leaks.sum())
 
     def _rows(self, x: Floats, s: Floats) -> float:
         """Return the largest violation of a linear row relative to the size of its terms.

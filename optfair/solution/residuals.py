@@ -49,7 +49,8 @@ class Residuals:
         (objective - bound) / max(unit, varying part), the bound recomputed; the varying part is
         the objective without the constants that are added to it, the unit that of the data.
     complementarity : float
-        Products of slacks and multipliers / max(1, abs(objective)).
+        Products of slacks and multipliers / max(1, abs(objective)); on curved cones also relative
+        to the root of their sizes, where these are far above that.
     consistency : float
         Difference between the named numbers and those that prove the bound.
     source : str

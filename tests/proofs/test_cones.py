@@ -507,6 +507,29 @@ def test_products_of_pairs() -> None:
     assert pair.complementarity(*scaled) == pytest.approx(np.abs(M @ N + N @ M).max() / 2)
 
 
+@pytest.mark.parametrize("far", [1.0, 1e3, 1e6])
+def test_products_far_out_are_as_large_as_the_gap_makes_them(far: float) -> None:
+    # pairs in the cones, as far out as one likes: s'z = 1e-4 of an objective of 4
+    gap, unit = 1e-4, 4.0
+    block = Cone("psd", 0, 3, order=2)
+    S = np.array([far, 0.0, gap / far])
+    Z = np.array([gap / far, 0.5 * np.sqrt(2.0 * gap) / far, 1.0])  # 0.5 of what the root allows
+    soc = CONES["soc"]
+    s, z = far * np.array([1.0, 1.0, 0.0]), np.array([1.0, -1.0, np.sqrt(2 * gap / far)])
+    z[0] = np.linalg.norm(z[1:])
+    for cone, one, other in ((block, S, Z), (soc, s, z)):
+        gap_of = abs(one @ other)
+        figure = cone.complementarity(one, other, unit)
+        most = np.sqrt(gap_of * max(unit, np.linalg.norm(one) * np.linalg.norm(other)))
+        assert cone.complementarity(one, other) <= 1.001 * most
+        assert figure <= 1.001 * np.sqrt(gap_of * unit)
+        assert figure <= cone.complementarity(one, other)
+    # where they are not far out nothing is divided, and what is no pair is none
+    assert block.complementarity(S, Z, 1e9) == block.complementarity(S, Z)
+    apart = block.complementarity(np.array([far, 0.0, 1.0]), np.array([1.0, 0.0, 1.0]), unit)
+    assert apart >= np.sqrt(unit * far) / 2
+
+
 def cones_in_a_row(sizes: list[int]) -> tuple[Cone, ...]:
     ends = np.cumsum(sizes).tolist()
     return tuple(Cone("soc", end - size, end) for end, size in zip(ends, sizes, strict=True))
