@@ -17,7 +17,7 @@ from optfair.backends.registry import profile, profiles
 from optfair.backends.request import Accept, Refusal, Request, SolverProfile
 from optfair.comparison.comparison import Comparison
 from optfair.comparison.run import Run, Store, can_limit_memory, environment, measured
-from optfair.comparison.server import FOLDERS, check_fork, close_idle, in_fork, run_instance
+from optfair.comparison.server import FOLDERS, check_fork, in_fork, run_instance
 from optfair.core.adopt import from_cvxpy
 from optfair.core.identity import fingerprint
 from optfair.core.labels import free_name
@@ -464,14 +464,11 @@ def _results(
     sent = [(i, call) for i, (run, _, call) in enumerate(jobs) if not _is_local(call)]
     here = [(i, call) for i, (run, _, call) in enumerate(jobs) if _is_local(call)]
     with _progress(verbose, len(jobs)) as tell:
-        try:
-            for calls, options in ((sent, {"prefer": "threads"}), (here, {"backend": "threading"})):
-                for i, result in _parallel(calls, n_jobs, options):
-                    run, key, _ = jobs[i]
-                    tell(f"{run.problem} by {run.solver}")
-                    yield run, key, result
-        finally:
-            close_idle()
+        for calls, options in ((sent, {"prefer": "threads"}), (here, {"backend": "threading"})):
+            for i, result in _parallel(calls, n_jobs, options):
+                run, key, _ = jobs[i]
+                tell(f"{run.problem} by {run.solver}")
+                yield run, key, result
 
 
 def _is_local(call: Callable[[], Any]) -> bool:

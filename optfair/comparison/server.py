@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import select
@@ -9,6 +10,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -135,14 +137,18 @@ def run_instance(task: dict[str, Any]) -> dict[str, Any]:
     server = _idle.taken()
     try:
         # copies end themselves where the system has an alarm; the limit is for where it has none
-        said = server.ask(json.dumps(task).encode(), START + allowance(task["time_limit"]))
+        asked = json.dumps(task | {"environ": dict(os.environ)}).encode()
+        said = server.ask(asked, START + allowance(task["time_limit"]))
         lines = [] if isinstance(said, bytes) else server.last_words()
     except BaseException:
         server.close()
         raise
     if isinstance(said, bytes):
+        server.used = time.monotonic()
         if server.alive:
             _idle.append(server)
+        else:
+            server.close()
         result: dict[str, Any] = json.loads(said)
         return result
     server.close()
@@ -157,7 +163,14 @@ class _Server(Worker):
 
     def __init__(self) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed with the process
+        self._surroundings, self.used = _surroundings(), time.monotonic()
         super().__init__("optfair.comparison.server", self._errors)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be asked: it will not leave soon, and begins as a new one would."""
+        spare = time.monotonic() - self.used < IDLE / 2
+        return spare and self._surroundings == _surroundings() and super().alive
 
     def last_words(self) -> list[str]:
         """Return the last line of its errors, if there is one."""
@@ -170,8 +183,13 @@ class _Server(Worker):
         self._errors.close()
 
 
+def _surroundings() -> tuple[list[str], dict[str, str]]:
+    """Return what a process reads once, when it begins: places of modules, numbers of threads."""
+    return list(sys.path), {k: v for k, v in os.environ.items() if k.endswith("_NUM_THREADS")}
+
+
 _idle = Idle(_Server)
-close_idle = _idle.close
+atexit.register(_idle.close)
 
 
 def serve() -> None:
@@ -211,8 +229,8 @@ def _run(task: dict[str, Any]) -> dict[str, Any]:
     from optfair.comparison.run import environment
     from optfair.library import load
 
-    for name in FOLDERS:
-        os.environ.pop(name, None)
+    os.environ.clear()
+    os.environ.update({k: v for k, v in task["environ"].items() if k not in FOLDERS})
     os.environ.update(task["folders"])
     problem = load(task["problem"]).problem()
     more = {k: task[k] for k in ("options", "memory_limit") if k in task}

@@ -43,6 +43,7 @@ PROGRAMS: dict[str, tuple[Any, list[Any], float]] = {
 SLOW = ("camel", "steps in a row")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(n, marks=pytest.mark.slow if n in SLOW else []) for n in PROGRAMS],

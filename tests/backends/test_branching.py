@@ -36,6 +36,7 @@ REPORTED = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", REPORTED)
 def test_integer_instances_are_proved_on_request(name: str, tmp_path: Path) -> None:
     s = of.library.load(name).problem().solve()

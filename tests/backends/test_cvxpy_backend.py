@@ -117,6 +117,7 @@ def stated(kind: str, x: Any) -> tuple[Any, list[Any]]:
     return cp.trace(X) + 0.3 * cp.sum(x), [*linked, cp.norm_inf(x) <= 2.0]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", SOLVERS)
 @pytest.mark.parametrize("degenerate", DEGENERATE, ids=lambda f: f.__name__)
 def test_what_is_degenerate_is_solved_and_proved(degenerate: Any, kind: str) -> None:

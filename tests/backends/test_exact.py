@@ -78,6 +78,7 @@ def test_the_answer_is_the_rounded_optimum_and_travels(tmp_path: Path) -> None:
     assert not moved.is_optimal(1e-6)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("side", [5e-324, 1.5e-323, 1e-310, 1e-300, 1e-160])
 @pytest.mark.parametrize("large", [3.0, 1024.0])  # powers of two that lose digits of such sides
 def test_sides_at_the_end_of_the_floats_are_taken_as_they_are(side: float, large: float) -> None:
@@ -144,6 +145,7 @@ def test_a_pair_that_is_no_optimum_has_no_bound(sense: Any) -> None:
     assert wrong.bound == wrong.estimate == -sign * np.inf
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(40))
 def test_random_programs_in_any_units(seed: int) -> None:
     rng = np.random.default_rng(seed)

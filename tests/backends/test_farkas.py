@@ -139,6 +139,7 @@ def apart_by(gap: float, seed: int, unit: float) -> Any:
     return of.from_cvxpy(cp.Problem(cp.Minimize(0), rows))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("unit", [1.0, 2.0**-10])
 @pytest.mark.parametrize("seed", range(8))
 def test_vectors_on_the_boundary_of_cones_are_proofs(

@@ -36,7 +36,7 @@ def knapsack(n: int = 150, rows: int = 50) -> Any:
     return of.from_cvxpy(cp.Problem(cp.Maximize(value @ x), limits)).with_integrality("x")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("option", ASKED)
 @pytest.mark.parametrize("solver", USABLE)
 def test_an_option_is_taken_or_refused(solver: str, option: str) -> None:
@@ -59,6 +59,7 @@ def test_an_option_is_taken_or_refused(solver: str, option: str) -> None:
         small(solver).solve(solver, **asked)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("solver", USABLE)
 def test_an_unknown_option_of_the_solvers_own_is_an_error(solver: str) -> None:
     with pytest.raises(of.UnsupportedProblem) as failure:
@@ -80,6 +81,7 @@ def test_every_solver_is_asked_for_a_tolerance(solver: str) -> None:
     assert loose > tight > 0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("solver", USABLE)
 def test_silent_means_silent(solver: str, capfd: pytest.CaptureFixture[str]) -> None:
     small(solver).solve(solver, tolerance=1e-5)

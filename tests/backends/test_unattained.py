@@ -246,6 +246,7 @@ def test_a_rejected_point_far_out_is_no_answer(goal: Any) -> None:
     assert e.value.solution.residuals().above(1e-7)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("goal", "rows"),
     [

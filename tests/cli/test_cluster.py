@@ -250,6 +250,7 @@ def test_files_that_are_not_there_or_not_text(german, folder):
     assert "UTF-8" in told and "byte 7" in told
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("words", "messages"),
     [

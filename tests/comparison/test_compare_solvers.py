@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.comparison import ConfiguredSolver, compare_solvers
+from optfair.comparison import ConfiguredSolver, compare_solvers, server
 from optfair.comparison.compare import subjects
 from optfair.comparison.run import (
     _allow_memory,
@@ -209,6 +209,28 @@ def test_a_task_can_be_pickled_and_folders_travel(tmp_path, monkeypatch):
     sent = pickle.loads(pickle.dumps((run_instance, task)))
     assert sent[0](sent[1])["outcome"] == "solved"
     assert compare_solvers("meal", "highs").runs[0].outcome == "solved"
+
+
+def test_a_process_that_waits_serves_the_next_comparison(monkeypatch):
+    server._idle.close()
+    compare_solvers("textbook/diet", "highs")
+    (kept,) = server._idle
+    compare_solvers("textbook/diet", "highs")
+    assert list(server._idle) == [kept]
+    # each task brings the variables of its time; what is read once, at the start, has to be the same
+    monkeypatch.setenv("OPTFAIR_SOLVERS", "/nowhere")
+    task = {"problem": "textbook/diet", "solver": "highs", "tolerance": 1e-8, "time_limit": 20.0}
+    assert run_instance(task | {"folders": {"OPTFAIR_SOLVERS": "/nowhere"}})["outcome"] != "solved"
+    assert run_instance(task | {"folders": {}})["outcome"] == "solved"
+    assert list(server._idle) == [kept]
+    kept.used -= server.IDLE  # it may leave while it is asked
+    assert not kept.alive
+    kept.used += server.IDLE
+    assert kept.alive
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    fresh = server._idle.taken()
+    assert fresh is not kept and fresh.alive and not kept.alive
+    fresh.close()
 
 
 # --- what counts ---------------------------------------------------------------------------

@@ -46,6 +46,7 @@ def test_class_is_recognised(case: str) -> None:
     assert declared(case).problem_class.convex != case.startswith("nonconvex")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("solver", EVERY)
 def test_the_profile_answers_before_anything_runs(solver: str, case: str) -> None:
@@ -110,6 +111,7 @@ def test_local_solvers_never_say_optimal(solver: str, case: str) -> None:
 PROVES = ("highs", "clarabel")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("solver", GENERIC)
 @pytest.mark.parametrize("kind", INFEASIBLE)
 def test_infeasible_comes_with_a_certificate(solver: str, kind: str) -> None:
@@ -141,6 +143,7 @@ def test_infeasible_comes_with_a_certificate(solver: str, kind: str) -> None:
     assert set(found.value.conflict) == {"far", "near"}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("solver", GENERIC)
 @pytest.mark.parametrize("kind", UNBOUNDED)
 def test_unbounded_is_told_from_infeasible(solver: str, kind: str) -> None:
@@ -165,6 +168,7 @@ def test_unbounded_is_told_from_infeasible(solver: str, kind: str) -> None:
 FAST = ["LP", "QP", "badly scaled LP", "random LP 0", "random QP 0"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("solver", sorted(set(GENERIC) - set(LOCAL)))
 def test_equal_tolerances_are_met_or_reported(solver: str) -> None:
     for case in FAST:
@@ -211,6 +215,7 @@ def test_the_full_product_is_honest(solver: str, case: str, tolerance: float) ->
     assert s.objective == pytest.approx(spec.value, rel=30 * tolerance, abs=30 * tolerance)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("solver", STRUCTURED)
 @pytest.mark.parametrize("case", CASES)
 def test_structured_routes_refuse_problems_without_their_structure(solver: str, case: str) -> None:

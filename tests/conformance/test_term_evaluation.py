@@ -29,7 +29,7 @@ def points(variables: Mapping[str, Any]) -> Iterator[dict[str, NDArray[np.float6
         yield point
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", names())
 def test_terms_evaluate_as_they_are_built(name: str) -> None:
     p = load(name).problem()

@@ -109,7 +109,7 @@ def stated(model: Callable[..., Parts], seed: int, unit: Any, row: float, cost: 
     return of.from_cvxpy(cp.Problem(cp.Minimize(cost * goal), scaled))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("model", MODELS, ids=lambda m: m.__name__)
 @pytest.mark.parametrize("seed", range(2))
 def test_the_optimum_is_the_same_in_any_units(model: Callable[..., Parts], seed: int) -> None:
@@ -204,6 +204,7 @@ def restated(p: Any, column: float, row: float, cost: float) -> Any:
     return of.from_cvxpy(cp.Problem(sense(cost * goal), rows)).with_integrality(*whole)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("name", "way"), cases())
 def test_models_of_the_library_mean_the_same_in_any_units(name: str, way: str) -> None:
     own = as_declared(name)

@@ -44,7 +44,7 @@ def declared(row: dict[str, Any], text: str | None = None) -> tuple[Any, dict[st
     return parse(text or row["text"], variables), bounds
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("row", [*SEED, *OWN], ids=lambda r: r["name"])
 def test_what_is_decided_is_true(row: dict[str, Any]) -> None:
     expression, bounds = declared(row)
@@ -70,6 +70,7 @@ def test_the_corpora_are_what_they_should_be() -> None:
     assert len(OPEN) <= 0.08 * len(OWN)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("row", OWN, ids=lambda r: r["name"])
 def test_the_truth_is_that_of_chords(row: dict[str, Any]) -> None:
     """Sampled chords, evaluated without any sign from a domain, speak for the stated truth."""
@@ -202,6 +203,7 @@ CHANGED = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("row", "change"), CHANGED)
 def test_other_words_do_not_matter(row: Row, change: Callable[[Row], Row]) -> None:
     """The same verdict on the same function, written in another way."""

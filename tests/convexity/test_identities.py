@@ -88,6 +88,7 @@ def steps(step: Step, domain: Domain) -> Any:
         yield from steps(p, domain)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", RULES)
 def test_what_is_rewritten_is_the_same_function(name: str) -> None:
     expression, bounds = example(name)

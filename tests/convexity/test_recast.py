@@ -159,6 +159,7 @@ NO_LOGARITHM: list[tuple[Any, list[Any], float]] = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("goal", "rows", "truth"), NO_LOGARITHM, ids=lambda g: str(g)[:30])
 def test_no_point_is_lost_to_a_logarithm(goal: Any, rows: Any, truth: float) -> None:
     s = of.from_cvxpy(cp.Problem(goal, rows)).solve(tolerance=1e-5)

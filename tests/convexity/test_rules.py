@@ -37,6 +37,7 @@ def example(name: str) -> tuple[Any, dict[str, Any]]:
     return parse(text, variables), parse_bounds(bounds, variables)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", RULES)
 def test_a_rule_applies_to_its_example(name: str) -> None:
     expression, bounds = example(name)
@@ -262,6 +263,7 @@ def convex(rng: np.random.Generator, v: Any, depth: int) -> Any:
     ][rng.integers(6)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(12))
 def test_what_is_convex_by_construction_is_never_refuted(seed: int) -> None:
     rng = np.random.default_rng(100 + seed)

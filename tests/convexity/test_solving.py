@@ -43,7 +43,7 @@ def declared(row: dict[str, Any]) -> tuple[Any, dict[str, Any], dict[str, Any]]:
     return parse(row["text"], variables), bounds, variables
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("row", ROWS[::2], ids=lambda r: r["name"])
 def test_the_cone_form_equals_the_function(row: dict[str, Any]) -> None:
     """At fixed points the optimum over what was brought in is the declared value."""
@@ -71,7 +71,7 @@ def test_the_cone_form_equals_the_function(row: dict[str, Any]) -> None:
     assert problem.value == pytest.approx(value, rel=1e-5, abs=1e-5)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("row", ROWS[1::6], ids=lambda r: r["name"])
 def test_a_proved_function_is_optimised_over_its_box(row: dict[str, Any]) -> None:
     expression, bounds, variables = declared(row)

@@ -360,6 +360,7 @@ def test_every_fact_has_what_must_be_said():
         assert entry["numeric"] and entry["rows"], name
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.data
 @pytest.mark.parametrize(
     ("name", "group", "expected", "width"),

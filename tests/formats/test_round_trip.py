@@ -79,7 +79,7 @@ def assert_same_outcome(q, p, tolerance):
         assert found == pytest.approx(expected, rel=tolerance, abs=tolerance)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("ending", [".mps", ".lp"])
 @pytest.mark.parametrize("name", SMALL)
 def test_rows(name, ending, written, tmp_path):
@@ -119,7 +119,7 @@ def test_rows(name, ending, written, tmp_path):
     assert abs(again.P - program(q).P).nnz == 0 and abs(again.A - program(q).A).nnz == 0
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", SMALL)
 def test_cones(name, written, tmp_path):
     instance = of.library.load(name)
@@ -140,7 +140,7 @@ def test_cones(name, written, tmp_path):
     assert_same_outcome(q, p, 1e-6)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_mosek_reads_what_is_written(name, written):
     mosek = importlib.import_module("mosek")
@@ -228,6 +228,7 @@ def test_highs_reads_the_same_model(seed, tmp_path_factory):
             assert np.array_equal(H, rows.P.toarray())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("ending", [".mps", ".lp"])
 @pytest.mark.parametrize("name", SMALL)
 def test_highs_reads_what_is_written(name, ending, written):
@@ -238,7 +239,7 @@ def test_highs_reads_what_is_written(name, ending, written):
     assert value == pytest.approx(instance.optimum.value, rel=1e-6, abs=1e-6)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("ending", [".mps", ".lp"])
 @pytest.mark.parametrize("name", [n for n in NAMES if n not in SMALL])
 def test_highs_and_scip_read_wide_files(name, ending, written):
@@ -257,6 +258,7 @@ def test_highs_and_scip_read_wide_files(name, ending, written):
     assert 0 <= model.getNVars() - columns <= 1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("ending", [".mps", ".lp"])
 @pytest.mark.parametrize("name", SMALL)
 def test_scip_reads_what_is_written(name, ending, written):

@@ -42,7 +42,7 @@ def test_there_are_enough_and_they_are_no_instances() -> None:
     assert {"LP", "QP", "QCQP", "SOCP", "SDP", "CONIC(exp)", "MILP"} <= classes
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_optimum_is_proved_and_the_model_is_its_own_answer(name: str) -> None:
     task = exercise(name)

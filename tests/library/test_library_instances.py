@@ -32,13 +32,13 @@ def second_opinion(name):
     "name",
     [pytest.param(n, marks=pytest.mark.slow) if n.endswith("_80") else n for n in NAMES],
 )
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 def test_certifies(name):
     outcome = of.library.certify(name)
     assert outcome.ok, repr(outcome)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(n, marks=pytest.mark.slow) if n.endswith("_80") else n for n in OPTIMA],
@@ -132,6 +132,7 @@ def test_coupling_and_factored_form_have_the_same_optimum():
 
 
 # below and above the optimum in turn: a model has neighbours of its own class
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "shift"),
     [(n, (-1e-4, 1e-4)[i % 2]) for i, n in enumerate(SMALL) if not n.endswith("_80")],

@@ -20,7 +20,7 @@ SOLVED = [
 ]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "name",
     [

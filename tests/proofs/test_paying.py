@@ -569,6 +569,7 @@ def conic(kinds: list[str], seed: int) -> tuple[ConicForm, Any, Any, Fraction]:
     return form, x, np.array(z), Fraction(float(q @ x))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "kinds",
     [

@@ -83,6 +83,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", CASES)
 def test_the_band_holds_between_the_points(case: str) -> None:
     make, word = CASES[case]

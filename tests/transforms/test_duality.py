@@ -40,7 +40,7 @@ def signed(p: Any) -> float:
     return 1.0 if p.sense == "minimize" else -1.0
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", [*CONTINUOUS, *LARGE])
 def test_strong_duality_over_the_library(name: str) -> None:
     p = INSTANCES[name].problem()
@@ -59,6 +59,7 @@ def test_strong_duality_over_the_library(name: str) -> None:
         assert np.asarray(back.multipliers[term]) == pytest.approx(np.asarray(s[term]), abs=1e-9)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", [*SMALL, *LARGE])
 def test_the_dual_of_the_dual_has_the_same_optimum(name: str) -> None:
     p = INSTANCES[name].problem()
@@ -147,6 +148,7 @@ FORMS: dict[str, tuple[Any, list[Any]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("form", FORMS)
 def test_forms(form: str) -> None:
     p = of.from_cvxpy(cp.Problem(*FORMS[form]))
@@ -260,6 +262,7 @@ def test_multipliers_that_an_epigraph_adds_have_names_of_their_own() -> None:
         assert t.is_optimal(1e-6) and t.objective == pytest.approx(-4.0, abs=1e-6)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("solver", [None, "highs"])
 @pytest.mark.parametrize("cost", [1e-6, 1e-10, 1e-14])
 @pytest.mark.parametrize("curved", [False, True])

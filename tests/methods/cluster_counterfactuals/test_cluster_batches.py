@@ -59,6 +59,7 @@ METRIC = np.array([1.0, 4.0, 0.25, 2.0])
 MATRIX = np.diag(METRIC) + 0.1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("metric", [None, METRIC, MATRIX], ids=["plain", "weights", "matrix"])
 @pytest.mark.parametrize("bounded", [False, True])
 @pytest.mark.parametrize("against", ["pair", "all"])

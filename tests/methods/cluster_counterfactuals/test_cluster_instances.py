@@ -31,6 +31,7 @@ def test_there_are_enough_of_every_class():
     assert {f["class"] for f in FACTS.values()} >= {"LP", "QP", "MILP", "MIQP", "nonconvex QCQP"}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", OPTIMA)
 def test_optimum_by_two_routes(name):
     p, known = declared(name), FACTS[name]["optimum"]

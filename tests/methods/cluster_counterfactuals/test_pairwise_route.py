@@ -163,6 +163,7 @@ def test_best_known_keeps_its_time(seconds: float) -> None:
         assert time.process_time() - begin <= seconds + 10.0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("started", [0, 1])
 def test_best_known_starts_nothing_after_its_time(

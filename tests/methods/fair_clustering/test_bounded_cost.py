@@ -292,6 +292,7 @@ def test_comparator_refuses_bad_input():
         bounded_cost_kmeans(X, groups=["a"] * 90, n_clusters=4)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("scale", [1e-2, 1e-3, 1e-4, 1e4])
 def test_units_do_not_matter(scale):
     def in_units(s):

@@ -69,6 +69,7 @@ def test_barred_arcs_cost_more_until_nothing_is_left_on_them(
         assert met == [2.0 * charged_rows.PENALTY * k for k in (1.0, 1e2, 1e4)][:asked]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("unit", [1.0, pytest.param(1e6, marks=pytest.mark.slow), 1e-6])
 @pytest.mark.parametrize("kind", KINDS)
 def test_equals_a_general_solver(kind: str, unit: float) -> None:

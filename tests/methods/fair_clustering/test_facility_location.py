@@ -39,6 +39,7 @@ def enumerated(D: Any, groups: Any, count: int, opening: Any, rule: Any, w: Any 
     return best
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("rule", [of.perfect_fairness(), of.max_gap(0.2), of.balance(0.5), None])
 @pytest.mark.parametrize("unit", [1.0, 1e-6, 1e6])
 def test_the_optimum_is_that_of_the_best_sites(rule: Any, unit: float) -> None:
@@ -243,6 +244,7 @@ def more_drawn(unit: float = 1.0, n: int = 60, m: int = 6) -> tuple[Any, Any, An
     return unit * np.square(X[:, None] - sites[None]).sum(axis=2), groups, rng.random(n) + 0.5, unit
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("rule", "unit"),
     [

@@ -67,6 +67,7 @@ RULES = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", RULES)
 @pytest.mark.parametrize("metric", ["sqeuclidean", "l1"])
 def test_rules_hold_for_the_soft_assignment(data, name, metric):
@@ -224,6 +225,7 @@ def test_constant_columns_change_nothing(data, fitted):
     np.testing.assert_array_equal(model.labels_, narrow.labels_)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("init", ["k-means", "k-means++", "random"])
 @pytest.mark.parametrize("metric", ["sqeuclidean", "l1"])
 def test_every_start(data, init, metric):

@@ -90,6 +90,7 @@ def test_a_hard_clustering_is_a_projection_of_its_number_of_clusters():
     np.testing.assert_array_equal(S, p.lift(5 - 2 * (np.arange(12) % 3))["projection"])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("groups", [2, 3])
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("weighted", [False, True])
@@ -122,6 +123,7 @@ def test_clusterings_that_obey_a_rule_are_in_the_relaxation(name, groups):
     assert max(t.relative_violation(alone) for t in fairness) > 1e-3
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CARRIED)
 def test_rule_costs_and_its_bound_holds(name):
     X, labels = rows(18)
@@ -239,6 +241,7 @@ def raw_german(n=20):
     return X[rows], np.asarray(sex)[rows]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("scale", [1e-4, 1e-2, 1.0, 1e3, 1e4, 1e6])
 def test_rows_in_any_units_at_the_default_tolerance(scale):
     for seed in range(2):
@@ -488,6 +491,7 @@ def labels_that_obey(K, groups, rule, weights):
             yield A, w
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("weights", [None, (1, 2, 1, 1, 2, 1, 1, 1)], ids=["equal", "unequal"])
 @pytest.mark.parametrize("rule", HARD.values(), ids=HARD)
 def test_no_labels_that_obey_cost_less_than_the_bound_of_labels(rule, weights):

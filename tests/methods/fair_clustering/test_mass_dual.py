@@ -91,6 +91,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("kind", "rule"),
     [
@@ -187,6 +188,7 @@ CURVED = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CURVED)
 @pytest.mark.parametrize("soft", [False, True])
 def test_any_convex_rule(name: str, soft: bool) -> None:

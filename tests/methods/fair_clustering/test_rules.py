@@ -58,6 +58,7 @@ def holds(name: str, p: Any, M: Any, tol: float = 1e-7) -> bool:
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("names", list(combinations_with_replacement(RULES, 2)), ids="+".join)
 @pytest.mark.parametrize("G", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_routes_agree_on_every_rule_and_two_at_a_time(names: tuple[str, str], G: int) -> None:

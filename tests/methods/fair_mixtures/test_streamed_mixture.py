@@ -104,6 +104,7 @@ def parquet(folder: Path) -> Any:
     return row_source(folder / "rows.parquet", "g", chunk_rows=500, text=True)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["frames", "whole frame", "parquet", "array"])
 def test_text_columns_are_categories_wherever_they_come_from(kind: str, tmp_path: Path) -> None:
     model = of.FairMixture(3, random_state=0, max_iter=12)

@@ -65,7 +65,7 @@ def test_other_rules_make_the_guess_too_small(order: str, s: int) -> None:
     assert not p.map(found).moved(0)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", MODELS)
 def test_every_map(name: str) -> None:
     p = MODELS[name](group(n=20)[:, :3], K=2.0, k=2.0, score=SCORE, threshold=6.0)

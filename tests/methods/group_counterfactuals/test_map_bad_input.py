@@ -108,6 +108,7 @@ def attainable(p: Any) -> float:
     return low
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["affine, bounded", "psd", "diagonal", "scaled", "mixture"])
 def test_unattainable_target_says_how_far_one_gets(name: str) -> None:
     X = group()

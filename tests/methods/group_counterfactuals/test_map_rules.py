@@ -54,7 +54,7 @@ PAIRS = [
 ]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("name", "rule"), PAIRS)
 def test_lazy_and_whole_agree_and_certify(name: str, rule: str) -> None:
     p = MODELS[name](group(), **BOUNDS, **target()).with_constraints(rule=RULES[rule])

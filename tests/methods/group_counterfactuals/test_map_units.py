@@ -45,6 +45,7 @@ def short(p: Any, g: Any, X: Any, tolerance: float = 1e-7) -> float:
     return float(((p.level - moved @ p.normal) / size).max()) - tolerance
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("units", FAR)
 @pytest.mark.parametrize("model", [DiagonalMap, CommutativeGaussianMap, ScaledMap])
 def test_members_reach_the_target_in_any_units(model: Any, units: str) -> None:
@@ -133,6 +134,7 @@ ROWS: dict[str, Any] = {
 NEEDS_EXTENT = ("mixture", "mixture, global")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("name", MODELS)
 def test_groups_without_extent_somewhere(name: str, rows: str) -> None:
@@ -205,6 +207,7 @@ def test_a_map_that_misses_the_target_is_refused() -> None:
     assert rest.map(replace(s, values=low, problem=rest)) is not None
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("model", [ScaledMap, DiagonalMap, of.PSDMap])
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("unit", [1e-6, 1e-3])

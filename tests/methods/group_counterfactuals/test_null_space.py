@@ -47,6 +47,7 @@ def least_distance(A: np.ndarray, R: np.ndarray, K: float, k: float | None) -> f
     return float(problem.value)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("model", [PSDMap, GaussianMap])
 @pytest.mark.parametrize(("K", "k"), [(5.0, 5.0), (1.1, 1.1), (1.01, 3.0), (2.0, None)])
 @pytest.mark.parametrize("seed", [0, 1])

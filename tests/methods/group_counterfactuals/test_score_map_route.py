@@ -43,6 +43,7 @@ CASES: dict[str, Any] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("flat", [False, True])
 def test_reduced_is_the_whole(case: str, flat: bool) -> None:
