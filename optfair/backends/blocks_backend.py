@@ -539,8 +539,8 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         far = CLEAR * max(1.0, r.unpaid.size, r.unpaid.natural)
         if r.unpaid.radius((half - gap) * size) >= far:
             return 0.0
-        loose = r.complementarity > 0.05 * request.tolerance**0.5
-        return worst + r.unpaid.here / size + (r.complementarity if loose else 0.0)
+        loose = r.relative > 0.05 * request.tolerance**0.5
+        return worst + r.unpaid.here / size + (r.relative if loose else 0.0)
 
     def call(compiled: Compiled, scale: float, options: dict[str, Any], verbose: bool) -> RawPoint:
         form, rows, columns = compiled.form.congruent or (compiled.form, 1.0, 1.0)

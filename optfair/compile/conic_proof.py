@@ -418,6 +418,7 @@ def form_check(
         rows=r.rows,
         apart=True,
         face=r.face,
+        relative=r.relative,
     )
 
 

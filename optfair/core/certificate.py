@@ -242,6 +242,8 @@ class DualCheck:
         Relative dual residual.
     complementarity : float
         Relative size of the products of slacks and multipliers.
+    relative : float or None
+        The same, of curved cones also relative to the root of the sizes of what is multiplied.
     consistency : float
         Largest relative difference between named numbers and the ones that prove the bound.
     unpaid : Unpaid or None
@@ -275,6 +277,7 @@ class DualCheck:
     rows: float = 0.0
     apart: bool = False
     face: float = 0.0
+    relative: float | None = None
 
 
 class DualProof(Protocol):

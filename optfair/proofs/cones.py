@@ -223,28 +223,28 @@ class Cone:
         shift = definiteness(M).shift
         return 0.0 if shift == 0.0 else max(loose, min(shift, most))
 
-    def complementarity(self, s: Floats, z: Floats, unit: float = np.inf) -> float:
-        r"""Return the size of the Jordan product of slack and multiplier (0 at an optimum).
+    def products(self, s: Floats, z: Floats, unit: float = 1.0) -> tuple[float, float]:
+        r"""Return the size of the Jordan product of slack and multiplier (0 at an optimum), and what it says.
 
-        In a symmetric cone that is curved it is at most :math:`\sqrt{s^T z\, |s| |z|}`, where
-        half-lines have :math:`s^T z`. So it is divided by :math:`\sqrt{|s| |z| / unit}` where
-        that is above 1, as where an optimum is not attained and slacks are far out.
+        In a symmetric cone that is curved the product is at most :math:`\sqrt{s^T z\, |s| |z|}`,
+        where half-lines have :math:`s^T z`. The second number is divided by
+        :math:`\sqrt{|s| |z| / unit}` where that is above 1, as it is where an optimum is not
+        attained and slacks are far out.
         """
         if self.kind == "zero" or s.size == 0:
-            return 0.0
-        if self.kind == "nonneg":
-            return float(np.abs(s * z).max())
+            return 0.0, 0.0
         if self.kind == "soc":
-            own = SecondOrder.of([replace(self, start=0, stop=s.size)])
-            return own.complementarity(s, z, unit)
+            return SecondOrder.of([replace(self, start=0, stop=s.size)]).products(s, z, unit)
         if self.kind == "psd":
             slack: Any = self.matrix(s)
             if SPARSE * np.count_nonzero(slack) < slack.size:
                 slack = sp.csr_array(slack)
             product = np.asarray(slack @ self.matrix(z))
+            size = float(np.abs(product + product.T).max() / 2)
             far = float(np.linalg.norm(s) * np.linalg.norm(z)) / unit
-            return float(np.abs(product + product.T).max() / 2 / np.sqrt(max(1.0, far)))
-        return float(abs(s @ z))
+            return size, size / max(1.0, far) ** 0.5
+        size = float(np.abs(s * z).max()) if self.kind == "nonneg" else float(abs(s @ z))
+        return size, size
 
 
 @lru_cache(maxsize=16)
@@ -449,13 +449,14 @@ class SecondOrder:
             excess = np.maximum(np.sqrt(self.sums(squares)) - v[self.heads], 0.0)
             return np.where(np.isfinite(self.sums(v)), excess, np.inf)
 
-    def complementarity(self, s: Floats, z: Floats, unit: float = np.inf) -> float:
-        """Return the largest size of the Jordan products of slacks and multipliers, as a cone does."""
+    def products(self, s: Floats, z: Floats, unit: float = 1.0) -> tuple[float, float]:
+        """Return the largest of what `Cone.products` says of each."""
         at, head = self.rows, self.spread(self.heads)
         cross = s[head] * z[at] + z[head] * s[at]
         cross[self.starts] = self.sums(s * z)
         far = np.sqrt(self.sums(s * s) * self.sums(z * z)) / unit
-        return largest_entry(cross / self.spread(np.sqrt(np.maximum(far, 1.0))))
+        near = cross / self.spread(np.sqrt(np.maximum(far, 1.0)))
+        return largest_entry(cross), largest_entry(near)
 
 
 def _semidefinite(Z: Floats) -> bool:

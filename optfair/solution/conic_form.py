@@ -45,7 +45,8 @@ class ConicResiduals:
     """Relative residuals of a primal-dual pair; all zero at an optimum.
 
     The bound holds in exact arithmetic, as far as ``unpaid`` says; it is -inf, with ``fault``,
-    where nothing is proved. The estimate takes the multipliers at their word.
+    where nothing is proved. The estimate takes the multipliers at their word. ``relative`` is the
+    complementarity where the products on curved cones count relative to the root of their sizes.
     ``rows`` is the largest violation of a linear row relative to its own terms, ``face`` that of
     rows which are 0 at every feasible point.
     """
@@ -54,6 +55,7 @@ class ConicResiduals:
     dual: float
     gap: float
     complementarity: float
+    relative: float
     objective: float
     bound: float
     unpaid: Unpaid | None = None
@@ -174,7 +176,7 @@ class ConicForm:
     def _residuals(self, x: Floats, z: Floats, enough: float) -> ConicResiduals:
         s, objective, Px = self.slack(x), self.objective(x), self.bending.times(x)
         scale, unit = 1.0 + max(largest_entry(self.q), largest_entry(Px)), max(1.0, abs(objective))
-        primal, outside, jordan, leak = self._cones(s, z, max(unit, scale))
+        primal, outside, products, relative, leak = self._cones(s, z, max(unit, scale))
         r = Px + self.q + self.across.times(z)
         # each column by its own scale, one large cost must not excuse the others; what large
         # multipliers leave by cancelling in double precision is no residual
@@ -186,7 +188,8 @@ class ConicForm:
             primal=primal / (1.0 + largest_entry(self.b)),
             dual=max(stationarity, outside / scale),
             gap=abs(objective - proved.value) / unit,
-            complementarity=jordan / max(unit, scale),
+            complementarity=products / max(unit, scale),
+            relative=relative / max(unit, scale),
             objective=objective,
             bound=proved.value,
             unpaid=proved.unpaid,
@@ -196,25 +199,25 @@ class ConicForm:
             face=self._face(x, s),
         )
 
-    def _cones(self, s: Floats, z: Floats, unit: float) -> tuple[float, float, float, float]:
-        """Return how far slacks and multipliers are outside the cones, and apart in them.
+    def _cones(self, s: Floats, z: Floats, unit: float) -> tuple[float, ...]:
+        """Return how far slacks and multipliers are outside the cones, and their products in them.
 
         The last is what the multipliers' distances are worth at the slacks.
         """
-        figures = [(0.0, 0.0, 0.0, 0.0)]
+        figures = [(0.0, 0.0, 0.0, 0.0, 0.0)]
         if curved := SecondOrder.of(self.cones):
             off, outside = curved.distances(s), curved.distances(z)
             leak = float(outside @ curved.sums(np.abs(s)))
-            apart = curved.complementarity(s, z, unit)
-            figures.append((largest_entry(off), largest_entry(outside), apart, leak))
+            products = curved.products(s, z, unit)
+            figures.append((largest_entry(off), largest_entry(outside), *products, leak))
         for c in self.cones:
             if c.kind != "soc":
                 si, zi = s[c.start : c.stop], z[c.start : c.stop]
                 o = c.distance(zi, dual=True)
                 leak = o * float(np.abs(si).sum())
-                figures.append((c.distance(si), o, c.complementarity(si, zi, unit), leak))
-        primal, dual, jordan, leaks = np.array(figures).T
-        return float(primal.max()), float(dual.max()), float(jordan.max()), float(leaks.sum())
+                figures.append((c.distance(si), o, *c.products(si, zi, unit), leak))
+        *largest, leaks = np.array(figures).T
+        return *(float(v.max()) for v in largest), float(leaks.sum())
 
     def _rows(self, x: Floats, s: Floats) -> float:
         """Return the largest violation of a linear row relative to the size of its terms.

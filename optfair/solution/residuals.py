@@ -50,7 +50,7 @@ class Residuals:
         the objective without the constants that are added to it, the unit that of the data.
     complementarity : float
         Products of slacks and multipliers / max(1, abs(objective)); on curved cones also relative
-        to the root of their sizes, where these are far above that.
+        to the root of the sizes of what is multiplied, where these are far above that.
     consistency : float
         Difference between the named numbers and those that prove the bound.
     source : str
@@ -231,7 +231,7 @@ class Measurement:
             mismatch,
             check.dual,
             gap,
-            check.complementarity,
+            check.complementarity if loose or check.relative is None else check.relative,
             max(check.consistency, drift),
             self.source,
             check.reported,

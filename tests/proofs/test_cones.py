@@ -203,10 +203,10 @@ def test_a_boundary_is_inside_only_where_it_is_exact() -> None:
 def test_complementary_pairs_have_no_product(kind: str) -> None:
     cone = CONES[kind]
     size = cone.stop
-    assert cone.complementarity(np.zeros(size), np.ones(size)) == 0.0
+    assert cone.products(np.zeros(size), np.ones(size)) == (0.0, 0.0)
     if kind != "zero":
         s = inside(cone, np.random.default_rng(1))
-        assert cone.complementarity(s, s) > 0.0
+        assert cone.products(s, s)[0] > 0.0
 
 
 def test_places_of_the_triangle() -> None:
@@ -455,9 +455,9 @@ def test_points_and_errors_at_the_ends_of_cones() -> None:
     assert exp.dual_point(np.array([3.0, -1.0, -2.0])).tolist() == [0.0, 0.0, 0.0]
     low = PSD.dual_point(np.array([1.0, 0.0, -2.0, 0.0, 0.0, 3.0]))
     assert low[PSD.diagonal].tolist() == [3.0, 0.0, 5.0]
-    assert CONES["zero"].complementarity(np.ones(3), np.ones(3)) == 0.0
+    assert CONES["zero"].products(np.ones(3), np.ones(3)) == (0.0, 0.0)
     for cone in CONES.values():
-        assert cone.distance(np.zeros(0)) == cone.complementarity(*np.zeros((2, 0))) == 0.0
+        assert cone.distance(np.zeros(0)) == cone.products(*np.zeros((2, 0)))[0] == 0.0
 
 
 def test_no_rounding_of_powers_lets_a_point_in() -> None:
@@ -497,14 +497,14 @@ def test_no_rounding_of_powers_lets_a_point_in() -> None:
 
 def test_products_of_pairs() -> None:
     soc, s, z = CONES["soc"], np.array([3.0, 1.0, -2.0]), np.array([2.0, 0.5, 1.0])
-    assert soc.complementarity(s, z) == 4.5  # s'z; the others are 3.5 and -1
-    assert soc.complementarity(s * [0, 1, 1], np.array([5.0, 2.0, 1.0])) == 10.0
-    assert CONES["nonneg"].complementarity(np.array([1.0, 2, 3]), np.array([0.5, -4.0, 1])) == 8.0
-    assert CONES["exp"].complementarity(np.array([1.0, 2, 3]), np.array([0.5, -4.0, 1])) == 4.5
+    assert soc.products(s, z)[0] == 4.5  # s'z; the others are 3.5 and -1
+    assert soc.products(s * [0, 1, 1], np.array([5.0, 2.0, 1.0]))[0] == 10.0
+    assert CONES["nonneg"].products(np.array([1.0, 2, 3]), np.array([0.5, -4.0, 1])) == (8.0, 8.0)
+    assert CONES["exp"].products(np.array([1.0, 2, 3]), np.array([0.5, -4.0, 1])) == (4.5, 4.5)
     M, N = np.array([[1.0, 2.0], [2.0, 5.0]]), np.array([[2.0, 0.0], [0.0, -1.0]])
     pair = Cone("psd", 0, 3, order=2)
     scaled = [np.array([X[0, 0], X[0, 1] * np.sqrt(2.0), X[1, 1]]) for X in (M, N)]
-    assert pair.complementarity(*scaled) == pytest.approx(np.abs(M @ N + N @ M).max() / 2)
+    assert pair.products(*scaled)[0] == pytest.approx(np.abs(M @ N + N @ M).max() / 2)
 
 
 @pytest.mark.parametrize("far", [1.0, 1e3, 1e6])
@@ -519,15 +519,15 @@ def test_products_far_out_are_as_large_as_the_gap_makes_them(far: float) -> None
     z[0] = np.linalg.norm(z[1:])
     for cone, one, other in ((block, S, Z), (soc, s, z)):
         gap_of = abs(one @ other)
-        figure = cone.complementarity(one, other, unit)
+        size, figure = cone.products(one, other, unit)
         most = np.sqrt(gap_of * max(unit, np.linalg.norm(one) * np.linalg.norm(other)))
-        assert cone.complementarity(one, other) <= 1.001 * most
+        assert size == cone.products(one, other)[0] <= 1.001 * most
         assert figure <= 1.001 * np.sqrt(gap_of * unit)
-        assert figure <= cone.complementarity(one, other)
+        assert figure <= size
     # where they are not far out nothing is divided, and what is no pair is none
-    assert block.complementarity(S, Z, 1e9) == block.complementarity(S, Z)
-    apart = block.complementarity(np.array([far, 0.0, 1.0]), np.array([1.0, 0.0, 1.0]), unit)
-    assert apart >= np.sqrt(unit * far) / 2
+    assert block.products(S, Z, 1e9) == (block.products(S, Z)[0],) * 2
+    apart = block.products(np.array([far, 0.0, 1.0]), np.array([1.0, 0.0, 1.0]), unit)
+    assert apart[0] >= apart[1] >= np.sqrt(unit * far) / 2
 
 
 def cones_in_a_row(sizes: list[int]) -> tuple[Cone, ...]:
@@ -555,9 +555,9 @@ def test_second_order_cones_are_measured_together_as_one_by_one(seed: int) -> No
             assert true <= length <= true * (1 + mpmath.mpf(10) ** -13) + mpmath.mpf(10) ** -300
             assert 0.0 <= depth <= max(room, 0)
     one = Cone("soc", 0, 3)
-    pair = SecondOrder.of([one]).complementarity(np.array([5.0, 3, 4]), np.array([5.0, -3, -4]))
-    assert pair == 0.0 and SecondOrder.of(()).complementarity(s, z) == 0.0
-    skew = SecondOrder.of([one]).complementarity(np.array([5.0, 3, 4]), np.array([5.0, -3, -3]))
+    pair = SecondOrder.of([one]).products(np.array([5.0, 3, 4]), np.array([5.0, -3, -4]))
+    assert pair == (0.0, 0.0) == SecondOrder.of(()).products(s, z)
+    skew, _ = SecondOrder.of([one]).products(np.array([5.0, 3, 4]), np.array([5.0, -3, -3]))
     assert skew == pytest.approx(5.0)  # 5 (-3) + 5 * 4
 
 

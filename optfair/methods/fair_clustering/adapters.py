@@ -192,7 +192,7 @@ class PricedProof(ABC):
         dual = max(outside, program.stationarity(self.y, self.z)) / unit
         s = form.slack(self.y)
         jordan = max(
-            (c.complementarity(s[c.start : c.stop], self.z[c.start : c.stop]) for c in form.cones),
+            (c.products(s[c.start : c.stop], self.z[c.start : c.stop])[0] for c in form.cones),
             default=0.0,
         )
         apart = float((np.abs(prices - self.prices) / (1.0 + np.abs(prices))).max(initial=0.0))
