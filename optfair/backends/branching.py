@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from optfair.backends.cone_program import solve_cone_program
 from optfair.backends.cvxpy_backend import columns_of
-from optfair.backends.exact import exact_optimum, exact_slack
+from optfair.backends.exact import Contradictory, exact_optimum, exact_slack
 from optfair.backends.farkas import proved_infeasible
 from optfair.backends.linear_program import solve_form
 from optfair.backends.registry import conic_interface
@@ -26,6 +26,7 @@ from optfair.numbers import Floats
 from optfair.proofs.bounds import LowerBound, infeasibility, lower_bound
 from optfair.proofs.cones import Cone
 from optfair.solution.conic_form import ConicForm
+from optfair.solution.residuals import measure
 from optfair.solution.units import balanced
 from optfair.transforms.relaxation import relaxed
 
@@ -289,8 +290,11 @@ def _graded(solution: Solution, proof: Any, tolerance: float) -> Optimality:
     """Return a solution with another proof, graded anew."""
     bound = proof.check(solution.values, solution.multipliers).bound
     moved = replace(solution, proof=proof, bound=bound)
-    grade = moved.residuals().grade(tolerance)
-    status = replace(moved.status, termination="optimal", grade=grade)
+    residuals = moved.residuals()
+    reasons = residuals.above(tolerance)
+    if reasons:
+        raise SolverFailure("the tree is closed, but its point is not optimal", "; ".join(reasons))
+    status = replace(moved.status, termination="optimal", grade=residuals.grade(tolerance))
     return Optimality(replace(moved, status=status), tolerance)
 
 
@@ -369,7 +373,7 @@ class _Search:
         deadline: float,
         most: float = np.inf,
     ) -> None:
-        self.compiled, self.form = compiled, compiled.form
+        self.problem, self.compiled, self.form = problem, compiled, compiled.form
         self.integer = integer_columns(problem, compiled)
         self.tolerance, self.deadline, self.most = tolerance, deadline, most
         self.x, self.upper, self.closed = np.zeros(0), np.inf, 0
@@ -396,15 +400,21 @@ class _Search:
     def _keep(self, fixed: Mapping[int, int]) -> str:
         """Keep the best point with these integers, if it is better; return how that ended."""
         limits = tuple((j, above, v) for j, v in fixed.items() for above in (True, False))
-        status, x, _ = self._solved(limits)
-        if status != "optimal" or x is None:
-            return status
-        x = x.copy()
-        x[self.integer] = np.round(x[self.integer])
-        value = self.form.objective(x)
-        if value < self.upper:
-            self.x, self.upper = x, value
-        return status
+        for solved in (self._solved, self._in_fractions):
+            status, x, _ = solved(limits)
+            if status != "optimal" or x is None:
+                return status
+            x = x.copy()
+            x[self.integer] = np.round(x[self.integer])
+            value = self.form.objective(x)
+            if not value < self.upper:
+                return status
+            # a large number times what is nearly an integer may be far off
+            off = measure(self.problem, self.compiled.values(x), {}, None).primal
+            if max(off.values(), default=0.0) <= self.tolerance:
+                self.x, self.upper = x, value
+                return status
+        return "violated where its integers are rounded"
 
     def _solved(self, limits: tuple[Limit, ...]) -> tuple[str, Floats | None, Floats | None]:
         own = within(self.form, limits)
@@ -423,6 +433,21 @@ class _Search:
         raw, _ = solve_form(own, nothing, own.cost_scale("typical"), {}, False)
         return raw.status, raw.x, raw.z
 
+    def _in_fractions(self, limits: tuple[Limit, ...]) -> tuple[str, Floats | None, Floats | None]:
+        """Solve a case whose floats do not close it, where it is linear, by its exact basis."""
+        own = within(self.form, limits)
+        if not own.polyhedral:
+            return "not known in fractions", None, None
+        try:
+            x, z = exact_optimum(own, self.deadline - time.perf_counter())
+        except Contradictory as e:
+            farkas = np.zeros(own.b.size)
+            farkas[list(e.link)] = [float(v) for v in e.link.values()]
+            return "infeasible", None, farkas
+        except SolverFailure as e:
+            return str(e.evidence), None, None
+        return "optimal", np.array(x, dtype=float), np.array(z, dtype=float)
+
     def _bounded(self, own: ConicForm, x: Floats, z: Floats) -> bool:
         """Whether a case is as good as the known point at most."""
         known = np.isfinite(self.upper)
@@ -440,14 +465,16 @@ class _Search:
                 f"{self.closed} cases are closed, {len(limits)} limits deep",
                 "give more time: prove(time_limit=...)",
             )
-        status, x, z = self._solved(limits)
         own = within(self.form, limits)
-        if status == "infeasible" and z is not None:
-            proof = proved_infeasible(own, z, {})
-            if proof is not None:
-                self.closed += 1
-                return Case(None, proof.z)
-        if status == "optimal" and x is not None and z is not None:
+        for solved in (self._solved, self._in_fractions):
+            status, x, z = solved(limits)
+            if status == "infeasible" and z is not None:
+                proof = proved_infeasible(own, z, {})
+                if proof is not None:
+                    self.closed += 1
+                    return Case(None, proof.z)
+            if status != "optimal" or x is None or z is None:
+                continue
             bounded = self._bounded(own, x, z)
             off = np.abs(x[self.integer] - np.round(x[self.integer]))
             for j, above, limit in limits:  # what is a rounding beyond a limit is not split there

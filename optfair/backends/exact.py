@@ -228,13 +228,13 @@ def exact_optimum(
             asked, nothing, asked.cost_scale("typical"), options, False, kept=kept
         )
         kept = last if last is not None else kept
-        if kept is None or time.perf_counter() > end:
-            break
         if said.status == "infeasible":  # the last digits of dependent rows, magnified
             link = None if said.z is None else Entries.of(declared).contradiction(said.z, row)
             if link is not None:
                 raise Contradictory(f"{why}, and its rows contradict each other", link)
             why += ", and no point next to it satisfies the rows to the last digit"
+            break
+        if kept is None or time.perf_counter() > end:
             break
         for digits in (ENOUGH, LONGEST):  # most wrong bases are so long before the last digit
             pair = _solved(form, *kept.nonbasic(), end - time.perf_counter(), digits)

@@ -147,3 +147,28 @@ def test_a_bound_is_proved_in_any_unit_of_the_objective(unit: float, goal: str) 
     assert proved.verify() and proved.solution.grade.word == "proved"
     assert proved.solution.bound <= unit * best * (1 + 1e-12)
     assert proved.solution.bound == pytest.approx(unit * best, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("goal", "row", "right", "best"),
+    [
+        ([-4e5], [-4e5], -2e-4, -4e5),  # 0 is an integer next to 5e-10, far outside the row
+        ([1e-4, 6e6, -5e6], [2e4, -2e-2, 5e-2], 70.0, 0.0),  # below a tolerance of 5e6
+    ],
+)
+def test_what_a_rounding_hides_is_seen_in_fractions(
+    goal: list[float], row: list[float], right: float, best: float
+) -> None:
+    x = cp.Variable(len(goal), integer=True, name="x")
+    low, high = ([0.0], [1.0]) if len(goal) == 1 else ([-1, -1, 0], [0, 0, 1])
+    rows = [np.array(row) @ x <= right, x >= np.array(low), x <= np.array(high)]
+    s = of.from_cvxpy(cp.Problem(cp.Maximize(np.array(goal) @ x), rows)).solve()
+    proof = s.certificate.prove()
+    assert proof.verify() and proof.solution.objective == best
+
+
+def test_a_column_next_to_an_integer_in_one_row_is_not_moved_out_of_another() -> None:
+    x, y = cp.Variable(integer=True, name="x"), cp.Variable(name="y")
+    rows = [-3e5 * x - y <= 7e-4, -1e5 * x + 4 * y <= 0, x >= 0, x <= 1, y >= -2, y <= 1]
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(2 * y - 5e-4 * x), rows)).solve()
+    assert s.certificate.prove().verify()
