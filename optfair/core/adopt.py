@@ -19,6 +19,7 @@ from cvxpy.reductions.canonicalization import Canonicalization
 from cvxpy.reductions.complex2real.canonicalizers import Complex2RealCanonMethods
 from cvxpy.reductions.complex2real.complex2real import Complex2Real, accepts, complex_psd_matrix
 from cvxpy.reductions.dcp2cone.canonicalizers import CANON_METHODS as DCP
+from cvxpy.reductions.dcp2cone.dcp2cone import Dcp2Cone
 from cvxpy.reductions.discrete2mixedint.valinvec2mixedint import Valinvec2mixedint
 from cvxpy.settings import OPTIMAL, USER_LIMIT
 from cvxpy.transforms.indicator import indicator
@@ -28,6 +29,7 @@ from optfair.core.composition import constraint_term, model_goal, model_term, ob
 from optfair.core.expressions import Evaluator, rebuilt, substitute
 from optfair.core.labels import free_name
 from optfair.core.problem import Declaration, Problem, Sense
+from optfair.core.term import exact_functions
 from optfair.errors import DeclarationError, OptfairError, UnsupportedProblem, kind_of
 from optfair.numbers import check_names
 
@@ -159,9 +161,32 @@ def _kept(variable: Any) -> dict[str, Any]:
     return kept
 
 
-# What CVXPY writes out with variables and constraints of its own, which stand in no tree before.
+def _perspective(e: Any, args: Sequence[Any], solver_context: Any = None) -> tuple[Any, list[Any]]:
+    """Return a perspective by the cones of its function, in which s multiplies the constants.
+
+    Cones hold what is scaled with them. CVXPY's own takes several of second order for one.
+    """
+    sign = 1.0 if e.f.is_convex() else -1.0
+    function, rows = Dcp2Cone(quad_obj=False).canonicalize_tree(sign * exact_functions(e.f), False)
+
+    def scaled(part: Any) -> Any:
+        if part.is_constant():
+            return cp.multiply(args[0], part)
+        products = (MulExpression, DivExpression, cp.kron, cp.conv, cp.convolve)
+        linear = [
+            a if a.is_constant() and isinstance(part, products) else scaled(a) for a in part.args
+        ]
+        return part.copy(linear) if part.args else part
+
+    t = cp.Variable()
+    rows = [row.copy([scaled(a) for a in row.args]) for row in rows]
+    return sign * t, [*rows, scaled(function) <= t]
+
+
+# What is written out with variables and constraints of its own, which stand in no tree before.
 _WRITTEN_OUT = {
-    **{kind: DCP[kind] for kind in (perspective, indicator)},
+    perspective: _perspective,
+    indicator: DCP[indicator],
     **Valinvec2mixedint.CANON_METHODS,
 }
 
@@ -174,7 +199,7 @@ def _hides(node: Any) -> bool:
 def _written_out(problem: Any, names: Sequence[str] | None) -> tuple[Any, Sequence[str] | None]:
     """Return a problem without functions and constraints that hide some of their own.
 
-    By CVXPY's own reductions, which hold under its rules.
+    By reductions that hold under CVXPY's rules.
     """
     step = Canonicalization(canon_methods=_WRITTEN_OUT)
     goal, hidden = step.canonicalize_tree(problem.objective)

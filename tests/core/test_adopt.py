@@ -142,6 +142,27 @@ def test_a_perspective_of_cvxpy_is_refused_by_name_where_its_rules_are_not_met()
     assert "quad_over_lin(x, s)" in found.value.remedy
 
 
+PERSPECTIVES: dict[str, tuple[Callable[[Any], Any], float]] = {
+    "reciprocals": (lambda x: cp.sum(cp.inv_pos(x)), 0.39),  # several cones of second order
+    "powers": (lambda x: cp.sum(cp.power(x, 1.5)), 1.5),
+    "norm": (lambda x: cp.norm(x, 3), 0.3 + 0.5 * 2.0 ** (1 / 3)),
+    "logarithms": (lambda x: -cp.sum(cp.log(x)), -4.0 * np.exp(-1.5)),
+    "constants": (lambda x: cp.norm1(cp.hstack([x, 3.0])) - 1, 1.9),
+    "matrix": (lambda x: cp.lambda_max(cp.diag(x) + np.ones((2, 2))), 1.4),
+}
+
+
+@pytest.mark.parametrize("name", PERSPECTIVES)
+def test_a_perspective_has_the_optimum_of_its_function(name: str) -> None:
+    make, optimum = PERSPECTIVES[name]
+    x, s = cp.Variable(2, name="x"), cp.Variable(name="s", nonneg=True)
+    goal = cp.Minimize(cp.perspective(make(x), s) + s)
+    answer = of.from_cvxpy(cp.Problem(goal, [x >= 0.5, x <= 2, s >= 0.3])).solve()
+    x.value, t = answer["x"] / answer["s"], float(answer["s"])
+    assert answer.objective == pytest.approx(t * float(make(x).value) + t, abs=1e-6)
+    assert answer.grade.word == "proved" and answer.objective == pytest.approx(optimum, abs=1e-6)
+
+
 X, S = cp.Variable(2, name="x"), cp.Variable(name="s", nonneg=True)
 INNER = cp.Problem(cp.Minimize(cp.sum(X) + S), [S >= X])
 HIDDEN: dict[str, tuple[Any, list[Any], float]] = {
