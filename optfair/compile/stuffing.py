@@ -27,7 +27,7 @@ from optfair.core.canonical import Canonical, height
 from optfair.core.expressions import dense
 from optfair.core.labels import scalar_row
 from optfair.core.parameters import Numbers
-from optfair.core.quadratics import NotQuadratic, QuadraticMap, beyond, corrected
+from optfair.core.quadratics import NotQuadratic, QuadraticMap, backend_of, beyond, corrected
 from optfair.core.term import adds, shown, triangle
 from optfair.errors import UnsupportedProblem, shortened
 from optfair.numbers import Floats, Indices
@@ -81,7 +81,8 @@ def _stuff_group(parts: Sequence[Canonical], cost: Canonical | None) -> None:
     constraints = [halved.get(c.id, (c,))[0] for c in constraints]
     goal = cp.Minimize(cp.Constant(0.0) if cost is None else cost.cost)
     quad = not goal.expr.is_affine()
-    program, _ = ConeMatrixStuffing(quad_obj=quad).apply(cp.Problem(goal, constraints))
+    stuffing = ConeMatrixStuffing(quad_obj=quad, canon_backend=backend_of([goal, *constraints]))
+    program, _ = stuffing.apply(cp.Problem(goal, constraints))
     stuffed = program.constraints
     sizes = np.array([height(c) for c in stuffed], dtype=np.intp)
     m = int(sizes.sum())

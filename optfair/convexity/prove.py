@@ -30,7 +30,7 @@ from optfair.convexity.rules import Goal, Kind
 from optfair.convexity.search import Search
 from optfair.convexity.witness import chord, hints_of, shown
 from optfair.core.canonical import Draft, built
-from optfair.core.composition import cones_of
+from optfair.core.composition import cones_of, rounding
 from optfair.core.labels import free_name
 from optfair.core.problem_class import Evidence, ProblemClass, follows_rules, parts_of
 from optfair.core.term import (
@@ -40,7 +40,6 @@ from optfair.core.term import (
     exact_functions,
     is_quadratic,
     proved_assertions,
-    rounding,
 )
 from optfair.errors import DataError, DeclarationError, OptfairError, kind_of
 from optfair.numbers import check_choice, check_seconds, check_text, checked

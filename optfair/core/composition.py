@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import cvxpy as cp
 import numpy as np
+from cvxpy.atoms.quad_form import QuadForm
 from cvxpy.constraints import PSD, SOC, Equality, ExpCone, Inequality, PowCone3D, Zero
 
 from optfair.core.canonical import Draft
@@ -36,6 +37,7 @@ from optfair.core.term import (
 )
 from optfair.errors import DeclarationError, kind_of, nearest
 from optfair.numbers import Floats
+from optfair.proofs.definiteness import curvature_of, symmetric
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -587,3 +589,11 @@ def remaining_variables(
         for name, v in problem.variables.items()
         if name in used or "." not in name or family(name) not in families
     }
+
+
+def rounding(parts: Sequence[Any]) -> float:
+    """Return the largest shift with which a quadratic form among parts counts as definite."""
+    matrices = [n.args[1] for n in parts if QuadForm in type(n).__mro__]
+    forms = [P.value for P in matrices if P.is_constant() and not P.parameters()]
+    curvatures = [curvature_of(sign * symmetric(P)) for P in forms for sign in (1.0, -1.0)]
+    return max((d.shift for d in curvatures if d.accepted), default=0.0)

@@ -16,7 +16,6 @@ import scipy.sparse as sp
 from cvxpy.atoms.affine.add_expr import AddExpression
 from cvxpy.atoms.affine.affine_atom import AffAtom
 from cvxpy.atoms.affine.binary_operators import DivExpression, MulExpression
-from cvxpy.atoms.affine.broadcast_to import broadcast_to
 from cvxpy.atoms.affine.cumsum import cumsum
 from cvxpy.atoms.elementwise.power import Power
 from cvxpy.atoms.quad_form import QuadForm
@@ -26,11 +25,10 @@ from cvxpy.cvxcore.python import canonInterface
 from cvxpy.lin_ops.lin_op import CONSTANT_ID
 from cvxpy.reductions.dcp2cone.canonicalizers import CANON_METHODS
 from cvxpy.reductions.dcp2cone.canonicalizers.quad_over_lin_canon import quad_over_lin_canon
-from cvxpy.settings import SCIPY_CANON_BACKEND
+from cvxpy.settings import SCIPY_CANON_BACKEND as SCIPY
 from numpy.typing import NDArray
 
 from optfair.core.expressions import dense
-from optfair.core.problem_class import parts_of
 from optfair.core.term import (
     adds,
     factors,
@@ -326,6 +324,11 @@ def _replaced(e: Any, stand_ins: Mapping[int, Any]) -> Any:
     return e.copy(args=[_replaced(a, stand_ins) for a in e.args])
 
 
+def backend_of(parts: Sequence[Any]) -> Any:
+    """Return what of CVXPY makes matrices: its compiled backend knows two axes, not every function."""
+    return None if all(e._max_ndim() < 3 and e._all_support_cpp() for e in parts) else SCIPY
+
+
 def _affine(
     expressions: Sequence[Any],
     offsets: Mapping[int, int],
@@ -336,23 +339,17 @@ def _affine(
 
     With ``number`` they are of that function of every number instead.
     """
-    m, plain = sum(int(e.size) for e in expressions), number is None
-    for e in expressions if plain else ():
+    m = sum(int(e.size) for e in expressions)
+    for e in expressions if number is None else ():
         if not e.is_affine():
             raise NotQuadratic(f"{shortened(e)} is not of degree 2 by any rule known here")
-        # the compiled backend of CVXPY knows two dimensions only
-        plain &= all(len(n.shape) < 3 and not isinstance(n, broadcast_to) for n in parts_of(e))
     trees = [e.canonical_form[0] for e in expressions]
-    tensor = canonInterface.get_problem_matrix(
-        trees if number is None else [in_numbers(tree, number) for tree in trees],
-        size,
-        dict(offsets),
-        {CONSTANT_ID: 1},
-        {CONSTANT_ID: 0},
-        m,
-        None if plain else SCIPY_CANON_BACKEND,
+    numbers = trees if number is None else [in_numbers(tree, number) for tree in trees]
+    backend = backend_of(expressions) if number is None else SCIPY
+    one, first = {CONSTANT_ID: 1}, {CONSTANT_ID: 0}
+    flat = sp.coo_array(
+        canonInterface.get_problem_matrix(numbers, size, dict(offsets), one, first, m, backend)
     )
-    flat = sp.coo_array(tensor)
     row, column = flat.row % m, flat.row // m
     constant = column == size
     b = np.zeros(m)

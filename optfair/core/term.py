@@ -28,7 +28,7 @@ from cvxpy.atoms.affine.upper_tri import upper_tri
 from cvxpy.atoms.affine.vstack import Vstack
 from cvxpy.atoms.elementwise.power import Power, PowerApprox
 from cvxpy.atoms.geo_mean import GeoMeanApprox
-from cvxpy.atoms.pnorm import PnormApprox
+from cvxpy.atoms.pnorm import Pnorm, PnormApprox
 from cvxpy.atoms.quad_form import QuadForm
 from cvxpy.atoms.quad_over_lin import quad_over_lin
 from cvxpy.lin_ops.lin_op import CONSTANT_ID, DENSE_CONST, NEG, SCALAR_CONST, SPARSE_CONST, LinOp
@@ -233,7 +233,7 @@ def family(name: str) -> str:
     return name.partition(".")[0]
 
 
-# The functions of an expression, and its degree as a polynomial in its variables.
+# The functions of an expression, and whether it is a quadratic polynomial in its variables.
 
 
 def exact_functions(written: Any) -> Any:
@@ -266,7 +266,30 @@ def exact_functions(written: Any) -> Any:
                 return cp.geo_mean(args[0], weights, **shape)
     if isinstance(written, cp.von_neumann_entr) and written.quad_approx:
         return cp.von_neumann_entr(args[0])
+    reduced = isinstance(written, (cp.sum_largest, cp.lambda_sum_largest, Pnorm))
+    if reduced and (other := _reduced(written, args[0])) is not None:
+        return other
     return written if list(map(id, args)) == list(map(id, written.args)) else written.copy(args)
+
+
+def _reduced(e: Any, x: Any) -> Any:
+    """Return what CVXPY gets wrong of norms and sums of largest, in other words; None where nothing.
+
+    A sum of all falls without limit, an axis is not kept, lengths along one are in another order.
+    """
+    if isinstance(e, cp.lambda_sum_largest):
+        n = x.shape[-1]
+        every = cp.trace(x) if x.is_symmetric() else cp.lambda_sum_largest(x, n)
+        return every if e.k > n else None
+    if isinstance(e, cp.sum_largest) and e.k * e.size >= x.size:
+        return cp.sum(x, axis=e.axis, keepdims=e.keepdims)
+    if e.axis is None and e.ndim and (isinstance(e, cp.sum_largest) or e.p == 2.0):
+        one = cp.sum_largest(x, e.k) if isinstance(e, cp.sum_largest) else cp.norm(cp.vec(x, "F"))
+        return cp.reshape(one, e.shape, order="F")
+    if isinstance(e, Pnorm) and e.p == 2.0 and e.axis is not None and x.ndim > 2:
+        flat = cp.reshape(cp.moveaxis(x, e.axis, 0), (x.shape[e.axis], e.size), order="F")
+        return cp.reshape(cp.norm(flat, axis=0), e.shape, order="F")
+    return None
 
 
 def _even(e: Any) -> bool:
@@ -294,30 +317,14 @@ def is_quadratic(expression: Any) -> bool:
     >>> expression.is_quadratic(), is_quadratic(expression)
     (True, False)
     """
-    return degree(expression) <= 2
+    return degree(expression, {}) <= 2
 
 
-def degree(expression: Any) -> float:
+def degree(e: Any, known: dict[int, float]) -> float:
     """Return a bound on the degree of a polynomial, infinity for anything else.
 
-    What cancels is counted: x³ - x³ has degree 3.
-
-    Parameters
-    ----------
-    expression : cvxpy.Expression
-        Any expression.
-
-    Examples
-    --------
-    >>> import cvxpy as cp
-    >>> x = cp.Variable(3)
-    >>> [degree(e) for e in (cp.sum(x) + 1, x @ x, (x @ x) * x[0], cp.norm(x))]
-    [1, 2, 3, inf]
+    What cancels is counted: x³ - x³ has degree 3. What is ``known`` is of nodes by id.
     """
-    return _degree(expression, {})
-
-
-def _degree(e: Any, known: dict[int, float]) -> float:
     if id(e) not in known:
         known[id(e)] = _of(e, known)
     return known[id(e)]
@@ -330,14 +337,14 @@ def _of(e: Any, known: dict[int, float]) -> float:
         return 1
 
     def arg(i: int) -> float:
-        return _degree(e.args[i], known)
+        return degree(e.args[i], known)
 
     if isinstance(e, DivExpression):
         return arg(0) if e.args[1].is_constant() else math.inf
     if isinstance(e, MulExpression):  # elementwise products among them
         return arg(0) + arg(1)
     if isinstance(e, AffAtom):
-        return max(_degree(a, known) for a in e.args)
+        return max(degree(a, known) for a in e.args)
     if isinstance(e, Power):
         p = float(getattr(e.p, "value", e.p))
         return p * arg(0) if p >= 0 and p.is_integer() else math.inf
@@ -530,14 +537,6 @@ def factors(e: Any) -> int:
 
 
 # Nothing is asserted that is not proved: matrices of quadratic forms.
-
-
-def rounding(parts: Iterable[Any]) -> float:
-    """Return the largest shift with which a quadratic form among parts counts as definite."""
-    quadratic_atoms = [n.args[1] for n in parts if QuadForm in type(n).__mro__]
-    forms = [P.value for P in quadratic_atoms if P.is_constant() and not P.parameters()]
-    curvatures = [curvature_of(sign * symmetric(P)) for P in forms for sign in (1.0, -1.0)]
-    return max((d.shift for d in curvatures if d.accepted), default=0.0)
 
 
 def proved_assertions(name: str, expression: Any) -> Any:

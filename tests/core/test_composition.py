@@ -241,7 +241,7 @@ def test_a_term_of_degree_three_is_never_a_quadratic() -> None:
         cp.trace(y @ y @ y),
     ):
         assert cubic.is_quadratic()
-        assert degree(cubic) >= 3
+        assert degree(cubic, {}) >= 3
         evidence = constraint_term("t", cubic <= 1, NAMES).evidence
         assert (evidence.function, str(evidence.problem_class)) == (
             "no DCP proof",
@@ -284,4 +284,38 @@ def test_degree() -> None:
         (cp.square(cp.abs(x)), np.inf),
         (cp.huber(x), np.inf),
     ):
-        assert degree(expression) == expected, expression
+        assert degree(expression, {}) == expected, expression
+
+
+def _of_axes(make: Any, shape: tuple[int, ...]) -> tuple[float, float, str]:
+    """Return the optimum of a convex function over a box, its value there, and the grade."""
+    x = cp.Variable(2, name="x")
+    steps = np.random.default_rng(0).integers(-2, 3, (int(np.prod(shape)), 3)).astype(float)
+    inside = cp.reshape(steps[:, :2] @ x + steps[:, 2], shape, order="F")
+    goal = cp.sum(make(inside))
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(goal), [x >= 0.5, x <= 2])).solve()
+    x.value = s["x"]
+    return s.objective, float(np.sum(goal.value)), s.grade.word
+
+
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (lambda e: cp.sum_largest(e, 9), (2, 3)),  # CVXPY's falls without limit
+        (lambda e: cp.sum_largest(e, 2, axis=1, keepdims=True), (3, 2)),
+        (lambda e: cp.sum_largest(e, 1.5, keepdims=True) + cp.max(e), (2, 3)),
+        (lambda e: cp.cvar(e, 0.0), (6,)),
+        (lambda e: cp.lambda_sum_largest(e + cp.transpose(e), 5), (2, 2)),
+        (lambda e: cp.lambda_sum_largest(cp.diag(e), 5), (3,)),
+        (lambda e: cp.pnorm(e, 2, keepdims=True), (2, 3)),  # CVXPY's fails
+        (lambda e: cp.norm(e, axis=1), (2, 2, 3)),  # CVXPY's takes the lengths in another order
+        (lambda e: cp.multiply(cp.norm(e, axis=-1), np.array([[1, 9], [0, 3]])), (2, 2, 2)),
+        (lambda e: cp.std(e, axis=2, keepdims=True), (2, 2, 3)),
+        (lambda e: cp.norm1(cp.concatenate([e, e + 1], axis=1)), (2, 3)),
+    ],
+)
+def test_functions_of_all_entries_and_along_axes_have_their_own_optimum(
+    make: Any, shape: tuple[int, ...]
+) -> None:
+    optimum, value, grade = _of_axes(make, shape)
+    assert optimum == pytest.approx(value, rel=1e-6) and grade in ("proved", "within")
