@@ -453,6 +453,11 @@ class _Search:
         known = np.isfinite(self.upper)
         return known and lower_bound(own, x, z, self.upper).value >= self.target
 
+    def _split(self, limits: tuple[Limit, ...], j: int, limit: int) -> Split:
+        """Return a column at most a limit, and above it, with the tree below either."""
+        below = self.closed_below((*limits, (j, True, limit)))
+        return Split(j, limit, below, self.closed_below((*limits, (j, False, limit + 1))))
+
     def closed_below(self, limits: tuple[Limit, ...]) -> Split | Case:
         """Return the tree below some limits, every case of it closed."""
         if (
@@ -465,7 +470,7 @@ class _Search:
                 f"{self.closed} cases are closed, {len(limits)} limits deep",
                 "give more time: prove(time_limit=...)",
             )
-        own = within(self.form, limits)
+        own, whole = within(self.form, limits), None
         for solved in (self._solved, self._in_fractions):
             status, x, z = solved(limits)
             if status == "infeasible" and z is not None:
@@ -489,9 +494,13 @@ class _Search:
             if bounded:
                 self.closed += 1
                 return Case(x, z)
+            whole = x
             if fraction > 0.0:  # a large number times what is nearly an integer may be far off
                 j = int(self.integer[int(off.argmax())])
-                limit = int(np.floor(x[j]))
-                below = self.closed_below((*limits, (j, True, limit)))
-                return Split(j, limit, below, self.closed_below((*limits, (j, False, limit + 1))))
+                return self._split(limits, j, int(np.floor(x[j])))
+        if whole is not None and np.isfinite(self.upper):
+            for j in self.integer.tolist():  # multipliers are smaller where more is fixed
+                for above, limit in ((True, round(whole[j])), (False, round(whole[j]) - 1)):
+                    if not any(k == j and side == above for k, side, _ in limits):
+                        return self._split(limits, j, limit)
         raise SolverFailure("a case is neither bounded nor excluded", f"the relaxation is {status}")

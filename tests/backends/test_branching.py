@@ -172,3 +172,17 @@ def test_a_column_next_to_an_integer_in_one_row_is_not_moved_out_of_another() ->
     rows = [-3e5 * x - y <= 7e-4, -1e5 * x + 4 * y <= 0, x >= 0, x <= 1, y >= -2, y <= 1]
     s = of.from_cvxpy(cp.Problem(cp.Minimize(2 * y - 5e-4 * x), rows)).solve()
     assert s.certificate.prove().verify()
+
+
+def test_where_multipliers_are_too_large_for_a_proof_more_integers_are_fixed(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "m.lp").write_text(
+        "Minimize\n obj: - 3 y0 - 4 y1 + 2 b0 - 2 b1\nSubject To\n r0: 3 y1 + b0 + 5 b1 <= 0\n"
+        " r1: 3 y0 - 2 y1 + 2 b0 - 2 b1 <= 6\n i0: b1 = 0 -> - 1 y0 + 3 y1 = 0\n"
+        " i1: b1 = 1 -> - 1 y1 >= 5000\n i2: b0 = 0 -> - 2 y0 + 3 y1 <= 2\nBounds\n"
+        " -1e6 <= y0 <= 1e9\n -1e6 <= y1 <= 10\nBinaries\n b0 b1\nSemi-Continuous\n y0\n"
+        "SOS\n s1: S1:: y0:1 y1:2\nEnd\n"
+    )
+    proof = of.read(tmp_path / "m.lp").solve().certificate.prove()
+    assert proof.verify() and proof.solution.objective == 0.0
