@@ -218,6 +218,7 @@ def exact_optimum(
     options |= dict.fromkeys(("primal_feasibility_tolerance", "dual_feasibility_tolerance"), 1e-10)
     apart = _apart(form)
     asked, why, basis = apart(form), "no basis was found", None
+    least, in_units, ended = Fraction(10**400), True, b""
 
     def declared_units(x: Ratios, z: Ratios) -> tuple[Ratios, Ratios]:
         back = [Fraction(float(u)) * v for u, v in zip(column, x, strict=True)]
@@ -225,7 +226,9 @@ def exact_optimum(
 
     for _ in range(ROUNDS):
         said, last = solve_form(
-            asked, nothing, asked.cost_scale("typical"), options, False, kept=kept
+            *(asked, nothing, asked.cost_scale("typical"), options, False),
+            kept=kept,
+            in_units=in_units,
         )
         kept = last if last is not None else kept
         if said.status == "infeasible":  # the last digits of dependent rows, magnified
@@ -236,8 +239,11 @@ def exact_optimum(
             break
         if kept is None or time.perf_counter() > end:
             break
+        nonbasic = kept.nonbasic()
+        again, ended = ended, np.concatenate(nonbasic).tobytes()
+        in_units ^= again == ended  # units may hide what is magnified, and the other way round
         for digits in (ENOUGH, LONGEST):  # most wrong bases are so long before the last digit
-            pair = _solved(form, *kept.nonbasic(), end - time.perf_counter(), digits)
+            pair = _solved(form, *nonbasic, end - time.perf_counter(), digits)
             if pair is None:
                 break
             (x, z), nil = pair, NIL if digits == ENOUGH else 0
@@ -249,10 +255,11 @@ def exact_optimum(
         if pair is None:
             why = "its basis has no solution in fractions, or too large a one"
             break
-        basis = basis if short else declared_units(x, z)
-        if not short and not wrong and basis is not None:
-            return basis
-        why = f"its best basis is off by {float(max(short, wrong)):.1e}"
+        if not short and not wrong:
+            return declared_units(x, z)
+        if not short and wrong < least:
+            least, basis = wrong, declared_units(x, z)
+        why = f"its best basis is off by {float(max(short, wrong) if basis is None else least):.1e}"
         asked = apart(_magnified(form, slack, seen, short, wrong))
     raise NotOptimal(why, basis)
 

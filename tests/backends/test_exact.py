@@ -303,3 +303,11 @@ def test_a_basis_contradicts_an_answer_in_the_unit_of_the_objective(
     assert not contradicts(basis, s, 1e-7)
     assert contradicts(basis, replace(s, objective=s.objective + 1e-6 * unit), 1e-7)
     assert contradicts(basis, replace(s, objective=s.objective - 1e-6 * unit), 1e-7)
+
+
+def test_a_small_cost_that_units_hide_beside_a_large_one_is_seen() -> None:
+    x = cp.Variable(2, name="x")
+    rows = [3e6 * x[0] + 3e-5 * x[1] <= -0.1, -2e6 * x[0] - x[1] <= 2, x >= [-0.3, 0]]
+    p = of.from_cvxpy(cp.Problem(cp.Maximize(-4e-7 * x[0] + 0.4 * x[1]), [*rows, x <= [1.4, 0.7]]))
+    s = p.solve(exact=True)
+    assert s.exact is not None and s.grade.word == "proved"
