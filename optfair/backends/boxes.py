@@ -362,7 +362,8 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         point = {leaf: np.zeros(leaf.size) for leaf in leaves.values()}
         for (leaf, j), v in zip(program.entries, x, strict=True):
             point[leaf][j] = v
-        local = local_optimum(problem, leaves, program.domain, point, request.deadline)
+        late = time.perf_counter() + 0.25 * request.seconds_left
+        local = local_optimum(problem, leaves, program.domain, point, late)
         for p in (point, *([] if local is None else [local])):
             values = {
                 n: np.reshape(p[leaf], problem.variables[n].shape, order="F")
@@ -381,12 +382,14 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
 
     low, high = program.low[:, None], program.high[:, None]
     cuts: list[NDArray[np.int8]] = []
-    seen, wide = 0, np.isinf(program.high - program.low)[:, None]
+    seen, closed, wide = 0, 0, np.isinf(program.high - program.low)[:, None]
     width = np.where(wide, 1.0, np.maximum(program.high - program.low, 1e-300)[:, None])
     ended = "optimal"
     try:
         for level in range(ROUNDS):
+            asked = time.perf_counter()
             floors = program.least(Interval(low, high))
+            pace = (time.perf_counter() - asked) / low.shape[1]
             if level % 6 == 0:
                 middles = Interval(low, high).middle()
                 at = program.least(Interval.exactly(middles))  # of points: their objectives, or inf
@@ -402,7 +405,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
             halves = halved(low[:, ~kept], high[:, ~kept], axis[~kept])
             cuts.append(np.where(kept, -1, axis).astype(np.int8))
             low, high = halves
-            seen += int(kept.size)
+            seen, closed = seen + int(kept.size), closed + int(kept.sum())
             if not low.shape[1]:
                 break
             if best is not None and best[0] < -LEAST:
@@ -411,7 +414,9 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
                     f"{sign * best[0]:.3g} was met at a feasible point",
                     "bound the variables it depends on",
                 )
-            if seen > BOXES or time.perf_counter() > request.deadline:
+            # the next boxes, and the proof after them: all that are closed, and the halves of these
+            more = pace * (closed + 3 * low.shape[1])
+            if seen > BOXES or time.perf_counter() + more > request.deadline:
                 break
     except KeyboardInterrupt:
         if best is None:

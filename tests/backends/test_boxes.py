@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import cvxpy as cp
@@ -12,7 +13,10 @@ import pytest
 from cvxpy.atoms.elementwise.trig import sin
 
 import optfair as of
+from optfair.backends import boxes
 from optfair.backends.boxes import Program
+from optfair.backends.registry import profile
+from optfair.backends.request import Request
 from optfair.convexity.intervals import Interval
 
 x, y, z = (cp.Variable(name=k) for k in "xyz")
@@ -194,3 +198,24 @@ def test_a_function_of_which_no_range_is_known_is_refused_at_once(atom: Any) -> 
     with pytest.raises(of.UnsupportedProblem, match="ranges are known") as e:
         of.solve(cp.Problem(cp.Minimize(atom(x)), [x >= 0.1, x <= 0.9]))
     assert "(x" in e.value.evidence
+
+
+def test_a_time_limit_is_for_the_search_and_the_proof_of_what_it_leaves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A box takes 1 ms of this clock, whoever looks at it."""
+    request = Request(time_limit=0.5)
+    clock, own = [request.started], Program._least
+
+    def slow(program: Program, part: Interval) -> Any:
+        clock[0] += 1e-3 * part.shape[1]
+        return own(program, part)
+
+    monkeypatch.setattr(Program, "_least", slow)
+    monkeypatch.setattr(boxes, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    goal = cp.Minimize(cp.square(x * y - 1) - sin(3 * x) * y)
+    p = of.from_cvxpy(cp.Problem(goal, [x >= -5, x <= 5, y >= -5, y <= 5]))
+    outcome = boxes.run(p, profile("interval-boxes"), request)
+    assert outcome.termination == "time_limit" and len(outcome.proof.tree) > 50
+    outcome.proof.check(outcome.values, {})
+    assert clock[0] < request.deadline
