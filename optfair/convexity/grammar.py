@@ -151,11 +151,11 @@ class _Writer:
             raise self.refuse(node, str(e)) from None
 
 
-def _tree(text: str) -> Any:
+def _tree(text: str, shape: str = "{}") -> Any:
     if len(text) > 5000:
         raise DataError("the formula is longer than 5,000 characters")
     try:
-        return ast.parse(text.strip(), mode="eval")
+        return ast.parse(shape.format(text).strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as e:
         raise DataError(
             f"{text!r} is no formula", getattr(e, "msg", str(e)), "write e.g. sqrt(1 + x**2) + x*y"
@@ -195,8 +195,7 @@ def parse_bounds(text: str, variables: dict[str, Any]) -> dict[str, Any]:
     """
     if not text.strip():
         return {}
-    source = f"({text},)"
-    body = _tree(source).body
+    source, body = f"({text},)", _tree(text, "({},)").body
     out: dict[str, Any] = {}
     writer = _Writer(source, variables)
     if not isinstance(body, ast.Tuple):

@@ -47,6 +47,7 @@ def test_a_vector_has_a_length() -> None:
         ("log(x)*log(x)", "x<=-1", "defined nowhere"),
         ("foo(x)", "", "no function"),
         ("x*x", "x", "comparison"),
+        ("x*x", "x>=", "'x>=' is no formula"),
     ],
 )
 def test_bad_input_is_named(formula: str, where: str, word: str) -> None:
