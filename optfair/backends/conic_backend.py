@@ -37,6 +37,21 @@ if TYPE_CHECKING:
 WORKER = "optfair.backends.ortools_worker"
 
 
+# What a solver that was asked with options for large programs is not asked again without them for.
+DECISIVE = ("optimal", "infeasible", "unbounded", "time_limit", "interrupted")
+
+
+def large_options(compiled: Compiled, profile: SolverProfile) -> dict[str, Any]:
+    """Return the options a solver is asked with first when a linear program is large."""
+    form, options = compiled.form, dict(profile.large)
+    rows, entries = options.pop("rows", 0), options.pop("entries", 0)
+    if not options or compiled.integer.any() or form.P.nnz or form.A.nnz < entries:
+        return {}
+    lengths = np.diff(form.rows.indptr)
+    wide = lengths > 1
+    return options if wide.sum() >= rows and lengths[wide].sum() >= entries else {}
+
+
 def run_highspy(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     """Solve the compiled form; Ctrl-C returns the incumbent."""
     begin: list[Floats | None] = [None]
@@ -51,20 +66,24 @@ def run_highspy(problem: Problem, profile: SolverProfile, request: Request) -> O
         # where the last solve of the same rows ended, unless somebody says where to start
         # taken out, so that no other thread changes the model meanwhile
         kept = compiled.ended.pop(profile.name, None) if begin[0] is None else None
-        raw, kept = solve_form(
-            compiled.form,
-            compiled.integer,
-            scale,
-            options,
-            log,
-            begin[0],
-            kept=kept,
-            solver_name=profile.name,
-            # asked again, it sees what is near as it stands, though columns reach far
-            in_units=request.tighter == 1.0 or not compiled.integer.any(),
-        )
-        if kept is not None:
-            compiled.ended[profile.name] = kept
+        more = {} if kept or request.options else large_options(compiled, profile)
+        for first in [more, {}] if more else [{}]:
+            raw, ended = solve_form(
+                compiled.form,
+                compiled.integer,
+                scale,
+                first | options,
+                log,
+                begin[0],
+                kept=kept,
+                solver_name=profile.name,
+                # asked again, it sees what is near as it stands, though columns reach far
+                in_units=request.tighter == 1.0 or not compiled.integer.any(),
+            )
+            if raw.status in DECISIVE:
+                break
+        if ended is not None:
+            compiled.ended[profile.name] = ended
         return raw
 
     return run_generic(problem, profile, request, call, start=start)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 import cvxpy as cp
 import highspy
@@ -11,7 +13,10 @@ import pytest
 import scipy.sparse as sp
 
 import optfair as of
+from optfair.backends import conic_backend
 from optfair.backends.linear_program import HeldRows, solve_linear_program
+from optfair.backends.registry import profiles
+from optfair.backends.request import Request
 from optfair.compile.form import compile_problem
 from optfair.proofs.cones import Cone
 from optfair.solution.conic_form import ConicForm
@@ -74,3 +79,42 @@ def test_ordinary_costs_are_handed_to_the_simplex_method_as_they_stand(
     assert form.cost_scale("typical") == scale
     if costs:
         assert form.cost_scale("largest") * max(costs) == pytest.approx(1.0, rel=0.5)
+
+
+@pytest.mark.parametrize("decided", [True, False])
+def test_a_large_program_is_asked_with_options_of_its_own_first(
+    decided: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    highs = profiles()["highs"]
+    assert highs.large["rows"] == 1000 and highs.large["entries"] == 30_000
+    small = replace(highs, large=highs.large | {"rows": 3, "entries": 12})
+    asked, solve_form = [], conic_backend.solve_form
+
+    def counted(
+        form: Any, integer: Any, scale: float, options: Any, *rest: Any, **more: Any
+    ) -> Any:
+        asked.append(options.get("solver", "choose"))
+        raw, kept = solve_form(form, integer, scale, options, *rest, **more)
+        undecided = not decided and options.get("solver") == "ipm"
+        return (replace(raw, status="inaccurate"), None) if undecided else (raw, kept)
+
+    monkeypatch.setattr(conic_backend, "solve_form", counted)
+    x = cp.Variable(4, nonneg=True, name="x")
+    A = np.arange(12.0).reshape(3, 4) % 5 + 1.0
+
+    def answer(rows: int, integer: bool = False, **options: Any) -> float:
+        y = cp.Variable(4, integer=True, name="y") if integer else x
+        cost = cp.Problem(cp.Minimize(cp.sum(y)), [A[:rows] @ y >= 7.0, y >= 0])
+        p = of.from_cvxpy(cost, ["rows", "sign"])
+        outcome = conic_backend.run_highspy(p, small, Request(options=options))
+        assert outcome.termination == "optimal"
+        return float(np.sum(outcome.values["y" if integer else "x"]))
+
+    least = answer(3)
+    assert asked == (["ipm"] if decided else ["ipm", "choose"])
+    asked.clear()
+    assert answer(3, solver="simplex") == pytest.approx(least) and asked == ["simplex"]
+    asked.clear()
+    answer(2)  # few rows, or integers: as ever
+    answer(3, integer=True)
+    assert asked == ["choose", "choose"]
