@@ -1,4 +1,4 @@
-"""Route of fair assignments: the mass-dual algorithm, with its certificate."""
+"""Routes of fair assignments and responsibilities: the mass-dual algorithms, with their certificates."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, cast
 
 import numpy as np
@@ -30,6 +30,7 @@ from optfair.methods.fair_clustering.algorithms.charged_rows import (
     factors_of,
 )
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
+from optfair.methods.fair_clustering.algorithms.entropic_projection import project
 from optfair.methods.fair_clustering.algorithms.linked_rows import LinkedRows, solve_linked
 from optfair.methods.fair_clustering.algorithms.price_search import (
     CURVED,
@@ -37,7 +38,12 @@ from optfair.methods.fair_clustering.algorithms.price_search import (
     POLYHEDRAL,
     solve_mass_dual,
 )
-from optfair.methods.fair_clustering.algorithms.pricing import lowered
+from optfair.methods.fair_clustering.algorithms.pricing import (
+    group_log_sums,
+    group_softmax,
+    lowered,
+    mass_pass,
+)
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.cost_rules import CostTerm, forbidden_arcs
 from optfair.methods.fair_clustering.mass_rules import CompiledRules, compile_rules, warm_prices
@@ -76,9 +82,8 @@ def run_mass_dual(problem: Problem, profile: SolverProfile, request: Request) ->
             deadline=request.deadline,
             report=report,
         )
-    solved_at = time.perf_counter()
-    proof = MassProof(p, rules, result.y, result.z)
-    return proof.outcome(result, _values(p, result), (begin, compiled_at, solved_at))
+    times = begin, compiled_at, time.perf_counter()
+    return MassProof(p, rules, result.y, result.z).outcome(result, _values(p, result), times)
 
 
 def price_round(entry: Any) -> str:
@@ -100,13 +105,9 @@ def _values(p: FairAssignment, result: Any) -> dict[str, Floats]:
     return {"assignment": A, "masses": M}
 
 
-def _again(kind: type[PricedProof], problem: Any, y: Floats, z: Floats) -> PricedProof:
+def _again(kind: type[PricedProof], problem: Any, y: Floats, z: Floats, **more: Any) -> PricedProof:
     """Return the proof of a pair of the rules, compiled where it is."""
-    return kind(problem, compile_rules(problem), y, z)
-
-
-def _linked_again(problem: Any, y: Floats, z: Floats, apart: Floats) -> PricedProof:
-    return LinkedProof(problem, compile_rules(problem), y, z, apart=apart)
+    return kind(problem, compile_rules(problem), y, z, **more)
 
 
 def _frozen(array: Floats) -> Floats:
@@ -277,9 +278,7 @@ class MassProof(PricedProof):
 
 
 def _run_linked(p: FairAssignment, rules: CompiledRules, request: Request, begin: float) -> Outcome:
-    linked = LinkedRows(
-        _pairs(p, True), p.data["groups"], p.data["weights"], (p.shares.size, p.cost.clusters)
-    )
+    linked = _units(p)
     compiled_at = time.perf_counter()
     aim = POLYHEDRAL if rules.program.polyhedral else CURVED
     with round_progress(request.verbose, "mass-dual", "first prices", price_round) as report:
@@ -294,9 +293,8 @@ def _run_linked(p: FairAssignment, rules: CompiledRules, request: Request, begin
             report=report,
         )
     times = begin, compiled_at, time.perf_counter()
-    A = result.fractions
-    masses = gathered_masses(A, p.data["groups"], p.data["weights"], p.shares.size)
-    values = {"assignment": A, "masses": masses}
+    masses = gathered_masses(result.fractions, p.data["groups"], p.data["weights"], p.shares.size)
+    values = {"assignment": result.fractions, "masses": masses}
     return LinkedProof(p, rules, result.y, result.z, apart=result.links).outcome(
         result, values, times
     )
@@ -306,6 +304,11 @@ def _pairs(p: FairAssignment, together: bool) -> NDArray[np.intp]:
     """Return the pairs of rows that must be together, or apart."""
     none = np.zeros((0, 2), dtype=np.intp)
     return np.concatenate([none, *(t.pairs for t in p.links.values() if t.together is together)])
+
+
+def _units(p: FairAssignment) -> LinkedRows:
+    w, shape = p.data["weights"], (p.shares.size, p.cost.clusters)
+    return LinkedRows(_pairs(p, True), p.data["groups"], w, shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -324,15 +327,12 @@ class LinkedProof(PricedProof):
     apart: Any = None
 
     def __reduce__(self) -> Any:
-        return _linked_again, (self.problem, self.y, self.z, self.apart)
+        return partial(_again, apart=self.apart), (type(self), self.problem, self.y, self.z)
 
     @cached_property
     def linked(self) -> LinkedRows:
         """The units, from the links of the problem."""
-        p = self.problem
-        return LinkedRows(
-            _pairs(p, True), p.data["groups"], p.data["weights"], (p.shares.size, p.cost.clusters)
-        )
+        return _units(self.problem)
 
     def _kept_apart(self, together: bool = False) -> Any:
         """Return the matrices of links under one another: pairs that are kept apart, or together."""
@@ -539,3 +539,62 @@ def _unreachable(p: FairAssignment, demands: Demands, flow: ChargedFlow) -> Infe
         certificate=proof if proof.verify() else None,
         conflict=tuple(names),
     )
+
+
+# The route of the structure ``entropic-projection``.
+
+# Distance from the rules that the search aims at, and its share of the tolerance: the gap is the
+# distance times the prices.
+AIM, SHARE = 1e-11, 1e-3
+
+
+def run_entropic_mass(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
+    """Run Newton's method on the prices of masses, on responsibilities that obey rules."""
+    begin = time.perf_counter()
+    request.refuse_options(profile)
+    p: Any = problem
+    groups, w = p.data["groups"], p.data["weights"]
+    start, rules = warm_prices(p, request), compile_rules(p)
+    compiled_at = time.perf_counter()
+    about = "entropic projection", "first prices", price_round
+    with round_progress(request.verbose, *about) as report:
+        aim = min(AIM, SHARE * request.tolerance)
+        more: Any = {"tolerance": aim, "deadline": request.deadline, "report": report}
+        result = project(p.log_prob, groups, w, rules.program, prices=start, **more)
+    times = begin, compiled_at, time.perf_counter()
+    proof = EntropicProof(p, rules, result.y, result.z)
+    R = group_softmax(p.log_prob, groups, proof.prices)
+    values = {"responsibilities": R, "masses": gathered_masses(R, groups, w, p.shares.size)}
+    return proof.outcome(result, values, times)
+
+
+@dataclass(frozen=True, eq=False)
+class EntropicProof(PricedProof):
+    r"""Bound of a projection, recomputed from the rows.
+
+    .. math::
+        q_{\text{rows}}(\Lambda) = -\sum_i w_i \log\sum_k \psi_{ik} e^{-\Lambda_{g_i k}}
+
+    The multipliers of the row sums are :math:`w_i (\log\sum_k \psi_{ik} e^{-\Lambda_{g_i k}} - 1)`,
+    those of the signs 0: every responsibility is positive.
+    """
+
+    def row_multipliers(self) -> Floats:
+        """Return the multipliers of the row sums."""
+        p = self.problem
+        sums = group_log_sums(p.log_prob, p.data["groups"], self.prices)
+        return np.asarray(p.data["weights"] * (sums - 1.0))
+
+    def sign_multipliers(self) -> Floats:
+        """Return the multipliers of the signs (n x K)."""
+        return np.zeros(self.problem.log_prob.shape)
+
+    def bound(self, prices: Floats, rules: float) -> tuple[float, float]:
+        """Return q, rounded down, from the value of the rules; and the size of its numbers."""
+        data, log_prob = self.problem.data, self.problem.log_prob
+        mass = mass_pass(log_prob, data["groups"], data["weights"], prices, curvature=False)
+        largest = float(np.abs(prices).max(initial=0.0))
+        sized = 1.0 + abs(mass.value) + largest
+        sized += float(np.abs(log_prob[np.isfinite(log_prob)]).max(initial=0.0))
+        bound = rules - mass.value - loss(sum(log_prob.shape), sized)
+        return bound, 1.0 + max(abs(mass.value), largest)

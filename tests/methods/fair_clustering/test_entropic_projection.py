@@ -27,7 +27,7 @@ from optfair.methods.fair_clustering.algorithms.pricing import (
     mass_pass,
 )
 from optfair.methods.fair_clustering.mass_rules import compile_rules
-from optfair.methods.fair_mixtures import adapters as entropic_mass
+from optfair.methods.fair_clustering import adapters as entropic_mass
 from optfair.methods.fair_mixtures.problems import FairResponsibilities
 
 Rows = tuple[Any, Any]
