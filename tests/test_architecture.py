@@ -80,7 +80,7 @@ VERBS = {
     ("core/verbs.py", "optfair.formats.files"),
 }
 # what floats lose of a sum is added up as it is in the rows that solvers get
-SUMS = {("core/quadratics.py", "optfair.compile.stuffing")}
+SUMS = {("core/coefficients.py", "optfair.compile.stuffing")}
 ADAPTERS = {
     "highspy": {"backends/linear_program.py"},
     "clarabel": {"backends/cone_program.py"},

@@ -37,7 +37,8 @@ from optfair.backends.request import (
 )
 from optfair.compile.conic_proof import ConicProof, unpriced
 from optfair.compile.form import Compiled, compile_problem
-from optfair.core.quadratics import NotQuadratic, quadratic_map
+from optfair.core.coefficients import quadratic_map
+from optfair.core.quadratics import NotQuadratic
 from optfair.core.solution import Solution
 from optfair.errors import Infeasible, OptfairError, SolverFailure, UnsupportedProblem
 from optfair.numbers import Floats

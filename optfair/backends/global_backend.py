@@ -32,12 +32,13 @@ from optfair.backends.request import (
 from optfair.compile.export import pyomo_values, to_pyomo
 from optfair.compile.program import QuadraticForms, QuadraticTerm, program, quadratic_terms
 from optfair.core.canonical import Draft
+from optfair.core.coefficients import quadratic_map
 from optfair.core.composition import evaluated_constraint, evaluated_objective
 from optfair.core.expressions import Values, substitute
 from optfair.core.labels import free_name
 from optfair.core.problem import Declaration, Problem
 from optfair.core.problem_class import follows_rules
-from optfair.core.quadratics import NotQuadratic, QuadraticMap, quadratic_map
+from optfair.core.quadratics import NotQuadratic, QuadraticMap
 from optfair.core.term import ObjectiveTerm, Term, is_quadratic
 from optfair.errors import OptfairError, SolverFailure, UnsupportedProblem
 from optfair.numbers import Floats

@@ -12,9 +12,10 @@ from cvxpy.constraints import Equality, Inequality, NonNeg, NonPos, Zero
 from numpy.typing import NDArray
 
 from optfair.core.canonical import built, reduction
+from optfair.core.coefficients import quadratic_map
 from optfair.core.expressions import Values, check_parameters
 from optfair.core.labels import entry_indices, free_name
-from optfair.core.quadratics import NotQuadratic, QuadraticMap, quadratic_map
+from optfair.core.quadratics import NotQuadratic, QuadraticMap
 from optfair.errors import DeclarationError, UnsupportedProblem
 from optfair.numbers import Floats
 from optfair.proofs.rounding import LOST, UNIT, exact_dot, exact_products, gamma, two_product

@@ -24,10 +24,11 @@ from numpy.typing import NDArray
 
 from optfair.compile.assembly import Part, Stuffing, Sums, replaced, row_places
 from optfair.core.canonical import Canonical, height
+from optfair.core.coefficients import beyond, corrected
 from optfair.core.expressions import dense
 from optfair.core.labels import scalar_row
 from optfair.core.parameters import Numbers
-from optfair.core.quadratics import NotQuadratic, QuadraticMap, backend_of, beyond, corrected
+from optfair.core.quadratics import NotQuadratic, QuadraticMap, backend_of
 from optfair.core.term import adds, shown, triangle
 from optfair.errors import UnsupportedProblem, shortened
 from optfair.numbers import Floats, Indices

@@ -41,13 +41,8 @@ from optfair.convexity.polynomials import (
     univariate,
 )
 from optfair.convexity.rules import Goal, Kind, rule
-from optfair.core.quadratics import (
-    Definiteness,
-    NotQuadratic,
-    QuadraticMap,
-    curvature_of,
-    quadratic_map,
-)
+from optfair.core.coefficients import quadratic_map
+from optfair.core.quadratics import Definiteness, NotQuadratic, QuadraticMap, curvature_of
 from optfair.numbers import Floats
 
 # Rules that look at second derivatives: their sign by polynomials, or by intervals over boxes.

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from operator import mul
 from typing import Any
 
-import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
-from cvxpy.atoms.affine.add_expr import AddExpression
-from cvxpy.atoms.affine.binary_operators import DivExpression
 
 from optfair.convexity.expression import Leaf, Node, Product, Sum, affine, linear, select
-from optfair.core.expressions import dense
-from optfair.core.quadratics import atom_matrix
-from optfair.core.term import products_of
 from optfair.numbers import Floats
 
 Monomial = tuple[tuple[Node, Fraction], ...]
@@ -456,130 +449,3 @@ def positive_inside(p: Line, low: float, high: float) -> bool:
     a, b = _ends(low, high)
     simple = _without_ends(simple, a, b)
     return bool(simple) and (len(simple) == 1 or _roots_between(simple, a, b) == 0)
-
-
-# Entries of expressions of CVXPY as polynomials in columns, exactly.
-
-# Coefficient of a product of columns: () is 1.
-Columns = dict[tuple[int, ...], Fraction]
-
-
-class Entries:
-    """Entries of expressions and of their parts, each made once.
-
-    Parameters
-    ----------
-    offsets : mapping
-        First column of each variable by id.
-    """
-
-    def __init__(self, offsets: Mapping[int, int]) -> None:
-        self.offsets, self.degree, self.columns = offsets, 2, frozenset[int]()
-        self.known: dict[tuple[int, int], Columns] = {}
-        self.forms: dict[int, Any] = {}
-
-    def of(self, e: Any, row: int, start: int, degree: int, columns: Any) -> dict[int, Columns]:
-        """Return a row, that of e counted from a start; none if it is not finite.
-
-        Up to a degree, and of products of some columns.
-        """
-        asked = frozenset(columns.tolist())
-        if (degree, asked) != (self.degree, self.columns):
-            self.known.clear()
-            self.degree, self.columns = degree, asked
-        try:
-            return {int(row): self.entry(e, int(row - start))}
-        except (TypeError, ValueError, ArithmeticError):
-            return {}
-
-    def entry(self, e: Any, i: int) -> Columns:
-        """Return one entry."""
-        key = (id(e), i)
-        if key not in self.known:
-            if e.is_constant():
-                value = self._form(e, lambda: np.ravel(dense(e.value, None), order="F"))[i]
-                self.known[key] = {(): Fraction(value)} if value else {}
-            elif isinstance(e, cp.Variable):
-                column = self.offsets[e.id] + i
-                self.known[key] = {(column,): ONE} if column in self.columns else {}
-            else:
-                self.known[key] = self._added(e, i)
-        return self.known[key]
-
-    def _form(self, e: Any, made: Callable[[], Any]) -> Any:
-        if id(e) not in self.forms:
-            self.forms[id(e)] = made()
-        return self.forms[id(e)]
-
-    def _added(self, e: Any, i: int) -> Columns:
-        out: Columns = {}
-        for weight, part in self._terms(e, i):
-            for monomial, c in part.items():
-                out[monomial] = out.get(monomial, 0) + weight * c
-        return {monomial: c for monomial, c in out.items() if c}
-
-    def _terms(self, e: Any, i: int) -> Iterator[tuple[Fraction, Columns]]:
-        """Yield the numbers and the polynomials whose products an entry adds up."""
-        if isinstance(e, (AddExpression, DivExpression)):
-            at = [self._place(a, e, i) for a in e.args]
-            if isinstance(e, AddExpression):
-                yield from ((ONE, self.entry(a, k)) for a, k in zip(e.args, at, strict=True))
-            else:
-                below = self.entry(e.args[1], at[1]).get((), Fraction(0))
-                yield 1 / below, self.entry(e.args[0], at[0])
-            return
-        squares, W, *form = self._form(e, lambda: _by_entry(e) or _of_atom(e))
-        if squares:
-            (left, right, divisor), args = form, [a for a in e.args if not a.is_constant()]
-            for k in range(W.indptr[i], W.indptr[i + 1]):
-                p = W.indices[k]
-                if part := self._product(
-                    self.entry(args[0], left[p]), self.entry(args[-1], right[p])
-                ):
-                    yield Fraction(float(W.data[k])) / divisor, part
-        else:
-            b, args, starts = form
-            if b[i]:
-                yield Fraction(float(b[i])), {(): ONE}
-            for k in range(W.indptr[i], W.indptr[i + 1]):
-                of = bisect_right(starts, place := int(W.indices[k])) - 1
-                if part := self.entry(args[of], place - starts[of]):
-                    yield Fraction(float(W.data[k])), part
-
-    def _place(self, a: Any, e: Any, i: int) -> int:
-        """Return which entry of an argument is spread to an entry of the whole."""
-        if a.shape == e.shape or a.size == 1:
-            return i if a.size > 1 else 0
-        count = np.arange(a.size).reshape(a.shape, order="F")
-        return int(np.ravel(np.broadcast_to(count, e.shape), order="F")[i])
-
-    def _product(self, left: Columns, right: Columns) -> Columns:
-        out: Columns = {}
-        constant = {(): right[()]} if () in right else {}
-        for m, c in left.items():
-            for k, d in (right if self.degree > 1 or not m else constant).items():
-                both = tuple(sorted(m + k))
-                out[both] = out.get(both, 0) + c * d
-        return out
-
-
-def _by_entry(e: Any) -> Any:
-    """Return the weights of products by entry, and the factors of each; None of what has none."""
-    products = products_of(e)
-    if products is None:
-        return None
-    entry, left, right, weight, divisor = products
-    entry, left, right = (np.ravel(np.asarray(v, dtype=np.int64)) for v in (entry, left, right))
-    data = np.broadcast_to(np.asarray(weight, dtype=float), entry.shape)
-    where = (entry, np.arange(entry.size))
-    W = sp.csr_array((data, where), shape=(e.size, entry.size))
-    return True, W, left.tolist(), right.tolist(), Fraction(divisor)
-
-
-def _of_atom(e: Any) -> Any:
-    """Return A, b, the arguments and their first columns, of an affine atom."""
-    made = atom_matrix(e)
-    if made is None:
-        raise TypeError
-    A, b, args = made
-    return False, sp.csr_array(A), b, args, [0, *accumulate(a.size for a in args)]

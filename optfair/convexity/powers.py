@@ -49,14 +49,8 @@ from optfair.convexity.rules import (
     rule,
     signed_factors,
 )
-from optfair.core.quadratics import (
-    NotQuadratic,
-    QuadraticMap,
-    corrected,
-    in_floats,
-    quadratic_map,
-    root_below,
-)
+from optfair.core.coefficients import corrected, quadratic_map
+from optfair.core.quadratics import NotQuadratic, QuadraticMap, in_floats, root_below
 from optfair.core.term import adds, is_quadratic
 
 # Rules of powers: monomials, ratios of powers, norms and means.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,22 +21,23 @@ from cvxpy.atoms.quad_form import QuadForm
 from cvxpy.atoms.quad_over_lin import quad_over_lin
 from cvxpy.constraints import Inequality
 from cvxpy.cvxcore.python import canonInterface
-from cvxpy.lin_ops.lin_op import CONSTANT_ID
+from cvxpy.lin_ops.lin_op import (
+    CONSTANT_ID,
+    DENSE_CONST,
+    DIV,
+    MUL_ELEM,
+    NEG,
+    SCALAR_CONST,
+    SPARSE_CONST,
+    LinOp,
+)
 from cvxpy.reductions.dcp2cone.canonicalizers import CANON_METHODS
 from cvxpy.reductions.dcp2cone.canonicalizers.quad_over_lin_canon import quad_over_lin_canon
 from cvxpy.settings import SCIPY_CANON_BACKEND as SCIPY
 from numpy.typing import NDArray
 
 from optfair.core.expressions import dense
-from optfair.core.term import (
-    adds,
-    factors,
-    in_numbers,
-    is_whole,
-    largest_exponent,
-    power_of,
-    products_of,
-)
+from optfair.core.term import power_of, products_of
 from optfair.errors import shortened
 from optfair.numbers import Floats
 from optfair.proofs.definiteness import Definiteness as Definiteness
@@ -48,6 +48,8 @@ from optfair.proofs.rounding import root_below as root_below
 
 # Multiply out CVXPY expressions of degree two.
 
+# Times that terms may be as large as their sum before it is made again.
+LOST = 256.0
 Indices = NDArray[np.int64]
 
 
@@ -204,42 +206,65 @@ class QuadraticMap:
         return QuadraticMap(Q, self.pairs[:, used], A, np.asarray(self.b, dtype=float))
 
 
-def quadratic_map(expression: Any, offsets: Mapping[int, int], size: int) -> QuadraticMap:
-    """Return the coefficients of an expression of numbers and variables.
-
-    They are sums and products of its numbers: added up in floats, and in fractions where these
-    lose them.
+@dataclass(frozen=True)
+class Substitution:
+    """What coefficients are added up of, in place of the numbers of an expression.
 
     Parameters
     ----------
-    expression : cvxpy.Expression
-        Real, of degree at most 2.
-    offsets : dict
-        CVXPY variable id -> position of its first entry in x; entries follow column by column.
-    size : int
-        Length n of x.
-
-    Raises
-    ------
-    NotQuadratic
-        Some part is not known to be quadratic, or a coefficient is no float.
+    of, over : callable
+        What stands for an array of numbers, and for 1 over divisors; for 0 stands 0.
+    degree : int
+        That of the products that are counted: 1 leaves out those of two columns.
+    signed : bool
+        Whether minus signs count.
+    reduced : callable, optional
+        What stands for a map before it is multiplied.
     """
-    if expression.parameters():  # CVXPY's compiled backend dies of them
-        raise NotQuadratic(f"{shortened(expression)} has coefficients that are not numbers yet")
-    f = in_floats(expression, offsets, size)
-    return corrected([expression], offsets, f)
+
+    of: Callable[[Floats], Floats]
+    over: Callable[[Floats], Floats]
+    degree: int = 2
+    signed: bool = False
+    reduced: Callable[[QuadraticMap], QuadraticMap] | None = None
+
+    def numbers(self, value: Any, inverse: bool = False) -> Any:
+        """Return what stands for numbers, or for their inverses, entry by entry of what is stored."""
+        one = self.over if inverse else self.of
+        if not sp.issparse(value):
+            return one(np.asarray(value, dtype=float))[()]
+        stored: Any = value
+        data, out = stored.data, stored.copy()
+        out.data = one(np.asarray(data, dtype=float))
+        return out
+
+    def in_tree(self, tree: Any, inverse: bool = False) -> Any:
+        """Return a tree of linear operators with others in place of its numbers, or their inverses."""
+        if tree.type == NEG and not self.signed:
+            return self.in_tree(tree.args[0], inverse)
+        data, kind = tree.data, tree.type
+        if kind in (SCALAR_CONST, DENSE_CONST, SPARSE_CONST):
+            data = self.numbers(data, inverse)
+        elif isinstance(data, LinOp):
+            data = self.in_tree(data, kind == DIV)
+            kind = MUL_ELEM if kind == DIV else kind
+        return LinOp(kind, tree.shape, [self.in_tree(arg, inverse) for arg in tree.args], data)
+
+
+SIZES = Substitution(np.abs, lambda value: 1.0 / np.abs(value))
+COUNTS = Substitution(lambda value: (value != 0.0) * 1.0, lambda value: (value != 0.0) * 1.0)
 
 
 def in_floats(
     expression: Any,
     offsets: Mapping[int, int],
     size: int,
-    number: Callable[[Any], Any] | None = None,
+    number: Substitution | None = None,
 ) -> QuadraticMap:
-    """Return coefficients as floats add them up, of the numbers or of a function of each."""
+    """Return coefficients as floats add them up, of the numbers or of others in their place."""
     if expression.is_constant():
         b = np.ravel(dense(expression.value), order="F")
-        return QuadraticMap.constant(number(b) if number else b, size)
+        return QuadraticMap.constant(number.numbers(b) if number else b, size)
     if isinstance(expression, cp.Variable):
         m, at = int(expression.size), offsets[expression.id]
         own = (np.ones(m), np.arange(at, at + m), np.arange(m + 1))
@@ -259,7 +284,7 @@ def in_floats(
         ids[v.id] = at
         at += v.size
     head = _replaced(expression, stand_ins) if special else expression
-    A, b = _affine([head], ids, at, number)
+    A, b = affine_of([head], ids, at, number)
     inner = [QuadraticMap.affine(sp.eye_array(size, format="csr"), np.zeros(size))]
     inner += [m for _, m in special.values()]
     return QuadraticMap.stacked(inner).after(A, b) if special else QuadraticMap.affine(A, b).tidy()
@@ -270,7 +295,7 @@ def _collect(
     offsets: Mapping[int, int],
     size: int,
     special: dict[int, tuple[Any, QuadraticMap]],
-    number: Callable[[Any], Any] | None,
+    number: Substitution | None,
 ) -> None:
     """Find the outermost parts that are not affine atoms, each with its coefficients."""
     if id(e) in special or e.is_constant() or isinstance(e, cp.Variable):
@@ -283,11 +308,21 @@ def _collect(
     stand_in = cp.Variable(e.shape)
     if (products := products_of(e)) is not None:
         args = [in_floats(a, offsets, size, number) for a in e.args[: 1 + product]]
+        reduced = number.reduced if number else None
+        args = [reduced(a) for a in args] if reduced else args
         if any(a.Q.nnz for a in args):
             raise NotQuadratic(f"{shortened(e)} multiplies what is quadratic already")
         entry, left, right, weight, divisor = products
-        weight = weight / divisor if number is None else number(weight / divisor)
-        special[id(e)] = stand_in, _products(e.size, entry, left, right, weight, args[0], args[-1])
+        if number is None:
+            weight = weight / divisor
+        else:
+            ones = not np.ndim(weight) and weight == 1.0
+            weight = (1.0 if ones else number.numbers(weight)) * number.numbers(
+                divisor, inverse=True
+            )
+        with np.errstate(over="ignore", invalid="ignore"):
+            made = _products(e.size, entry, left, right, weight, args[0], args[-1], number)
+        special[id(e)] = stand_in, reduced(made) if reduced else made
     elif (linear := atom_matrix(e)) is not None:
         inner = in_floats(linear[2][0], offsets, size, number)
         special[id(e)] = stand_in, inner.after(linear[0], linear[1])
@@ -312,7 +347,7 @@ def atom_matrix(e: Any) -> tuple[Any, Floats, list[Any]] | None:
     starts = np.cumsum([0, *(a.size for a in parts)]).tolist()
     ids = {v.id: at for v, at in zip(stand_ins.values(), starts[:-1], strict=True)}
     head = e.copy(args=[stand_ins.get(id(a), a) for a in e.args])
-    return (*_affine([head], ids, starts[-1]), parts) if head.is_affine() else None
+    return (*affine_of([head], ids, starts[-1]), parts) if head.is_affine() else None
 
 
 def _replaced(e: Any, stand_ins: Mapping[int, Any]) -> Any:
@@ -329,22 +364,22 @@ def backend_of(parts: Sequence[Any]) -> Any:
     return None if all(e._max_ndim() < 3 and e._all_support_cpp() for e in parts) else SCIPY
 
 
-def _affine(
+def affine_of(
     expressions: Sequence[Any],
     offsets: Mapping[int, int],
     size: int,
-    number: Callable[[Any], Any] | None = None,
+    number: Substitution | None = None,
 ) -> tuple[Any, Floats]:
     """Return (A, b) of affine expressions, one after the other, as CVXPY adds them up.
 
-    With ``number`` they are of that function of every number instead.
+    With ``number`` they are of others in place of the numbers instead.
     """
     m = sum(int(e.size) for e in expressions)
     for e in expressions if number is None else ():
         if not e.is_affine():
             raise NotQuadratic(f"{shortened(e)} is not of degree 2 by any rule known here")
     trees = [e.canonical_form[0] for e in expressions]
-    numbers = trees if number is None else [in_numbers(tree, number) for tree in trees]
+    numbers = trees if number is None else [number.in_tree(tree) for tree in trees]
     backend = backend_of(expressions) if number is None else SCIPY
     one, first = {CONSTANT_ID: 1}, {CONSTANT_ID: 0}
     flat = sp.coo_array(
@@ -359,7 +394,14 @@ def _affine(
 
 
 def _products(
-    m: int, entry: Any, left: Any, right: Any, weight: Any, L: QuadraticMap, R: QuadraticMap
+    m: int,
+    entry: Any,
+    left: Any,
+    right: Any,
+    weight: Any,
+    L: QuadraticMap,
+    R: QuadraticMap,
+    number: Substitution | None,
 ) -> QuadraticMap:
     """Return f with m entries, f[entry[p]] the sum of weight[p] * L(x)[left[p]] * R(x)[right[p]]."""
     k, i, j = (np.ravel(np.asarray(v, dtype=np.int64)) for v in (entry, left, right))
@@ -372,9 +414,15 @@ def _products(
         A = A + sp.csr_array((w * b2[j], (k, i)), shape=(m, b1.size)) @ A1
     if b1.any():
         A = A + sp.csr_array((w * b1[i], (k, j)), shape=(m, b2.size)) @ A2
+    if number and number.degree < 2:
+        return QuadraticMap.affine(A, b).tidy()
     if m == 1:  # one entry: a product of sparse matrices, instead of every product by itself
         W = sp.csr_array((w, (i, j)), shape=(b1.size, b2.size))
-        H = sp.coo_array(A1.T @ W @ A2)
+        if number and number.signed and 10 * min(A1.nnz, A2.nnz) > A1.shape[0] * n:
+            # whole numbers that floats add up exactly, in any order
+            H = sp.coo_array(A1.toarray().T @ (W @ A2).toarray())
+        else:
+            H = sp.coo_array(A1.T @ W @ A2)
         row, value = np.zeros(H.nnz, dtype=np.int64), np.asarray(H.data, dtype=float)
         first, second = H.row.astype(np.int64), H.col.astype(np.int64)
     else:
@@ -400,80 +448,6 @@ def _expand(
         A2.indices[t].astype(np.int64),
         w[p] * A1.data[s] * A2.data[t],
     )
-
-
-# Products of fractions that may be made of one expression.
-FRACTIONS = 100_000
-# Times that terms may be as large as their sum before it is made again, and binary exponents up to
-# which products lose no digits.
-LOST, _EXPONENT = 256.0, 960.0
-
-
-def corrected(
-    expressions: Sequence[Any], offsets: Mapping[int, int], f: QuadraticMap
-) -> QuadraticMap:
-    """Return coefficients, as floats add them up, correctly rounded where they cancel.
-
-    With the sizes of all numbers the same expressions have the sizes of what is added up: a
-    coefficient that is much less is made again, and is known to a few roundings then, of itself or
-    of the squares it stands beside; if it takes few products, where some are of two columns. The
-    expressions are one, or several affine ones, without parameters, of the map's entries.
-
-    Raises
-    ------
-    NotQuadratic
-        A coefficient is no float: it is too large, or too small.
-    """
-    far = [beyond(e) for e in expressions]
-    some = [k for k, e in enumerate(expressions) if far[k] or adds(e, {})]
-    if not some:
-        return f
-    if not any(far) and all(e.is_affine() for e in expressions):
-        from optfair.compile.stuffing import added_exactly
-
-        with contextlib.suppress(ArithmeticError, TypeError, ValueError):
-            A, b = added_exactly(expressions, offsets, f.A, f.b)
-            return f if A is f.A else QuadraticMap.affine(A, b)
-    n, starts = f.A.shape[1], np.cumsum([0, *(e.size for e in expressions)])
-    chosen = [expressions[k] for k in some]
-    at = np.concatenate([np.arange(*starts[k : k + 2]) for k in some])
-
-    def summed_up(number: Callable[[Any], Any]) -> QuadraticMap:
-        if len(chosen) == 1:
-            return in_floats(chosen[0], offsets, n, number)
-        return QuadraticMap.affine(*_affine(chosen, offsets, n, number))
-
-    each = [(is_whole(e), far[k]) for k, e in zip(some, chosen, strict=True)]
-    whole, out = np.repeat(np.array(each), [e.size for e in chosen], axis=0).T
-    part = QuadraticMap(f.Q[at], f.pairs, sp.csr_array(f.A)[at], f.b[at])
-    own, places = part.lost(summed_up(np.abs), whole)
-    own[out] = 2
-    places = np.union1d(places, np.flatnonzero(out)[:, None] * n + np.arange(n))
-    if not own.any():
-        return f
-    products = summed_up(lambda number: (number != 0) * 1.0)
-    count = np.asarray(products.A.sum(axis=1)) + products.b
-    count += np.where(own > 1, np.asarray(products.Q.sum(axis=1)), 0.0)
-    rows: dict[int, Mapping[tuple[int, ...], Fraction]] = {}
-    from optfair.convexity.polynomials import Entries
-
-    ends = np.searchsorted(places, n * np.arange(at.size + 1))
-    first = np.searchsorted(at, starts).tolist()
-    for k in some:
-        here = first[k] + np.flatnonzero(own[first[k] : first[k + 1]])
-        if here.size and count[here].sum() <= FRACTIONS:
-            entries = Entries(offsets)
-            for i in here.tolist():
-                columns = places[ends[i] : ends[i + 1]] - n * i
-                rows |= entries.of(expressions[k], at[i], starts[k], own[i], columns)
-    degree = np.zeros(f.b.size, dtype=np.int64)
-    degree[at] = own
-    return f.replaced(rows, degree, n * at[places // n] + places % n) if rows else f
-
-
-def beyond(e: Any) -> bool:
-    """Whether products of the numbers of an expression may lose digits out of the range of floats."""
-    return (k := factors(e)) > 1 and k * largest_exponent(e) > _EXPONENT
 
 
 def held(number: Fraction) -> float:

@@ -31,7 +31,7 @@ from cvxpy.atoms.geo_mean import GeoMeanApprox
 from cvxpy.atoms.pnorm import Pnorm, PnormApprox
 from cvxpy.atoms.quad_form import QuadForm
 from cvxpy.atoms.quad_over_lin import quad_over_lin
-from cvxpy.lin_ops.lin_op import CONSTANT_ID, DENSE_CONST, NEG, SCALAR_CONST, SPARSE_CONST, LinOp
+from cvxpy.lin_ops.lin_op import CONSTANT_ID
 from cvxpy.utilities.power_tools import is_power2
 from numpy.typing import NDArray
 
@@ -486,18 +486,6 @@ def matrix_product(out: Indices, left: Indices, right: Indices) -> tuple[Indices
     )
 
 
-def in_numbers(tree: Any, number: Callable[[Any], Any]) -> Any:
-    """Return a tree of linear operators with a function of its numbers, and no minus signs."""
-    if tree.type == NEG:
-        return in_numbers(tree.args[0], number)
-    data = tree.data
-    if tree.type in (SCALAR_CONST, DENSE_CONST, SPARSE_CONST):
-        data = number(data)
-    elif isinstance(data, LinOp):
-        data = in_numbers(data, number)
-    return LinOp(tree.type, tree.shape, [in_numbers(arg, number) for arg in tree.args], data)
-
-
 def _numbers(e: Any) -> NDArray[Any]:
     """Return the numbers of a constant."""
     value: Any = e.value
@@ -533,7 +521,8 @@ def factors(e: Any) -> int:
     squares = isinstance(e, (Power, QuadForm, quad_over_lin))
     times = squares or isinstance(e, (MulExpression, DivExpression)) or type(e) not in PLACED
     varying = [a for a in e.args if not (times and a.is_constant())]
-    return max(map(factors, varying)) * (1 + squares) + (squares or len(varying) < len(e.args))
+    most = (sum if isinstance(e, MulExpression) else max)(map(factors, varying))
+    return most * (1 + squares) + (squares or len(varying) < len(e.args))
 
 
 # Nothing is asserted that is not proved: matrices of quadratic forms.

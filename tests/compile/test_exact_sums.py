@@ -14,11 +14,10 @@ import scipy.sparse as sp
 import optfair as of
 from optfair.compile.assembly import PLACES, Sums
 from optfair.compile.form import compile_problem
-from optfair.convexity.polynomials import Entries
 from optfair.convexity.powers import exact_sums
+from optfair.core.coefficients import Entries, quadratic_map
 from optfair.core.composition import constraint_term, objective_term
 from optfair.core.problem import Declaration, Problem
-from optfair.core.quadratics import quadratic_map
 from optfair.core.term import adds
 
 HUGE = 1e16

@@ -10,13 +10,10 @@ import numpy as np
 import pytest
 
 import optfair as of
+from optfair.core.coefficients import quadratic_map
 from optfair.core.composition import rounding
 from optfair.core.problem_class import parts_of
-from optfair.core.quadratics import (
-    power_of_two,
-    quadratic_map,
-    units_of_squares,
-)
+from optfair.core.quadratics import power_of_two, units_of_squares
 
 x = cp.Variable(3, name="x")
 P = np.diag([1.0, 2.0, 3.0]) + 0.5

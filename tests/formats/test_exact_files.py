@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import optfair as of
 from optfair.compile.program import program
 from optfair.core.canonical import built
-from optfair.core.quadratics import quadratic_map
+from optfair.core.coefficients import quadratic_map
 from optfair.formats.layout import entry_names, file_name
 
 Polynomial = dict[tuple[str, ...], Fraction]

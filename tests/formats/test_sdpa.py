@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import optfair as of
 from optfair.compile.export import cone_program
 from optfair.core.canonical import built
-from optfair.core.quadratics import quadratic_map
+from optfair.core.coefficients import quadratic_map
 from optfair.formats.files import read
 
 # the example of SDPA's manual, with its separators and comments; its optimum is known

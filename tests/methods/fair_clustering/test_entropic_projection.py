@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from scipy.special import logsumexp, softmax
 
 import optfair as of
+from optfair.methods.fair_clustering import adapters as entropic_mass
 from optfair.methods.fair_clustering.algorithms import entropic_projection
 from optfair.methods.fair_clustering.algorithms.entropic_projection import (
     project,
@@ -27,7 +28,6 @@ from optfair.methods.fair_clustering.algorithms.pricing import (
     mass_pass,
 )
 from optfair.methods.fair_clustering.mass_rules import compile_rules
-from optfair.methods.fair_clustering import adapters as entropic_mass
 from optfair.methods.fair_mixtures.problems import FairResponsibilities
 
 Rows = tuple[Any, Any]
