@@ -46,7 +46,7 @@ from optfair.proofs.cones import largest_entry
 from optfair.solution.conic_form import least_unit
 
 # How far from 1 the units of rows and columns, and the largest coefficient of an objective, may be.
-ORDINARY = 1e3
+ORDINARY = 16.0
 # Steps of the least squares that finds units.
 STEPS = 100
 _PLAIN = (Equality, Inequality, Zero, NonNeg, NonPos)

@@ -67,7 +67,8 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     stated = quadratic_form(problem)
     forms, columns, unit = in_units(stated)
     model = ScipModel(forms)
-    options = _options(request, profile)
+    least = unit_of(stated, problem.data_unit)
+    options = _options(request, profile, least / unit)
     model.set(options)  # a wrong option fails before anything is solved
     start, warm = request.start(problem)
     if start is not None:
@@ -76,7 +77,9 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         if point is not None:
             model.start_from(point / columns)
     compiled_at = time.perf_counter()
-    raw = model.solve(_options(request, profile), beyond=BEYOND, log=request.verbose >= 2)
+    raw = model.solve(
+        _options(request, profile, least / unit), beyond=BEYOND, log=request.verbose >= 2
+    )
     solved_at = time.perf_counter()
     if raw.status == "infeasible":
         why = "its branch and bound excluded every region and leaves no certificate"
@@ -88,7 +91,6 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         raise _unbounded(problem, profile, request, seen)
     proof = None
     if raw.bound is not None:
-        least = unit_of(stated, problem.data_unit)
         proof = ReportedBound(problem, unit * raw.bound, profile.name, least)
     values: dict[str, Floats] = {}
     if raw.x is not None and np.isfinite(raw.x).all():
@@ -246,16 +248,18 @@ def _entry_names(
     return [_unique(f"{stem}{opening}{','.join(map(str, i))}{closing}", taken) for i in indices]
 
 
-def _options(request: Request, profile: SolverProfile) -> dict[str, Any]:
+def _options(request: Request, profile: SolverProfile, unit: float) -> dict[str, Any]:
     """Return the options; the gap stays above what the feasibility tolerance resolves.
 
     The objective of a quadratic is known to within the feasibility tolerance only: a search
-    that is to close the gap further than that does not end.
+    that is to close the gap further than that does not end. A gap that is not relative counts in
+    the unit that objectives are measured by.
     """
     chosen = request.solver_options(profile)
-    resolved = 10.0 * float(chosen.get(FEASIBILITY, 0.0))
+    resolved = 3.0 * float(chosen.get(FEASIBILITY, 0.0))
     gap = max(0.3 * request.tolerance, resolved)
-    return chosen | {name: gap for name in GAPS if name not in request.options}
+    gaps = dict(zip(GAPS, (gap, gap * unit), strict=True))
+    return chosen | {name: v for name, v in gaps.items() if name not in request.options}
 
 
 def _start(

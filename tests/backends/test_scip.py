@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -381,14 +382,38 @@ def test_options_reach_the_solver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ScipModel, "solve", spy)
     run(disk(), seed=7, tolerance=1e-6, time_limit=30.0, options={"limits/nodes": 500})
     assert seen["randomization/randomseedshift"] == 7 and seen["limits/nodes"] == 500
-    assert seen["numerics/feastol"] == pytest.approx(1e-8)
+    assert seen["numerics/feastol"] == pytest.approx(1e-7)
     assert 0 < seen["limits/time"] <= 30.0
     # never below what the feasibility tolerance resolves
     assert seen["limits/gap"] == seen["limits/absgap"] == pytest.approx(3e-7)
     run(disk(), tolerance=1e-9)
-    assert seen["limits/gap"] == pytest.approx(10 * seen["numerics/feastol"])
+    assert seen["limits/gap"] == pytest.approx(3 * seen["numerics/feastol"])
     run(disk(), options={"limits/gap": 0.5})
     assert seen["limits/gap"] == 0.5
+
+
+SETS: dict[str, Callable[[Any, float], list[Any]]] = {
+    "ball": lambda x, u: [cp.sum_squares(x) <= u**2],
+    "box": lambda x, u: [x >= -u, x <= u],
+    "simplex": lambda x, u: [x >= 0.0, cp.sum(x) == u],
+}
+
+
+@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("unit", [1e-6, 1e-3, 1e-2, 1e3, 1e6])
+def test_an_indefinite_quadratic_is_minimised_in_any_units(
+    name: str, unit: float, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(7)
+    Q, q = rng.normal(size=(3, 3)), rng.normal(size=3)
+
+    def least(u: float) -> Any:
+        x = cp.Variable(3, name="x")
+        cost = cp.quad_form(x, Q + Q.T) / u + q @ x
+        return of.from_cvxpy(cp.Problem(cp.Minimize(cost), SETS[name](x, u))).solve("scip")
+
+    assert least(unit).objective == pytest.approx(unit * least(1.0).objective, rel=1e-6)
+    assert capfd.readouterr() == ("", "")  # nothing is written unless it is asked for
 
 
 def test_a_gap_that_was_asked_for_is_not_called_optimal() -> None:
