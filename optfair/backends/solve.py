@@ -536,16 +536,16 @@ def _verified(
     """Build the solution, recompute its residuals, and say what is wrong with it."""
     begin = time.perf_counter()
     measured = measure(problem, outcome.values, outcome.multipliers, outcome.proof)
-    sign = 1.0 if problem.sense == "minimize" else -1.0
     objective = measured.objective if outcome.values else np.nan
-    bound = -sign * np.inf if measured.check is None else measured.check.bound
+    bound = measured.bound
     off = measured.against(objective, bound)
     above, grade = off.above(request.tolerance), off.grade(request.tolerance)
     if above and outcome.termination != "local":
         # what passes by the sizes that solvers measure by is an answer, on the solver's word
-        loose = measured.against(objective, bound, loose=True)
+        loose = measured.against(objective, measured.word, loose=True)
         if not loose.above(request.tolerance):
             off, grade, above = loose, reported(profile.name, "; ".join(above)), ()
+            bound = measured.word
     grade = grade.by_default(profile.name)
     feasible = off.feasibility <= request.tolerance
     termination = outcome.termination

@@ -203,6 +203,17 @@ class Measurement:
     constant: float = 0.0
     extent: float = 0.0
 
+    @property
+    def bound(self) -> float:
+        """The bound that was recomputed, without one infinite."""
+        return -self.sign * np.inf if self.check is None else self.check.bound
+
+    @property
+    def word(self) -> float:
+        """The bound of those who take the multipliers at their word."""
+        estimate = None if self.check is None else self.check.estimate
+        return self.bound if estimate is None else estimate
+
     def against(self, objective: float, bound: float, *, loose: bool = False) -> Residuals:
         """Return the residuals of a solution that claims this objective and bound.
 
@@ -223,9 +234,9 @@ class Measurement:
             return Residuals(primal, mismatch, np.inf, np.inf, np.inf, np.inf, "")
         check = self.check
         # a bound beyond the objective is as wrong as one before it
-        limit = check.estimate if loose and check.estimate is not None else check.bound
+        limit = self.word if loose else check.bound
         gap = abs(self.sign * (self.objective - limit)) / size
-        drift = abs(check.bound - bound) / size if np.isfinite(check.bound) else 0.0
+        drift = abs(limit - bound) / size if np.isfinite(limit) else 0.0
         return Residuals(
             primal,
             mismatch,

@@ -224,3 +224,12 @@ def test_a_radius_is_clear_in_units_of_columns_and_of_the_declaration(
         assert grade.radius == pytest.approx(1e4 * unit)
     wide = replace(off, extent=5.0 * unit)
     assert wide.grade(1e-7).sound is (unit >= 1.0)
+
+
+def test_a_bound_on_a_solvers_word_is_the_one_that_was_accepted() -> None:
+    """Columns that nothing bounds: what multipliers prove near the origin is above the objective."""
+    x, y = cp.Variable(name="x"), cp.Variable(name="y")
+    cost = cp.Minimize(cp.quad_over_lin(x, y))  # tends to 0
+    solution = of.from_cvxpy(cp.Problem(cost, [x >= 1, y >= 1])).solve("clarabel", tolerance=1e-6)
+    assert str(solution.grade).startswith("reported")
+    assert solution.objective - 1e-6 <= solution.bound <= solution.objective + 1e-6
