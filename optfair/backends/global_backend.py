@@ -153,7 +153,7 @@ def _scaled(term: QuadraticTerm, rows: Floats, columns: Floats) -> QuadraticTerm
 
 
 def _exponents(forms: QuadraticForms) -> tuple[Floats, Floats]:
-    """Return whole exponents of columns and rows that bring all coefficients near 1.
+    """Return whole exponents of columns and rows that bring coefficients and sides near 1.
 
     Least squares of their logarithms; the objective has one of its own, which is left out.
     """
@@ -165,6 +165,8 @@ def _exponents(forms: QuadraticForms) -> tuple[Floats, Floats]:
         A, Q = sp.coo_array(term.map.A), sp.coo_array(term.map.Q)
         parts.append((A.data, [start + A.row, A.col]))
         parts.append((Q.data, [start + Q.row, *(pair[Q.col] for pair in term.map.pairs)]))
+        if term is not forms.total:
+            parts.append((term.map.b, [start + np.arange(term.size)]))
     sizes = np.concatenate([np.abs(size) for size, _ in parts])
     offsets = np.cumsum([0, *(size.size for size, _ in parts)])
     line = np.concatenate([start + np.arange(size.size) for start, (size, places) in
