@@ -45,8 +45,9 @@ from optfair.numbers import Floats
 from optfair.proofs.cones import largest_entry
 from optfair.solution.conic_form import least_unit
 
-# How far from 1 the units of rows and columns, and the largest coefficient of an objective, may be.
-ORDINARY = 16.0
+# Between what the units of columns, and the largest coefficient of an objective, may be: beside those
+# below 1 tolerances are large, those above 1 make what holds a row larger than its declared unit.
+SMALL, LARGE = 1.0 / 16.0, 1e3
 # Steps of the least squares that finds units.
 STEPS = 100
 _PLAIN = (Equality, Inequality, Zero, NonNeg, NonPos)
@@ -117,11 +118,12 @@ def in_units(forms: QuadraticForms) -> tuple[QuadraticForms, Floats, float]:
     """Return forms in units of their own: of rows, columns and the objective, all powers of two.
 
     What holds a row, what ends a search and a size that is taken for unbounded are numbers of one
-    unit. What counts within `ORDINARY` of 1 stays as it is; integers do in any case. Beside the
+    unit. What counts between `SMALL` and `LARGE` stays as it is; integers do in any case. Beside the
     forms: the units of columns and of the objective.
     """
     columns, rows = _exponents(forms)
-    if max(np.abs(columns).max(initial=0.0), np.abs(rows).max(initial=0.0)) > np.log2(ORDINARY):
+    units = np.append(columns, -rows)  # of a row: what its terms add up to
+    if units.min(initial=0.0) < np.log2(SMALL) or units.max(initial=0.0) > np.log2(LARGE):
         parts = np.split(rows, np.cumsum([t.size for t in forms.constraints])[:-1])
         constraints = tuple(map(_scaled, forms.constraints, parts, [columns] * len(parts)))
         objective = tuple(_scaled(t, np.zeros(t.size), columns) for t in forms.objective)
@@ -130,7 +132,7 @@ def in_units(forms: QuadraticForms) -> tuple[QuadraticForms, Floats, float]:
         columns = np.zeros(forms.size)
     total = forms.total.map
     size = max(np.abs(part).max(initial=0.0) for part in (total.A.data, total.Q.data))
-    if 1.0 / ORDINARY <= size <= ORDINARY or size == 0.0:
+    if SMALL <= size <= LARGE or size == 0.0:
         return forms, np.exp2(columns), 1.0
     unit = float(np.exp2(np.floor(np.log2(size))))
     objective = tuple(replace(t, map=(1.0 / unit) * t.map) for t in forms.objective)
