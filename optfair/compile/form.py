@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
 
+import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 from cvxpy.constraints import SOC, ExpCone, NonNeg, PowCone3D, SvecPSD, Zero
@@ -34,6 +36,7 @@ from optfair.core.canonical import Canonical, Target, built, canonical, height, 
 from optfair.core.expressions import check_parameters, dense
 from optfair.core.parameters import parameter_values
 from optfair.core.quadratics import Shortfall
+from optfair.core.term import ConstraintTerm, Term
 from optfair.errors import DeclarationError, UnsupportedProblem
 from optfair.numbers import Floats, Indices
 from optfair.proofs.columns import Rooted
@@ -43,7 +46,6 @@ from optfair.solution.units import arranged
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
-    from optfair.core.term import Term
 
 # Terms keep what they were turned into, and problems in other threads share them.
 _LOCK = threading.RLock()
@@ -419,11 +421,30 @@ def _canonical(
     for t in terms:
         if varying and t.written is not None and t.written.family is not None:
             t = t.written.family.term
-        part = canonical(t, target, sign)
+        part = _of_numbers(t) or canonical(t, target, sign)
         if id(part) in unique:
-            part = canonical(t, target, sign, anew=True)
+            part = _of_numbers(t, anew=True) or canonical(t, target, sign, anew=True)
         unique[id(part)] = part
     return list(unique.values())
+
+
+# Terms whose rows are known as numbers; they die with the terms.
+_STATED: WeakKeyDictionary[Term, Canonical] = WeakKeyDictionary()
+
+
+def _of_numbers(term: Term, *, anew: bool = False) -> Canonical | None:
+    """Return a linear term that states its numbers, without CVXPY; None of any other."""
+    if not isinstance(term, ConstraintTerm) or term.numbers is None:
+        return None
+    if anew or (part := _STATED.get(term)) is None:
+        equal, entries, b = term.numbers()
+        c = (Zero if equal else NonNeg)(cp.Variable(term.shape))
+        own = [(v.id, *more) for v, *more in entries]
+        variables = tuple((v.id, v.id, int(v.size)) for v, *_ in entries)
+        kinds = frozenset([type(c)])
+        part = Canonical(None, (c,), c.id, kinds, variables, numbers=(own, -b))
+        _STATED[term] = part
+    return part
 
 
 # Before an interface's name: the same one, but semidefinite rows are entries of the matrix as they are.

@@ -222,6 +222,8 @@ def _read(part: Canonical) -> _Read | None:
     quadratic forms of variables: ``a @ x <= b``, ``x[2:] >= 0``, ``cp.norm(A @ x - b) <= t``,
     ``cp.sum(x) == 1``, ``X - C >> 0``. Every entry is one number of the data, so CVXPY's are the same.
     """
+    if part.numbers is not None:
+        return _Read(part, None, [(*part.numbers, False)])
     rows = []
     for c in part.constraints:
         parts = _read_rows(c)
@@ -486,7 +488,9 @@ def _join(read: Sequence[_Read]) -> None:
             row.append(start + i)
             column.append(variables[variable] + at)
             entry.append(data)
-        if type(c) in _SIGNS:  # its sides are in the matrix: what CVXPY reads of it is its size
+        own = type(c) in (NonNeg, Zero) and type(c.args[0]) is cp.Variable
+        if type(c) in _SIGNS and not own:
+            # its sides are in the matrix: what CVXPY reads of it is its size
             kind = Zero if type(c) in (Equality, Zero) else NonNeg
             c = kind(_blank(c.shape), constr_id=c.constr_id)
         constraints.append(c)

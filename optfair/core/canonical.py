@@ -99,6 +99,8 @@ class Canonical:
         Cones, equalities and inequalities as what they become.
     variables : tuple of (int, int, int)
         For each variable its id here, the id it has in the problem, its size.
+    numbers : tuple, optional
+        (entries of A by variable id, -b) of its rows b - A x, where they are known as numbers.
     matrices : object
         Where its matrices are, once somebody has made them.
     """
@@ -110,6 +112,7 @@ class Canonical:
     variables: tuple[tuple[int, int, int], ...]
     _chain: tuple[tuple[Any, Any], ...] = ()
     _first: int | None = None
+    numbers: Any = None
     matrices: Any = None
 
     @cached_property

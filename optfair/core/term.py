@@ -144,6 +144,9 @@ class ConstraintTerm(Term):
         row; a row is an entry of an equality or inequality, or a second-order cone.
     labels : callable, optional
         Returns the names of the entries, column by column, where they have names of their own.
+    numbers : callable, optional
+        Returns what it builds, where that is linear: whether its rows b - A x are 0, or at least 0,
+        then (variable, rows, positions in it, entries) of A by variable, and b.
     limit : object, optional
         A number that a rule had to guess to write the term, which must not decide the answer:
         the model that reads it asks again with a larger one (`Problem.solved_by`).
@@ -156,6 +159,7 @@ class ConstraintTerm(Term):
     scale: Any = 0.0
     rows: Callable[[NDArray[np.intp]], Any] | None = None
     labels: Callable[[], Sequence[str]] | None = None
+    numbers: Callable[[], tuple[bool, Sequence[Any], Floats]] | None = None
     limit: Any = None
 
     @cached_property

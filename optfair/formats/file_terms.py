@@ -90,6 +90,27 @@ class Block:
             return self.layout.times(self.matrix)
         return self.layout.expression(Family(self.name, self.members, (self.members.size,)))
 
+    def numbers(self) -> tuple[bool, list[Any], Floats]:
+        """Return the rows as numbers, see `ConstraintTerm`."""
+        way = -1.0 if self.side == ">=" else 1.0
+        layout, entries = self.layout, list[Any]()
+        if self.kind == "column":
+            whole = bool(layout.rows.integer[self.members[0]])
+            name = next(n for n in layout.members if (n in layout.integers) == whole)
+            every, at = np.arange(self.members.size), layout.place[self.members]
+            entries.append((layout.variables[name], every, at, np.full(at.size, way)))
+        else:
+            made = sp.coo_array(self.matrix)
+            row, column = (k[made.data != 0.0] for k in made.coords)
+            data = way * made.data[made.data != 0.0]
+            for name, own in layout.members.items():
+                here = np.isin(column, own) if own.size < layout.place.size else column >= 0
+                part = layout.variables[name], row[here], layout.place[column[here]], data[here]
+                entries += [part] if part[1].size else []
+            if not entries:  # rows without entries are still rows
+                entries.append((next(iter(layout.variables.values())), row, column, data))
+        return self.side == "==", entries, way * self.limits
+
     @cached_property
     def constraint(self) -> Any:
         """The constraint in CVXPY."""
@@ -143,6 +164,7 @@ class Block:
             shape=self.shape,
             scale=np.abs(self.limits).reshape(self.shape, order="F"),
             labels=self.labels,
+            numbers=self.numbers,
             block=self,
         )
 

@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 import optfair as of
+from optfair.compile.form import _of_numbers, compile_problem
 from optfair.compile.program import program
 from optfair.formats.file_problem import FileProblem
 from optfair.formats.file_terms import GATHERED
@@ -92,6 +93,43 @@ def test_terms_state_the_rows_exactly(p):
         assert np.array_equal(built.constraints[name].scale, term.scale)
         assert built.constraints[name].shape == term.shape
         assert len(term.labels()) == int(np.prod(term.shape))
+
+
+@pytest.mark.parametrize("name", ["integers", "columns only", "an empty row", "gathered"])
+def test_numbers_of_terms_are_those_of_what_they_build(name, tmp_path, monkeypatch):
+    """Rows are compiled without CVXPY: the form and its multipliers are those of CVXPY's."""
+    text = MPS
+    if name == "columns only":
+        text = text.replace("    M1 'MARKER' 'INTORG'\n", "").replace(
+            "    M2 'MARKER' 'INTEND'\n", ""
+        )
+    elif name == "an empty row":
+        text = text.replace(" E MIX\n", " E MIX\n G NOTHING\n").replace(
+            "r MIX 1", "r MIX 1 NOTHING -2"
+        )
+    elif name == "gathered":
+        names = [f"row {chr(97 + k // 26)}{chr(97 + k % 26)}".replace(" ", "_") for k in range(99)]
+        text = text.replace(" E MIX\n", " E MIX\n" + "".join(f" L {r}\n" for r in names))
+        more = "".join(f"    STOCK {r} {k + 1}\n" for k, r in enumerate(names))
+        text = text.replace("    STOCK cost 0.5 MIX 1\n", "    STOCK cost 0.5 MIX 1\n" + more)
+    file = tmp_path / "p.mps"
+    file.write_text(text)
+    one = of.read(file)
+    interface = "HIGHS" if one.integers else "CLARABEL"
+    compiled = compile_problem(one, interface)
+    assert all(part.numbers is not None for part in map(_of_numbers, one.constraints.values()))
+    prices = {} if one.integers else one.solve().multipliers
+    monkeypatch.setattr("optfair.compile.form._of_numbers", lambda *_, **__: None)
+    other = of.read(file)
+    generic = compile_problem(other, interface)
+    assert generic.form.cones == compiled.form.cones
+    assert (generic.form.A != compiled.form.A).nnz == 0
+    np.testing.assert_array_equal(generic.form.b, compiled.form.b)
+    plain = {} if one.integers else other.solve().multipliers
+    assert prices.keys() == plain.keys() and bool(prices) != bool(one.integers)
+    for key in prices:
+        np.testing.assert_allclose(prices[key], plain[key], atol=1e-9)
+        assert np.shape(prices[key]) == np.shape(plain[key]) == one.constraints[key].shape
 
 
 def test_violations_are_those_of_the_constraints(p):
