@@ -2,6 +2,7 @@ r"""MPS: the format of linear programs in columns, read line by line."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -201,8 +202,8 @@ _BOUNDS: dict[str, tuple[float | Literal["value"] | None, float | Literal["value
 # how lines begin that are no heads of sections
 _INSIDE = frozenset(("", " ", "\t", "*"))
 # the fields of fixed format, and what lies between them
-_FIELDS = tuple(map(slice, (1, 4, 14, 24, 39, 49), (3, 12, 22, 36, 47, 61)))
-_BLANK = tuple(map(slice, (0, 3, 12, 22, 36, 47), (1, 4, 14, 24, 39, 49)))
+_FIELDS = re.compile(r"\s(.{2})\s(.{8})\s{2}(.{8})\s{2}(.{12})\s{3}(.{8})\s{2}(.{12})")
+_WIDTH = 61
 # fields at whose beginning a dollar sign makes the rest of the line a comment
 _COMMENT = (14, 39)
 
@@ -342,10 +343,11 @@ class _Reader:
         if not line:
             return []
         # numbers may begin before their field, names may not
-        if "\t" in line or "".join(map(line.__getitem__, _BLANK)).strip():
+        match = None if "\t" in line else _FIELDS.match(line.ljust(_WIDTH))
+        if match is None:
             failed = self.source.fail("this line has no fields at the positions of fixed format")
             raise _NotFixed(failed.cause, failed.evidence, failed.remedy)
-        fields = [line[field].strip() for field in _FIELDS]
+        fields = [field.strip() for field in match.groups()]
         while fields and not fields[-1]:
             fields.pop()
         return fields if self.section in ("ROWS", "BOUNDS", "SOS", "INDICATORS") else fields[1:]
