@@ -389,3 +389,22 @@ def test_programs_without_squares_are_compiled_once_for_a_cone_solver() -> None:
         problem = of.from_cvxpy(cp.Problem(cp.Minimize(cost), [x >= 1]))
         plain = compile_problem(problem, "CLARABEL", quadratic=False)
         assert (compile_problem(problem, "CLARABEL") is plain) == same
+
+
+def test_every_row_is_in_its_cone() -> None:
+    x, X = cp.Variable(3, name="x"), cp.Variable((2, 2), symmetric=True, name="X")
+    rows = [
+        x[0] == 1,
+        x >= -1,
+        cp.norm(x) <= 5,
+        X >> 0,
+        cp.constraints.ExpCone(x[:2], x[:2], x[1:]),
+        cp.constraints.PowCone3D(x[0], x[1], x[2], 0.3),
+    ]
+    form = compile_problem(of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), rows)), "CLARABEL").form
+    kinds = [(c.kind, c.stop - c.start) for c in form.cones]
+    assert kinds == [
+        *(("zero", 1), ("nonneg", 4), ("soc", 4), ("psd", 3)),
+        *(("exp", 3), ("exp", 3), ("pow", 3)),
+    ]
+    assert form.cones[-1].power == 0.3 and form.cones[-1].stop == form.b.size

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import cvxpy as cp
 import numpy as np
 import pytest
 
 import optfair as of
 from optfair.backends.linear_program import solve_linear_program
-from optfair.compile.program import named_map, program
+from optfair.compile.program import Enclosed, named_map, program
 
 
 def optimum(p):
@@ -72,3 +74,34 @@ def test_symmetric_variables_stay_symmetric():
     found, values = optimum(p)
     assert found == pytest.approx(3.0) and values["M"][0, 1] == values["M"][1, 0]
     assert [b.name for b in program(p).rows] == ["lower", "M symmetric"]
+
+
+def exactly(values):
+    """Return an array of fractions."""
+    return np.vectorize(Fraction, otypes=[object])(np.asarray(values, dtype=float))
+
+
+@pytest.mark.parametrize("off", [0.0, 1e-9])
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_what_is_said_of_a_quadratic_holds_in_fractions(unit, off):
+    """Of any whose numbers are off by at most as much: the spectrum, and a value below its own."""
+    rng = np.random.default_rng(0)
+    M = rng.normal(size=(4, 4)) * unit
+    H, g, r = (M + M.T) / 2, rng.normal(size=4) * unit, float(rng.normal()) * unit
+    H_off, g_off = np.full((4, 4), off * unit), np.full(4, off * unit)
+    f = Enclosed(H, H_off, g, g_off, r, off * unit)
+    h, V, both = f.spectrum()
+    W, eye = exactly(V), exactly(np.eye(4))
+    assert np.abs(W.T @ W - eye).sum(axis=0).max() <= Fraction(both) <= Fraction(1e-13)
+    assert np.allclose(h, np.linalg.eigvalsh(H), rtol=0.0, atol=(1e-13 + 20.0 * off) * unit)
+    gap = W.T @ exactly(H) @ W - np.diag(exactly(h))
+    for way in (-1, 1):
+        shift = way * exactly(H_off)
+        for w in (*np.eye(4), *rng.normal(size=(20, 4))):
+            w = exactly(w)
+            assert w @ gap @ w + w @ (W.T @ shift @ W) @ w >= 0
+        x, less = rng.normal(size=4), 0.3 * unit
+        low, y = Fraction(f.below(x, less)), exactly(x)
+        value = y @ (exactly(H) + shift) @ y / 2 + y @ (exactly(g) + way * exactly(g_off))
+        value += Fraction(r) + way * Fraction(off * unit) - Fraction(less)
+        assert value - Fraction((1e-13 + 40.0 * off) * unit) <= low <= value

@@ -528,6 +528,10 @@ def test_products_far_out_are_as_large_as_the_gap_makes_them(far: float) -> None
     assert block.products(S, Z, 1e9) == (block.products(S, Z)[0],) * 2
     apart = block.products(np.array([far, 0.0, 1.0]), np.array([1.0, 0.0, 1.0]), unit)
     assert apart[0] >= apart[1] >= np.sqrt(unit * far) / 2
+    large = np.array([gap / far, 0.5 * np.sqrt(1e3 * gap / far), 1e3])
+    size, figure = block.products(S, large, unit)
+    lengths = np.linalg.norm(S) * np.linalg.norm(large)
+    assert figure == pytest.approx(size * np.sqrt(unit / lengths))
 
 
 def cones_in_a_row(sizes: list[int]) -> tuple[Cone, ...]:

@@ -67,6 +67,11 @@ def test_what_counted_rows_prove_holds_for_all_at_any_prices() -> None:
     first, second = (settled(D[:, c], g[c], w[c], prices, box, 1e-15, (X[c], X[:4])) for c in cuts)
     shares, both = np.bincount(g) / 3000, first + second
     assert np.array_equal(both.points, X[both.at])
+    rest, own = np.setdiff1d(np.arange(3000), both.at), (D + prices[g].T).argmin(axis=0)
+    off = X[rest] - X[own[rest]]
+    sums = [w[rest][own[rest] == k] @ off[own[rest] == k] for k in range(4)]
+    np.testing.assert_allclose(both.apart, sums, atol=1e-12)
+    assert both.spread == pytest.approx(w[rest] @ np.square(off).sum(axis=1))
     counted = CountedRows(both, prices, box, shares, 1e-15)
     assert counted.costs.size < 2000 and counted.counts.sum() == 3000
     assert counted.equal and counted.unit == pytest.approx(1 / 3000)

@@ -161,6 +161,7 @@ def test_rules_of_equations_are_told_from_others(name, only):
     assert program.only_equations == only
     form = program.form.moved({"P": sp.eye_array(program.form.q.size, format="csc")})
     assert not replace(program, form=form).only_equations
+    assert not replace(program, masses=program.masses[:, :-1]).only_equations
 
 
 @pytest.mark.parametrize("name", ["gap", "sum"])
