@@ -247,6 +247,10 @@ class Kept:
         return np.array(columns, dtype=bool), np.array(rows, dtype=bool)
 
 
+# Entries up to which a linear program ends sooner than a thread that listens is worth.
+BRIEF = 5_000
+
+
 def solve_form(
     form: ConicForm,
     integer: NDArray[np.bool_],
@@ -328,7 +332,7 @@ def solve_form(
         known = np.flatnonzero(~np.isnan(start)).astype(np.int32)
         units = 1.0 if scaled is None else columns[known]
         solver.setSolution(known.size, known, start[known] / units)
-    _run(solver)
+    _run(solver, brief=form.A.nnz <= BRIEF and not form.P.nnz and whole is None)
     raw = _raw(solver, form, scale)
     if scaled is not None and raw.status == "kSolveError":  # its presolve fails on some of these
         form, scale = declared
@@ -349,10 +353,10 @@ def solve_form(
     return raw, Kept(solver, form.A) if linear else None
 
 
-def _run(solver: Any) -> None:
-    """Solve; at Ctrl-C the solver ends where it is."""
-    if threading.current_thread() is not threading.main_thread():
-        solver.run()  # Ctrl-C never comes here
+def _run(solver: Any, *, brief: bool) -> None:
+    """Solve; at Ctrl-C the solver ends where it is, unless it ends soon by itself."""
+    if brief or threading.current_thread() is not threading.main_thread():
+        solver.run()  # to other threads Ctrl-C never comes
         return
     stopped: list[bool] = []
 
