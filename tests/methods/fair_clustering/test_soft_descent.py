@@ -15,6 +15,7 @@ from optfair.methods.fair_clustering.algorithms.descent import (
     descend,
 )
 from optfair.methods.fair_clustering.algorithms.entropic_projection import price_step
+from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
 from optfair.methods.fair_clustering.algorithms.pricing import MassPass, followed_prices, price
 from optfair.methods.fair_clustering.algorithms.soft_descent import smoothed_start
 from optfair.methods.fair_clustering.assignment import FairAssignment
@@ -158,7 +159,7 @@ def test_prices_follow_centers_but_not_where_they_drown_costs():
 @pytest.mark.parametrize(("name", "only"), [("perfect", True), ("gap", False), ("sum", False)])
 def test_rules_of_equations_are_told_from_others(name, only):
     program = compile_rules(problem(RULES[name], n=60)).program
-    assert program.only_equations == only
+    assert isinstance(program, MassProgram) and program.only_equations == only
     form = program.form.moved({"P": sp.eye_array(program.form.q.size, format="csc")})
     assert not replace(program, form=form).only_equations
     assert not replace(program, masses=program.masses[:, :-1]).only_equations
