@@ -282,7 +282,8 @@ def route(name: str) -> Callable[..., Any]:
     if name in _tables()["routes"]:
         run: Callable[..., Any] = _tables()["routes"][name].load()
     else:
-        run = importlib.import_module(f"optfair.backends.{name}").run
+        file, _, function = name.partition(":")
+        run = getattr(importlib.import_module(f"optfair.backends.{file}"), function or "run")
     return run
 
 

@@ -114,12 +114,12 @@ def quadratic_form(problem: Problem) -> QuadraticForms:
     return quadratic_terms(_Lifted(problem, objective, constraints))
 
 
-def in_units(forms: QuadraticForms) -> tuple[QuadraticForms, Floats, float]:
+def in_units(forms: QuadraticForms) -> tuple[QuadraticForms, Floats, Floats, float]:
     """Return forms in units of their own: of rows, columns and the objective, all powers of two.
 
     What holds a row, what ends a search and a size that is taken for unbounded are numbers of one
     unit. What counts between `SMALL` and `LARGE` stays as it is; integers do in any case. Beside the
-    forms: the units of columns and of the objective.
+    forms: the units of columns, the factors of rows, and the unit of the objective.
     """
     columns, rows = _exponents(forms)
     units = np.append(columns, -rows)  # of a row: what its terms add up to
@@ -129,14 +129,14 @@ def in_units(forms: QuadraticForms) -> tuple[QuadraticForms, Floats, float]:
         objective = tuple(_scaled(t, np.zeros(t.size), columns) for t in forms.objective)
         forms = replace(forms, objective=objective, constraints=constraints)
     else:
-        columns = np.zeros(forms.size)
+        columns, rows = np.zeros(forms.size), np.zeros(rows.size)
     total = forms.total.map
     size = max(np.abs(part).max(initial=0.0) for part in (total.A.data, total.Q.data))
     if SMALL <= size <= LARGE or size == 0.0:
-        return forms, np.exp2(columns), 1.0
+        return forms, np.exp2(columns), np.exp2(rows), 1.0
     unit = float(np.exp2(np.floor(np.log2(size))))
     objective = tuple(replace(t, map=(1.0 / unit) * t.map) for t in forms.objective)
-    return replace(forms, objective=objective), np.exp2(columns), unit
+    return replace(forms, objective=objective), np.exp2(columns), np.exp2(rows), unit
 
 
 def unit_of(forms: QuadraticForms, side: float) -> float:

@@ -65,7 +65,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     """
     begin = time.perf_counter()
     stated = quadratic_form(problem)
-    forms, columns, unit = in_units(stated)
+    forms, columns, _, unit = in_units(stated)
     model = ScipModel(forms)
     least = unit_of(stated, problem.data_unit)
     options = _options(request, profile, least / unit)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 Sense = Literal["minimize", "maximize"]
 #: Scalars of a problem that boxes may be halved for.
 FEW = 6
+#: Quadratic constraints, and scalars, of a problem whose semidefinite relaxation is solved first.
+QUADRICS, ORDER = 3, 100
 # What is known of a problem with these terms only.
 _CACHED = (
     *("_class", "_witness", "_recast", "_compiled", "_family"),
@@ -290,6 +293,14 @@ class Problem(ProblemVerbs, Labels):
                 return f"a {pc} is better given to others"
             few = scalars <= FEW and not self.integers
             return "" if few else f"it has {scalars} scalars, or integers"
+        if name == "few-quadratics":
+            pc, count = self.problem_class, sum(prod(t.shape) for t in self.constraints.values())
+            if pc.convex or self.integers or pc.name not in ("QP", "QCQP"):
+                return f"a {pc} is better given to others"
+            rows = self.constraints.values()
+            linear = [t.name for t in rows if t.evidence.problem_class.name == "LP"]
+            few = 0 < count <= QUADRICS and sum(v.size for v in self.variables.values()) <= ORDER
+            return f"{linear[0]!r} is linear" if linear else "" if few else "it is larger"
         for structure in self.structures:
             if structure.name == name:
                 terms = self.objective.values(), self.constraints.values()

@@ -57,3 +57,50 @@ def test_what_it_cannot_do_is_said() -> None:
         with pytest.raises(of.SizeLimited, match="limited in size") as refusal:
             saddle(300).solve("gurobi")
         assert "scip" in refusal.value.remedy
+
+
+QUADRICS: dict[str, Any] = {
+    "a ball": lambda x, u: [cp.sum_squares(x) <= u**2],
+    "a sphere": lambda x, u: [cp.sum_squares(x) == u**2],
+    "a shell": lambda x, u: [cp.sum_squares(x) <= u**2, cp.sum_squares(x - 0.3 * u) >= 0.04 * u**2],
+    "two balls": lambda x, u: [cp.sum_squares(x) <= u**2, cp.sum_squares(x - 0.3 * u) <= u**2],
+}
+
+
+@pytest.mark.parametrize("name", QUADRICS)
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_few_quadratics_are_proved_by_their_relaxation(name: str, unit: float) -> None:
+    rng = np.random.default_rng(5)
+    Q, q = rng.normal(size=(4, 4)), rng.normal(size=4)
+    x = cp.Variable(4, name="x")
+    cost = cp.quad_form(x, Q + Q.T) / unit + q @ x
+    problem = of.from_cvxpy(cp.Problem(cp.Minimize(cost), QUADRICS[name](x, unit)))
+    solution = problem.solve()
+    assert solution.solver == "semidefinite-relaxation"
+    assert str(solution.grade) == "proved" and solution.certificate.verify()
+    there = problem.solve("scip")
+    assert solution.objective == pytest.approx(there.objective, rel=1e-6)
+    assert solution.bound <= there.objective + 1e-7 * abs(there.objective)
+
+
+def test_a_relaxation_that_is_not_exact_leaves_it_to_the_next_solver() -> None:
+    x = cp.Variable(3, name="x")
+    rows = [cp.square(x) == 1.0]  # a triangle has no cut of all its edges
+    cost = cp.Minimize(x[0] * x[1] + x[1] * x[2] + x[2] * x[0])
+    solution = of.from_cvxpy(cp.Problem(cost, rows)).solve()
+    assert solution.objective == pytest.approx(-1.0) and solution.solver == "scip"
+    assert any("semidefinite-relaxation" in attempt for attempt in solution.attempts)
+
+
+def test_linear_rows_and_many_quadratics_are_left_to_others() -> None:
+    x = cp.Variable(3, name="x")
+    cost = cp.Minimize(x[0] * x[1] - cp.sum_squares(x))
+    for rows, why in (
+        ([cp.sum_squares(x) <= 1, x >= 0], "is linear"),
+        ([cp.square(x) <= 1, cp.sum_squares(x) <= 1], "it is larger"),
+    ):
+        problem = of.from_cvxpy(cp.Problem(cost, rows))
+        with pytest.raises(of.UnsupportedProblem, match="needs the structure") as refused:
+            problem.solve("semidefinite-relaxation")
+        assert why in str(refused.value)
+        assert problem.solve().solver == "scip"

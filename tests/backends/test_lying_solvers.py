@@ -76,6 +76,12 @@ def wave() -> Any:
     return of.from_cvxpy(cp.Problem(cp.Minimize(sin(3 * x) + x * x / 5), rows))
 
 
+def ball() -> Any:
+    x = cp.Variable(2, name="x")
+    cost = cp.Minimize(cp.square(x[0]) - 2.0 * cp.square(x[1]) + x[0])
+    return of.from_cvxpy(cp.Problem(cost, [cp.sum_squares(x) <= 4]), ["ball"])
+
+
 def ratio() -> Any:
     x, y = cp.Variable(pos=True, name="x"), cp.Variable(pos=True, name="y")
     return of.from_cvxpy(cp.Problem(cp.Minimize(x / y + y), [x * y >= 2, y <= 3, x <= 5]))
@@ -393,6 +399,7 @@ ADAPTERS: dict[str, Callable[[], Any]] = {
     "tangents": curved,
     "interval-boxes": wave,
     "equivalent-convex": ratio,
+    "semidefinite-relaxation": ball,
     "mass-dual": assignment,
     "pot-network-simplex": coupling,
     "entropic-mass": loaded("fair_mixture/german_perfect"),
