@@ -38,7 +38,7 @@ Sense = Literal["minimize", "maximize"]
 #: Scalars of a problem that boxes may be halved for.
 FEW = 6
 #: Quadratic constraints, and scalars, of a problem whose semidefinite relaxation is solved first.
-QUADRICS, ORDER = 3, 100
+QUADRICS, ORDER = 3, 400
 # What is known of a problem with these terms only.
 _CACHED = (
     *("_class", "_witness", "_recast", "_compiled", "_family"),
