@@ -160,6 +160,8 @@ def beyond(e: Any) -> bool:
 _INVERSE, _COMMON, _KNOWN = 192, 1024, 60
 # Primes that are tried first are below this; with those below the other there are too few.
 _PRIMES, _FEWEST = 2**26, 2**7
+# Entries of numbers that are kept in parts.
+_HELD = 2**22
 
 
 @dataclass(frozen=True)
@@ -242,6 +244,8 @@ def by_remainders(
 
     def dyadic(value: Floats) -> DyadicFloats:
         if id(value) not in known:
+            if sum(v.size for v, _ in known.values()) > _HELD:  # copies, which nobody asks for again
+                known.clear()
             known[id(value)] = value, DyadicFloats.of(value)
         return known[id(value)][1]
 
