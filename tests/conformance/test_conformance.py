@@ -239,11 +239,13 @@ DEFAULTS = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_default_is_open_and_depends_on_the_class_alone(
+def test_default_is_open_and_depends_on_the_declaration_alone(
     case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     p = declared(case)
-    expected = DEFAULTS[CASES[case].kind] if p.problem_class.convex else "scip"
+    few = not p.structure_refusal("few-quadratics")  # their relaxation is asked first
+    bounding = "semidefinite-relaxation" if few else "scip"
+    expected = DEFAULTS[CASES[case].kind] if p.problem_class.convex else bounding
     # as if everything, or nothing, were installed
     monkeypatch.setattr("optfair.backends.request.SolverProfile.installed", True)
     chosen = choose(p, None)
