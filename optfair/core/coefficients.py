@@ -244,7 +244,9 @@ def by_remainders(
 
     def dyadic(value: Floats) -> DyadicFloats:
         if id(value) not in known:
-            if sum(v.size for v, _ in known.values()) > _HELD:  # copies, which nobody asks for again
+            if (
+                sum(v.size for v, _ in known.values()) > _HELD
+            ):  # copies, which nobody asks for again
                 known.clear()
             known[id(value)] = value, DyadicFloats.of(value)
         return known[id(value)][1]
