@@ -13,12 +13,14 @@ import numpy as np
 from cvxpy.atoms.affine.affine_atom import AffAtom
 from cvxpy.atoms.affine.binary_operators import DivExpression, MulExpression
 from cvxpy.atoms.perspective import perspective
+from cvxpy.atoms.quad_form import QuadForm
 from cvxpy.lin_ops.lin_utils import get_id
 from cvxpy.reductions import Solution as Unpacked
 from cvxpy.reductions.canonicalization import Canonicalization
 from cvxpy.reductions.complex2real.canonicalizers import Complex2RealCanonMethods
 from cvxpy.reductions.complex2real.complex2real import Complex2Real, accepts, complex_psd_matrix
 from cvxpy.reductions.dcp2cone.canonicalizers import CANON_METHODS as DCP
+from cvxpy.reductions.dcp2cone.canonicalizers.quad_over_lin_canon import quad_over_lin_canon
 from cvxpy.reductions.dcp2cone.dcp2cone import Dcp2Cone
 from cvxpy.reductions.discrete2mixedint.valinvec2mixedint import Valinvec2mixedint
 from cvxpy.settings import OPTIMAL, USER_LIMIT
@@ -29,8 +31,9 @@ from optfair.core.composition import constraint_term, model_goal, model_term, ob
 from optfair.core.expressions import Evaluator, rebuilt, substitute
 from optfair.core.labels import free_name
 from optfair.core.problem import Declaration, Problem, Sense
+from optfair.core.quadratics import CONES, lower_root
 from optfair.core.term import exact_functions
-from optfair.errors import DeclarationError, OptfairError, UnsupportedProblem, kind_of
+from optfair.errors import DeclarationError, OptfairError, UnsupportedProblem, kind_of, shortened
 from optfair.numbers import check_names
 
 # Wrap anybody's CVXPY problem as a declared problem.
@@ -161,13 +164,38 @@ def _kept(variable: Any) -> dict[str, Any]:
     return kept
 
 
+def _form_below(e: Any, args: Sequence[Any], solver_context: Any = None) -> tuple[Any, list[Any]]:
+    """Return x'Px in cones by a root F of its matrix with F'F proved to be at most P.
+
+    Raises
+    ------
+    UnsupportedProblem
+        No such root is known.
+    """
+    P = args[1].value
+    sign = 1.0 if P.diagonal().sum() >= 0.0 else -1.0
+    root, below = lower_root(sign * P)
+    if not below:
+        raise UnsupportedProblem(
+            f"the root of the matrix in {shortened(e)} is known to rounding only",
+            "what is proved of its perspective would be of another matrix",
+            "write x'Px as sum_squares(F @ x), with a root F",
+        )
+    if not root.shape[0]:
+        return cp.Constant(0.0), []
+    squares = cp.sum_squares(cp.Constant(root) @ args[0])
+    total, rows = quad_over_lin_canon(squares, squares.args, solver_context)
+    return sign * total, rows
+
+
 def _perspective(e: Any, args: Sequence[Any], solver_context: Any = None) -> tuple[Any, list[Any]]:
     """Return a perspective by the cones of its function, in which s multiplies the constants.
 
     Cones hold what is scaled with them. CVXPY's own takes several of second order for one.
     """
-    sign = 1.0 if e.f.is_convex() else -1.0
-    function, rows = Dcp2Cone(quad_obj=False).canonicalize_tree(sign * exact_functions(e.f), False)
+    sign, cones = 1.0 if e.f.is_convex() else -1.0, Dcp2Cone(quad_obj=False)
+    cones.cone_canon_methods = CONES | {QuadForm: _form_below}
+    function, rows = cones.canonicalize_tree(sign * exact_functions(e.f), False)
 
     def scaled(part: Any) -> Any:
         if part.is_constant():

@@ -428,8 +428,9 @@ def lower_root(P: Any) -> tuple[Any, bool]:
     >>> bool(lower_root(np.diag([1.0, 1e-20]))[0][1, 1] ** 2 <= 1e-20), lower_root(np.ones((2, 2)))
     (True, (array([[1., 1.]]), True))
     """
-    own = np.asarray(P.diagonal())
-    used = np.flatnonzero(own > 0.0)
+    used = np.flatnonzero((own := np.asarray(P.diagonal())) > 0.0)
+    if not used.size and not _array(P).any():
+        return np.zeros((0, own.size)), True
     units = np.exp2(-np.round(np.log2(own[used]) / 2.0))
     if own.size > DENSE and used.size == own.size and hasattr(P, "toarray"):
         scaled = sp.csc_array(sp.diags_array(units) @ P @ sp.diags_array(units))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +134,38 @@ def test_what_cannot_be_taken_apart_is_refused_by_name() -> None:
     y = cp.Variable(name="y")
     with pytest.raises(of.UnsupportedProblem, match="cannot be taken apart"):
         of.from_cvxpy(cp.Problem(cp.Minimize(Odd(y, 1)), [y >= 1]))
+
+
+@pytest.mark.parametrize("condition", [1.0, 1e7, 1e10])
+def test_the_perspective_of_a_form_is_proved_of_its_own_matrix(condition: float) -> None:
+    """A root that is rounded up would prove more than the form is worth along small directions."""
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        U = np.linalg.qr(rng.normal(size=(3, 3)))[0]
+        P = U @ np.diag([1.0, condition**-0.5, 1.0 / condition]) @ U.T
+        P = (P + P.T) / 2
+        v = U[:, 2] * condition**0.5 + 0.1 * rng.normal(size=3)
+        x, s = cp.Variable(3, name="x"), cp.Variable(name="s", nonneg=True)
+        cost = cp.Minimize(cp.perspective(cp.quad_form(x, P), s))
+        solution = of.from_cvxpy(cp.Problem(cost, [x == v, s == 1])).solve()
+        pairs = itertools.product(range(3), repeat=2)
+        truth = sum(Fraction(v[i]) * Fraction(P[i, j]) * Fraction(v[j]) for i, j in pairs)
+        assert str(solution.grade) == "proved" and Fraction(solution.bound) <= truth
+        assert solution.objective == pytest.approx(float(truth), rel=1e-5)
+
+
+def test_the_perspective_of_a_form_without_a_known_root_is_refused() -> None:
+    x, s = cp.Variable(3, name="x"), cp.Variable(name="s", nonneg=True)
+    B = np.random.default_rng(0).integers(-3, 4, size=(2, 3)).astype(float)
+    for P, seen in ((B.T @ B, None), (np.zeros((3, 3)), 0.0), (np.diag([1.0, 0.0, 2.0]), 3.0)):
+        cost = cp.Minimize(cp.perspective(cp.quad_form(x, cp.psd_wrap(P)), s))
+        problem = cp.Problem(cost, [x == 1, s == 1])
+        if seen is None:
+            with pytest.raises(of.UnsupportedProblem, match="known to rounding only") as refused:
+                of.from_cvxpy(problem)
+            assert "sum_squares" in refused.value.remedy
+        else:
+            assert of.from_cvxpy(problem).solve().objective == pytest.approx(seen, abs=1e-7)
 
 
 def test_a_perspective_of_cvxpy_is_refused_by_name_where_its_rules_are_not_met() -> None:
