@@ -226,12 +226,93 @@ class HeldProgram:
         self._model.addRow(lower, np.inf, at.size, at.astype(np.int32), row[at])
 
 
+class Singletons:
+    """The rows of one entry of a polyhedral form: bounds of their columns, which take no pivot.
+
+    Parameters
+    ----------
+    form : ConicForm
+        Zero and nonnegative cones only.
+    """
+
+    def __init__(self, form: ConicForm) -> None:
+        rows, self.size = form.rows, (form.b.size, form.q.size)
+        single = np.diff(rows.indptr) == 1
+        entry = np.abs(rows.data[rows.indptr[:-1][single]])
+        single[single] = (entry >= 1.0 / STEEPEST) & (entry <= STEEPEST)
+        self.rows, self.others = np.flatnonzero(single), np.flatnonzero(~single)
+        at = rows.indptr[self.rows]
+        self.column, self.entry = rows.indices[at], rows.data[at]
+        self.equal = form.equal[self.rows]
+        self.A = rows[self.others] if self.rows.size else rows
+
+    def limits(self, b: Floats, held: NDArray[np.bool_] | None = None) -> Limits:
+        """Return the tightest bounds that rows with right-hand sides b state, of those that hold."""
+        n = self.size[1]
+        lower, upper = np.full(n, -np.inf), np.full(n, np.inf)
+        least, most = np.full(n, -1), np.full(n, -1)
+        on = np.ones(self.rows.size, dtype=bool) if held is None else held[self.rows]
+        stated = b[self.rows] / self.entry
+        for bound, owner, side, sign in (
+            (upper, most, (self.entry > 0.0) | self.equal, 1.0),
+            (lower, least, (self.entry < 0.0) | self.equal, -1.0),
+        ):
+            at = np.flatnonzero(on & side)
+            order = at[np.argsort(-sign * stated[at], kind="stable")]  # the tightest last
+            bound[self.column[order]] = stated[order]
+            owner[self.column[order]] = order
+        return Limits(self, lower, upper, least, most)
+
+
+@dataclass(frozen=True, eq=False)
+class Limits:
+    """Bounds (n,) of the columns, and which row of one entry states each, -1 where none does."""
+
+    of: Singletons
+    lower: Floats
+    upper: Floats
+    least: NDArray[np.intp]
+    most: NDArray[np.intp]
+
+    def crossed(self, tolerance: float) -> tuple[Limits, Floats | None]:
+        """Return the limits with those that cross by a tolerance brought together.
+
+        Where they are further apart, a Farkas vector of the form is returned with them.
+        """
+        lower, upper = self.lower, self.upper
+        apart = np.where(np.isfinite(lower) & np.isfinite(upper), lower - upper, -np.inf)
+        j = int(apart.argmax()) if apart.size else 0
+        if not apart.size or apart[j] <= 0.0:
+            return self, None
+        if apart[j] > tolerance:
+            z = np.zeros(self.of.size[0])
+            for k, sign in ((self.least[j], -1.0), (self.most[j], 1.0)):
+                z[self.of.rows[k]] = sign / self.of.entry[k]
+            return self, z
+        middle = np.where(apart > 0.0, 0.5 * lower + 0.5 * upper, np.nan)
+        near = ~np.isnan(middle)
+        return replace(
+            self, lower=np.where(near, middle, lower), upper=np.where(near, middle, upper)
+        ), None
+
+    def multipliers(self, others: Floats, left: Floats) -> Floats:
+        """Return multipliers (m,) of all rows: of the others, and of bounds what is left of columns."""
+        z = np.zeros(self.of.size[0])
+        z[self.of.others] = others
+        for side, owner in ((left < 0.0, self.most), (left > 0.0, self.least)):
+            j = np.flatnonzero(side & (owner >= 0))
+            k = owner[j]
+            z[self.of.rows[k]] -= left[j] / self.of.entry[k]
+        return z
+
+
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """A solver that has solved a linear form, and the rows it holds."""
+    """A solver that has solved a linear form, the rows of the form, and its bounds."""
 
     solver: Any
     rows: Any
+    limits: Limits
 
     @property
     def basis(self) -> Any:
@@ -239,16 +320,28 @@ class Kept:
         return self.solver.getBasis()
 
     def nonbasic(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Return the columns and the rows that are at a side in its basis."""
-        inside, basis = highspy.HighsBasisStatus.kBasic, self.basis
-        columns, rows = (
-            [s != inside for s in part] for part in (basis.col_status, basis.row_status)
-        )
-        return np.array(columns, dtype=bool), np.array(rows, dtype=bool)
+        """Return the columns and the rows of the form that are at a side in its basis.
+
+        A column at a bound is one that the row of its bound holds.
+        """
+        states, basis, limits = highspy.HighsBasisStatus, self.basis, self.limits
+        column, row = (np.array([int(s) for s in v]) for v in (basis.col_status, basis.row_status))
+        rows = np.zeros(limits.of.size[0], dtype=bool)
+        rows[limits.of.others] = row != int(states.kBasic)
+        columns = column != int(states.kBasic)
+        owner = np.where(limits.least >= 0, limits.least, limits.most)
+        owner = np.where((column == int(states.kUpper)) & (limits.most >= 0), limits.most, owner)
+        at = np.flatnonzero(columns & (owner >= 0))
+        rows[limits.of.rows[owner[at]]] = True
+        columns[at] = False
+        return columns, rows
 
 
 # Entries up to which a linear program ends sooner than a thread that listens is worth.
 BRIEF = 5_000
+# A row of one entry is a bound of its column unless the entry is this large, or its inverse is:
+# what it may be violated by is counted in the units of the column then.
+STEEPEST = 2.0**10
 
 
 def solve_form(
@@ -303,8 +396,6 @@ def solve_form(
     if scaled is not None:
         form, rows, columns = scaled.form, scaled.rows, scaled.columns
         scale = form.cost_scale("typical")
-    row_lower = np.where(form.equal, form.b, -np.inf)
-    free = np.full(form.q.size, np.inf)
     held = kept is not None and kept.rows is form.A and not form.P.nnz and not integer.any()
     solver = kept.solver if kept is not None and held else _Highs()
     if held:
@@ -317,23 +408,27 @@ def solve_form(
             fine = False
         if not fine:
             raise refused_options(solver_name, f"{name} = {value!r} was refused")
-    lower = _lower_triangle(form.bending.rows, scale) if form.P.nnz else None
+    singles = kept.limits.of if kept is not None and held else Singletons(form)
+    tolerance = solver.getOptionValue("primal_feasibility_tolerance")[1]
+    limits, farkas = singles.limits(form.b).crossed(tolerance)
     whole = integer if integer.any() else None
-    if held:
-        m, n = form.A.shape
-        solver.changeColsCost(n, np.arange(n, dtype=np.int32), form.q * scale)
-        solver.changeRowsBounds(m, np.arange(m, dtype=np.int32), row_lower, form.b)
+    if farkas is not None:
+        raw = RawPoint("infeasible", z=farkas)
     else:
-        costs = form.q * scale
-        _passed(solver, costs, form.A, row_lower, form.b, -free, free, hessian=lower, integer=whole)
-        if kept is not None:
-            solver.setBasis(kept.basis)
-    if start is not None:
-        known = np.flatnonzero(~np.isnan(start)).astype(np.int32)
-        units = 1.0 if scaled is None else columns[known]
-        solver.setSolution(known.size, known, start[known] / units)
-    _run(solver, brief=form.A.nnz <= BRIEF and not form.P.nnz and whole is None)
-    raw = _raw(solver, form, scale)
+        if held and kept is not None:
+            _changed(solver, form, scale, limits)
+        else:
+            lower = _lower_triangle(form.bending.rows, scale) if form.P.nnz else None
+            sides = *_row_sides(singles, form), limits.lower, limits.upper
+            _passed(solver, form.q * scale, singles.A, *sides, hessian=lower, integer=whole)
+            if kept is not None:
+                solver.setBasis(kept.basis)
+        if start is not None:
+            known = np.flatnonzero(~np.isnan(start)).astype(np.int32)
+            units = 1.0 if scaled is None else columns[known]
+            solver.setSolution(known.size, known, start[known] / units)
+        _run(solver, brief=form.A.nnz <= BRIEF and not form.P.nnz and whole is None)
+        raw = _raw(solver, limits, scale, form.offset)
     if scaled is not None and raw.status == "kSolveError":  # its presolve fails on some of these
         form, scale = declared
         again: dict[str, Any] = {"solver_name": solver_name, "in_units": False}
@@ -350,7 +445,22 @@ def solve_form(
     if kept is not None:
         raw = replace(raw, kept="the model of the last solve" if held else "its basis")
     linear = raw.status == "optimal" and not integer.any() and not form.P.nnz
-    return raw, Kept(solver, form.A) if linear else None
+    return raw, Kept(solver, form.A, limits) if linear else None
+
+
+def _row_sides(singles: Singletons, form: ConicForm) -> tuple[Floats, Floats]:
+    """Return the lower and the upper sides of the rows of more than one entry."""
+    high = form.b[singles.others]
+    return np.where(form.equal[singles.others], high, -np.inf), high
+
+
+def _changed(solver: Any, form: ConicForm, scale: float, limits: Limits) -> None:
+    """Give a model that is held other costs and sides."""
+    low, high = _row_sides(limits.of, form)
+    rows, columns = (np.arange(v.size, dtype=np.int32) for v in (high, form.q))
+    solver.changeColsCost(columns.size, columns, form.q * scale)
+    solver.changeRowsBounds(rows.size, rows, low, high)
+    solver.changeColsBounds(columns.size, columns, limits.lower, limits.upper)
 
 
 def _run(solver: Any, *, brief: bool) -> None:
@@ -412,20 +522,12 @@ class HeldRows:
         scaled = form.near_one
         self._units = None if scaled is None else scaled[1:]
         self._form = form = form if scaled is None else scaled[0]
-        self._tolerance = tolerance
-        rows = form.rows
-        single = (np.diff(rows.indptr) == 1) & (form.sizes @ np.ones(form.q.size) > 0.0)
-        self._single, self._other = np.flatnonzero(single), np.flatnonzero(~single)
-        at = rows.indptr[self._single]
-        self._column, self._entry = rows.indices[at], rows.data[at]
-        with np.errstate(over="ignore"):
-            self._bound = form.b[self._single] / self._entry
-        self._A = rows[self._other]
+        self._tolerance, self._singles = tolerance, Singletons(form)
         # rows that presolve finds to exclude each other it solves again for a ray
         self._model = _simplex(tolerance, presolve="off")
-        n, free = form.q.size, np.full(self._other.size, np.inf)
+        n, free = form.q.size, np.full(self._singles.others.size, np.inf)
         none = np.full(n, np.inf)
-        _passed(self._model, np.zeros(n), self._A, -free, free, -none, none)
+        _passed(self._model, np.zeros(n), self._singles.A, -free, free, -none, none)
 
     def __reduce__(self) -> Any:
         return HeldRows, self._stated
@@ -440,57 +542,26 @@ class HeldRows:
         time_limit : float
             Wall seconds.
         """
-        form, model = self._form, self._model
-        on = held[self._other]
-        high = np.where(on, form.b[self._other], np.inf)
-        low = np.where(on & form.equal[self._other], form.b[self._other], -np.inf)
-        lower, upper, least, most = self._bounds(held[self._single])
-        apart = np.where(np.isfinite(lower) & np.isfinite(upper), lower - upper, -np.inf)
-        crossed = np.flatnonzero(apart > self._tolerance)
-        if crossed.size:
-            z = np.zeros(form.b.size)
-            j = crossed[apart[crossed].argmax()]
-            for k, sign in ((least[j], -1.0), (most[j], 1.0)):
-                z[self._single[k]] = sign / self._entry[k]
-            return self._answered("infeasible", z=z)
-        near = apart > 0.0
-        lower[near] = upper[near] = 0.5 * (lower[near] + upper[near])
-        rows, columns = (np.arange(v.size, dtype=np.int32) for v in (high, lower))
+        form, model, singles = self._form, self._model, self._singles
+        on = held[singles.others]
+        low, high = (
+            np.where(on, v, sign * np.inf)
+            for v, sign in zip(_row_sides(singles, form), (-1.0, 1.0), strict=True)
+        )
+        limits, farkas = singles.limits(form.b, held).crossed(self._tolerance)
+        if farkas is not None:
+            return self._answered("infeasible", z=farkas)
+        rows, columns = (np.arange(v.size, dtype=np.int32) for v in (high, form.q))
         model.changeRowsBounds(rows.size, rows, low, high)
-        model.changeColsBounds(columns.size, columns, lower, upper)
+        model.changeColsBounds(columns.size, columns, limits.lower, limits.upper)
         model.setOptionValue("time_limit", model.getRunTime() + max(time_limit, 1e-3))
         model.run()
         status = _STATUS.get(model.getModelStatus(), "failed")
         if status == "infeasible":
-            _, there, ray = model.getDualRay()
-            if not there:
-                return RawPoint(status)
-            z = np.zeros(form.b.size)
-            z[self._other] = -np.asarray(ray, dtype=float) * on
-            left = self._A.T @ z[self._other]
-            for side, which in ((left < 0.0, most), (left > 0.0, least)):
-                j = np.flatnonzero(side & (which >= 0))
-                np.add.at(z, self._single[which[j]], -left[j] / self._entry[which[j]])
-            return self._answered(status, z=z)
+            return self._answered(status, z=_ray(model, limits, on))
         solution = model.getSolution()
         x = np.asarray(solution.col_value, dtype=float) if status == "optimal" else None
         return self._answered(status, x=x)
-
-    def _bounds(self, on: NDArray[np.bool_]) -> tuple[Floats, Floats, Any, Any]:
-        """Return the tightest bounds of the columns, and the row of one entry that states each."""
-        n = self._form.q.size
-        lower, upper = np.full(n, -np.inf), np.full(n, np.inf)
-        least, most = np.full(n, -1), np.full(n, -1)
-        equal = self._form.equal[self._single]
-        for bound, owner, side, sign in (
-            (upper, most, (self._entry > 0.0) | equal, 1.0),
-            (lower, least, (self._entry < 0.0) | equal, -1.0),
-        ):
-            at = np.flatnonzero(on & side)
-            order = at[np.argsort(-sign * self._bound[at], kind="stable")]  # the tightest last
-            bound[self._column[order]] = self._bound[order]
-            owner[self._column[order]] = order
-        return lower, upper, least, most
 
     def _answered(self, status: str, x: Floats | None = None, z: Floats | None = None) -> RawPoint:
         """Return what was found in the units of the form that was given."""
@@ -500,19 +571,30 @@ class HeldRows:
         return RawPoint(status, x, z)
 
 
-def _raw(solver: Any, form: ConicForm, scale: float) -> RawPoint:
+def _ray(solver: Any, limits: Limits, on: NDArray[np.bool_] | None = None) -> Floats | None:
+    """Return the Farkas vector of the form that a solver ended with, if it did."""
+    ray = solver.getDualRay()
+    if not ray[1]:
+        return None
+    others = -np.asarray(ray[2], dtype=float)
+    others = others if on is None else others * on
+    return limits.multipliers(others, limits.of.A.T @ others)
+
+
+def _raw(solver: Any, limits: Limits, scale: float, offset: float) -> RawPoint:
     model_status = solver.getModelStatus()
     status = _STATUS.get(model_status, model_status.name)
     if status == "infeasible":
         # asked for a ray that presolve left out, it solves again, with bounds as rows
-        if not solver.getDualRayExist()[1]:
-            return RawPoint(status)
-        return RawPoint(status, z=-np.asarray(solver.getDualRay()[2], dtype=float))
+        return RawPoint(status, z=_ray(solver, limits) if solver.getDualRayExist()[1] else None)
     if status in ("unbounded", "infeasible_or_unbounded"):
         return RawPoint(status)
     solution, info = solver.getSolution(), solver.getInfo()
     x = np.asarray(solution.col_value, dtype=float) if solution.value_valid else None
-    z = -np.asarray(solution.row_dual, dtype=float) / scale if solution.dual_valid else None
-    bound = float(info.mip_dual_bound) / scale + form.offset
+    z = None
+    if solution.dual_valid:
+        prices, left = (np.asarray(v, dtype=float) for v in (solution.row_dual, solution.col_dual))
+        z = limits.multipliers(-prices / scale, left / scale)
+    bound = float(info.mip_dual_bound) / scale + offset
     steps = (info.simplex_iteration_count, info.ipm_iteration_count, info.qp_iteration_count)
     return RawPoint(status, x, z, bound, sum(max(0, int(k)) for k in steps))

@@ -2,7 +2,6 @@ r"""MPS: the format of linear programs in columns, read line by line."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -21,6 +20,8 @@ from optfair.formats.text import Source
 
 # words, numbers of their lines, and words of a line, of the lines with so many words
 Group = tuple[list[str], NDArray[np.int64], int]
+# fields of lines at the positions of fixed format, and how many each line has up to its last
+Fields = tuple[NDArray[np.str_], NDArray[np.int64]]
 
 
 class ColumnLines:
@@ -52,31 +53,26 @@ class ColumnLines:
         self.source, self.f, self.goal = source, f, goal
         self.row, self.column, self.sum = row, column, summed
 
-    def _groups(
-        self, start: int, stop: int, split: Callable[[str], list[str]] | None
-    ) -> list[Group]:
+    def _groups(self, start: int, stop: int, fields: Fields | None) -> list[Group]:
         lines = self.source.lines[start:stop]
         number = np.arange(start + 1, stop + 1)
-        each: list[list[str]] = []
-        if split is not None:
-            above = ""
-            for self.source.line, line in enumerate(lines, start=start + 1):
-                words = split(line)
-                if words and not words[0]:  # an empty field repeats the column of the line above
-                    if not above:
-                        raise self.source.fail("this line has no column, and no line above it has")
-                    words[0] = above
-                above = words[0] if words else above
-                each.append(words)
-            size = np.array([len(words) for words in each], dtype=np.int64)
+        if fields is not None:
+            text, size = fields
+            # an empty field repeats the column of the line above
+            own = np.where((size > 0) & (text[:, 0] != ""), np.arange(1, len(lines) + 1), 0)
+            above = np.maximum.accumulate(own) - 1
+            if (none := (size > 0) & (above < 0)).any():
+                self.source.line = int(number[none][0])
+                raise self.source.fail("this line has no column, and no line above it has")
+            text[:, 0] = text[above, 0]
         else:
             size = self.source.words[start:stop].copy()
             size[[k for k, line in enumerate(lines) if line[:1] == "*"]] = 0
         groups = []
         for length in np.unique(size[size > 0]).tolist():
             at = np.flatnonzero(size == length)
-            if split is not None:
-                words = [word for k in at for word in each[k]]
+            if fields is not None:
+                words = text[at, :length].ravel().tolist()
             elif at.size == len(lines):
                 words = "\n".join(lines).split()
             else:
@@ -84,22 +80,22 @@ class ColumnLines:
             groups.append((words, number[at], length))
         return groups
 
-    def read(self, start: int, stop: int, split: Callable[[str], list[str]] | None) -> int:
+    def read(self, start: int, stop: int, fields: Fields | None) -> int:
         """Read the lines from ``start`` up to ``stop``.
 
         Parameters
         ----------
         start, stop : int
             Positions in the source.
-        split : callable, optional
-            Returns the words of a line; by default they are separated by spaces.
+        fields : pair of arrays, optional
+            The words of each line, and how many; by default they are separated by spaces.
 
         Returns
         -------
         int
             Number of the first line with too many or too few words, 0 if there is none.
         """
-        groups = self._groups(start, stop, split)
+        groups = self._groups(start, stop, fields)
         wrong = [int(lines[0]) for _, lines, length in groups if length not in (3, 5)]
         if wrong:
             return min(wrong)
@@ -201,9 +197,10 @@ _BOUNDS: dict[str, tuple[float | Literal["value"] | None, float | Literal["value
 }
 # how lines begin that are no heads of sections
 _INSIDE = frozenset(("", " ", "\t", "*"))
-# the fields of fixed format, and what lies between them
-_FIELDS = re.compile(r"\s(.{2})\s(.{8})\s{2}(.{8})\s{2}(.{12})\s{3}(.{8})\s{2}(.{12})")
+# where the fields of fixed format are, and what lies between them
+_FIELDS = ((1, 3), (4, 12), (14, 22), (24, 36), (39, 47), (49, 61))
 _WIDTH = 61
+_BETWEEN = sorted(set(range(_WIDTH)).difference(*(range(*field) for field in _FIELDS)))
 # fields at whose beginning a dollar sign makes the rest of the line a comment
 _COMMENT = (14, 39)
 
@@ -328,29 +325,41 @@ class _Reader:
 
     def _data(self, s: _Section) -> Iterator[list[str]]:
         """Return the words of each line of data, the position kept for errors."""
-        split, lines = self._words if self.fixed else str.split, self.source.lines[s.first : s.stop]
-        for self.source.line, line in enumerate(lines, start=s.first + 1):
-            if line[:1] != "*" and (words := split(line)):
+        lines = self.source.lines[s.first : s.stop]
+        if self.fixed:
+            text, size = self._fields(s)
+            each = ([*row[:n]] for row, n in zip(text.tolist(), size.tolist(), strict=True))
+        else:
+            each = ([] if line[:1] == "*" else line.split() for line in lines)
+        for self.source.line, words in enumerate(each, start=s.first + 1):
+            if words:
                 yield words
 
-    def _words(self, line: str) -> list[str]:
-        if line[:1] == "*":
-            return []
-        if "$" in line:
+    def _fields(self, s: _Section) -> Fields:
+        """Return the words of all lines of a section by their positions."""
+        lines = ["" if x[:1] == "*" else x for x in self.source.lines[s.first : s.stop]]
+        for k in [k for k, line in enumerate(lines) if "$" in line]:
             for comment in _COMMENT:
-                line = line[:comment] if line[comment : comment + 1] == "$" else line
-        line = line.rstrip()
-        if not line:
-            return []
-        # numbers may begin before their field, names may not
-        match = None if "\t" in line else _FIELDS.match(line.ljust(_WIDTH))
-        if match is None:
+                if lines[k][comment : comment + 1] == "$":
+                    lines[k] = lines[k][:comment]
+        text = np.array(lines, dtype=f"<U{_WIDTH}")
+        letters = text.view(np.uint32).reshape(len(lines), _WIDTH)
+        wrong = (letters == ord("\t")).any(axis=1)
+        wrong |= ~np.isin(letters[:, _BETWEEN], (0, ord(" "))).all(axis=1)
+        if wrong.any():
+            self.source.line = s.first + 1 + int(wrong.argmax())
             failed = self.source.fail("this line has no fields at the positions of fixed format")
             raise _NotFixed(failed.cause, failed.evidence, failed.remedy)
-        fields = [field.strip() for field in match.groups()]
-        while fields and not fields[-1]:
-            fields.pop()
-        return fields if self.section in ("ROWS", "BOUNDS", "SOS", "INDICATORS") else fields[1:]
+        first = 0 if s.name in ("ROWS", "BOUNDS", "SOS", "INDICATORS") else 1
+        fields = np.stack(
+            [
+                np.char.strip(np.ascontiguousarray(letters[:, a:b]).view(f"<U{b - a}").ravel())
+                for a, b in _FIELDS[first:]
+            ],
+            axis=1,
+        )
+        last = fields.shape[1] - (fields != "")[:, ::-1].argmax(axis=1)
+        return fields, np.where((fields != "").any(axis=1), last, 0)
 
     def _not_free(self, reason: str) -> DataError:
         e = self.source.fail(reason)
@@ -391,7 +400,7 @@ class _Reader:
 
     def _columns(self, s: _Section) -> None:
         reader = ColumnLines(self.source, self.f, self.goal, self.row, self.column, self.sum)
-        wrong = reader.read(s.first, s.stop, self._words if self.fixed else None)
+        wrong = reader.read(s.first, s.stop, self._fields(s) if self.fixed else None)
         if wrong:
             self.source.line = wrong
             reason = "a column line has a column and one or two pairs of row, number"

@@ -37,6 +37,8 @@ Ints = NDArray[np.int64]
 NEAR = 1e-6
 # Times that rows are looked for which have one unpaid column only.
 LEVELS = 100
+# Entries that are multiplied sooner than some of them are taken apart.
+BRIEF = 20_000
 # Nowhere is a block known to have room.
 EDGE: Mapping[int, float] = MappingProxyType({})
 # Times that columns which a move opens are made 0 with the others.
@@ -193,15 +195,14 @@ def peeled(
     moved = np.zeros(z.size)
     with np.errstate(over="ignore"):
         for row, column, entry in reversed(levels):
-            due = residual.size[column] + reached(by_column[column], moved)
+            due = residual.size[column] + _reached_in(by_column, column, moved)
             moved[row] = due / entry * (1.0 + 1e-12) + np.where(due > 0.0, 1e-300, 0.0)
         if not (np.isfinite(moved).all() and (moved <= room).all()):
             return None
         up = _raised(form, z, moved)
-        if (
-            not np.isfinite(up).all()
-            or (reached(by_column[np.flatnonzero(unpaid)], up) > 0.0).any()
-        ):
+        if not np.isfinite(up).all():
+            return None
+        if up.any() and (_reached_in(by_column, np.flatnonzero(unpaid), up) > 0.0).any():
             return None
         change = reached(by_column, moved + up)
         spent = float(np.abs(form.b) @ (moved + up)) * (1.0 + 1e-9) + 1e-300
@@ -211,6 +212,11 @@ def peeled(
     high = np.where(change > 0.0, np.nextafter(residual.high + change, np.inf), residual.high)
     low[unpaid] = high[unpaid] = 0.0
     return Residual(low, high), spent
+
+
+def _reached_in(sizes: Any, rows: Ints, step: Floats) -> Floats:
+    """Return what `reached` says of some rows; to take few entries apart is more work than all."""
+    return reached(sizes, step)[rows] if sizes.nnz <= BRIEF else reached(sizes[rows], step)
 
 
 def _movable(form: ConicForm, z: Floats, depths: Mapping[int, float] = EDGE) -> Floats:

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 import optfair as of
 from optfair.backends import conic_backend
-from optfair.backends.linear_program import HeldRows, solve_linear_program
+from optfair.backends.linear_program import HeldRows, solve_form, solve_linear_program
 from optfair.backends.registry import profiles
 from optfair.backends.request import Request
 from optfair.compile.form import compile_problem
@@ -118,3 +118,72 @@ def test_a_large_program_is_asked_with_options_of_its_own_first(
     answer(2)  # few rows, or integers: as ever
     answer(3, integer=True)
     assert asked == ["choose", "choose"]
+
+
+def random_program(seed: int) -> tuple[ConicForm, np.ndarray]:
+    """Return a bounded program whose bounds are rows: some twice, some equalities, some steep."""
+    rng = np.random.default_rng(seed)
+    m, n = 6, 5
+    E = rng.integers(-3, 4, (2, n)).astype(float)
+    A = rng.integers(-3, 4, (m, n)).astype(float)
+    x = rng.integers(-2, 3, n).astype(float)
+    single = np.concatenate([np.eye(n), -np.eye(n), 2.0 * np.eye(n)[:2], 1e-5 * np.eye(n)[2:3]])
+    sides = np.concatenate([x + 2.0, 2.0 - x, 2.0 * x[:2] + rng.integers(1, 5, 2), [1.0]])
+    fixed = np.eye(n)[3:4]
+    blocks = np.vstack([E, fixed, A, single])
+    b = np.concatenate([E @ x, x[3:4], A @ x + rng.integers(0, 3, m), sides])
+    cones = (Cone("zero", 0, 3), Cone("nonneg", 3, b.size))
+    q = rng.integers(-5, 6, n).astype(float)
+    return ConicForm(sp.csc_array((n, n)), q, 0.0, sp.csc_array(blocks), b, cones), x
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_bounds_get_the_multipliers_of_their_rows_back(seed: int) -> None:
+    form, _ = random_program(seed)
+    nothing = np.zeros(form.q.size, dtype=bool)
+    raw, kept = solve_form(form, nothing, 1.0, {}, False)
+    assert kept is not None and raw.x is not None and raw.z is not None
+    assert kept.limits.of.rows.size == 13  # the steep one is a row
+    slack = form.b - form.A @ raw.x
+    assert (np.abs(slack[:3]) < 1e-9).all() and (slack[3:] > -1e-9).all()
+    assert (raw.z[3:] >= -1e-12).all()
+    assert np.abs(form.q + form.A.T @ raw.z).max() < 1e-9
+    assert abs(form.q @ raw.x + form.b @ raw.z) < 1e-9
+    # a basis of the form: as many rows as columns that are not at 0 by themselves, independent
+    columns, rows = kept.nonbasic()
+    inside = form.A.toarray()[np.ix_(rows, ~columns)]
+    assert rows.sum() == (~columns).sum() == np.linalg.matrix_rank(inside)
+    assert np.abs(form.b[rows] - form.A.toarray()[rows] @ raw.x).max() < 1e-9
+    # with other sides and costs it goes on from where it was, and ends where a new one does
+    other = replace(form, q=-form.q, b=form.b + np.r_[np.zeros(3), np.ones(form.b.size - 3)])
+    warm, _ = solve_form(other, nothing, 1.0, {}, False, kept=kept)
+    cold, _ = solve_form(other, nothing, 1.0, {}, False)
+    assert warm.kept == "the model of the last solve" and warm.x is not None and cold.x is not None
+    assert other.q @ warm.x == pytest.approx(other.q @ cold.x, abs=1e-9)
+    assert np.abs(other.q + other.A.T @ np.asarray(warm.z)).max() < 1e-9
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_programs_that_have_no_point_leave_a_vector_of_all_rows(seed: int) -> None:
+    form, x = random_program(seed)
+    nothing = np.zeros(form.q.size, dtype=bool)
+    row = np.ones((1, x.size))
+    cases = [(row, -2.0 * x.size - 1.0 + x.sum()), (np.eye(x.size)[:1], x[0] - 3.0)]
+    for more, side in cases:  # below all bounds together; below one of them
+        b = np.append(form.b, side)
+        A = sp.csc_array(np.vstack([form.A.toarray(), more]))
+        none = replace(form, A=A, b=b, cones=(form.cones[0], Cone("nonneg", 3, b.size)))
+        raw, kept = solve_form(none, nothing, 1.0, {}, False)
+        assert raw.status == "infeasible" and kept is None and raw.z is not None
+        assert (raw.z[3:] >= 0.0).all() and b @ raw.z < 0.0
+        assert np.abs(A.T @ raw.z).max() < 1e-9 * np.abs(raw.z).max()
+
+
+def test_bounds_that_cross_within_the_tolerance_are_brought_together() -> None:
+    A, b = sp.csc_array([[1.0], [-1.0]]), np.array([1.0, -1.0 - 1e-9])
+    form = ConicForm(sp.csc_array((1, 1)), np.ones(1), 0.0, A, b, (Cone("nonneg", 0, 2),))
+    raw, _ = solve_form(form, np.zeros(1, dtype=bool), 1.0, {}, False)
+    assert raw.status == "optimal" and raw.x is not None and abs(raw.x[0] - 1.0) < 2e-9
+    far = replace(form, b=np.array([1.0, -1.0 - 1e-6]))
+    raw, _ = solve_form(far, np.zeros(1, dtype=bool), 1.0, {}, False)
+    assert raw.status == "infeasible" and raw.z is not None and (raw.z == 1.0).all()
