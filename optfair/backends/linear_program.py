@@ -233,17 +233,22 @@ class Singletons:
     ----------
     form : ConicForm
         Zero and nonnegative cones only.
+    integer : array (n,) of bool, optional
+        Columns whose bounds must be whole numbers: HiGHS 1.15 is wrong beside others.
     """
 
-    def __init__(self, form: ConicForm) -> None:
+    def __init__(self, form: ConicForm, integer: NDArray[np.bool_] | None = None) -> None:
         rows, self.size = form.rows, (form.b.size, form.q.size)
         single = np.diff(rows.indptr) == 1
-        entry = np.abs(rows.data[rows.indptr[:-1][single]])
-        single[single] = (entry >= 1.0 / STEEPEST) & (entry <= STEEPEST)
+        at = rows.indptr[:-1][single]
+        entry, stated = np.abs(rows.data[at]), np.ones(at.size, dtype=bool)
+        if integer is not None and integer.any():
+            with np.errstate(invalid="ignore"):
+                stated = ~integer[rows.indices[at]] | (form.b[single] % entry == 0.0)
+        single[single] = (entry >= 1.0 / STEEPEST) & (entry <= STEEPEST) & stated
         self.rows, self.others = np.flatnonzero(single), np.flatnonzero(~single)
         at = rows.indptr[self.rows]
-        self.column, self.entry = rows.indices[at], rows.data[at]
-        self.equal = form.equal[self.rows]
+        self.column, self.entry, self.equal = rows.indices[at], rows.data[at], form.equal[self.rows]
         self.A = rows[self.others] if self.rows.size else rows
 
     def limits(self, b: Floats, held: NDArray[np.bool_] | None = None) -> Limits:
@@ -290,10 +295,8 @@ class Limits:
                 z[self.of.rows[k]] = sign / self.of.entry[k]
             return self, z
         middle = np.where(apart > 0.0, 0.5 * lower + 0.5 * upper, np.nan)
-        near = ~np.isnan(middle)
-        return replace(
-            self, lower=np.where(near, middle, lower), upper=np.where(near, middle, upper)
-        ), None
+        lower, upper = (np.where(np.isnan(middle), v, middle) for v in (lower, upper))
+        return replace(self, lower=lower, upper=upper), None
 
     def multipliers(self, others: Floats, left: Floats) -> Floats:
         """Return multipliers (m,) of all rows: of the others, and of bounds what is left of columns."""
@@ -408,7 +411,7 @@ def solve_form(
             fine = False
         if not fine:
             raise refused_options(solver_name, f"{name} = {value!r} was refused")
-    singles = kept.limits.of if kept is not None and held else Singletons(form)
+    singles = kept.limits.of if kept is not None and held else Singletons(form, integer)
     tolerance = solver.getOptionValue("primal_feasibility_tolerance")[1]
     limits, farkas = singles.limits(form.b).crossed(tolerance)
     whole = integer if integer.any() else None
@@ -525,9 +528,8 @@ class HeldRows:
         self._tolerance, self._singles = tolerance, Singletons(form)
         # rows that presolve finds to exclude each other it solves again for a ray
         self._model = _simplex(tolerance, presolve="off")
-        n, free = form.q.size, np.full(self._singles.others.size, np.inf)
-        none = np.full(n, np.inf)
-        _passed(self._model, np.zeros(n), self._singles.A, -free, free, -none, none)
+        free, none = (np.full(k, np.inf) for k in self._singles.A.shape)
+        _passed(self._model, 0.0 * form.q, self._singles.A, -free, free, -none, none)
 
     def __reduce__(self) -> Any:
         return HeldRows, self._stated
@@ -559,9 +561,8 @@ class HeldRows:
         status = _STATUS.get(model.getModelStatus(), "failed")
         if status == "infeasible":
             return self._answered(status, z=_ray(model, limits, on))
-        solution = model.getSolution()
-        x = np.asarray(solution.col_value, dtype=float) if status == "optimal" else None
-        return self._answered(status, x=x)
+        point = np.asarray(model.getSolution().col_value, dtype=float)
+        return self._answered(status, x=point if status == "optimal" else None)
 
     def _answered(self, status: str, x: Floats | None = None, z: Floats | None = None) -> RawPoint:
         """Return what was found in the units of the form that was given."""
@@ -576,8 +577,7 @@ def _ray(solver: Any, limits: Limits, on: NDArray[np.bool_] | None = None) -> Fl
     ray = solver.getDualRay()
     if not ray[1]:
         return None
-    others = -np.asarray(ray[2], dtype=float)
-    others = others if on is None else others * on
+    others = -np.asarray(ray[2], dtype=float) * (1.0 if on is None else on)
     return limits.multipliers(others, limits.of.A.T @ others)
 
 

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 import optfair as of
 from optfair.backends import conic_backend
-from optfair.backends.linear_program import HeldRows, solve_form, solve_linear_program
+from optfair.backends.linear_program import HeldRows, Singletons, solve_form, solve_linear_program
 from optfair.backends.registry import profiles
 from optfair.backends.request import Request
 from optfair.compile.form import compile_problem
@@ -187,3 +187,15 @@ def test_bounds_that_cross_within_the_tolerance_are_brought_together() -> None:
     far = replace(form, b=np.array([1.0, -1.0 - 1e-6]))
     raw, _ = solve_form(far, np.zeros(1, dtype=bool), 1.0, {}, False)
     assert raw.status == "infeasible" and raw.z is not None and (raw.z == 1.0).all()
+
+
+def test_integer_columns_have_rows_for_bounds_that_are_not_whole() -> None:
+    """HiGHS 1.15 ends at 1.85 where 0.5 is a bound of the integer column."""
+    x, y = cp.Variable(name="x", integer=True), cp.Variable(name="y")
+    rows = [x >= 0.5, y >= 0.5, x <= 3, x + y >= 1.7]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x + y), rows))
+    assert p.solve("highs").objective == pytest.approx(1.7)
+    compiled = compile_problem(p, "HIGHS")
+    form = compiled.form
+    bounds = Singletons(form, compiled.integer)
+    assert bounds.rows.size == 2 and Singletons(form).rows.size == 3
