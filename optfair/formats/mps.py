@@ -264,7 +264,7 @@ class _Reader:
         self.kind: list[str] = []
         self.column: dict[str, int] = {}
         self.goal = ""
-        self.bounded: set[int] = set()
+        self.bounded: dict[int, dict[str, float]] = {}
         self.given: dict[str, dict[str, float]] = {"RHS": {}, "RANGES": {}}
         self.later = Disjunctions()
         self.section = ""
@@ -342,6 +342,10 @@ class _Reader:
             for comment in _COMMENT:
                 if lines[k][comment : comment + 1] == "$":
                     lines[k] = lines[k][:comment]
+        marks: dict[int, list[str]] = {}  # they stand anywhere in their lines
+        for k in [k for k, line in enumerate(lines) if "'MARKER'" in line]:
+            if s.name == "COLUMNS" and len(words := lines[k].split()) == 3:
+                marks[k], lines[k] = words, ""
         text = np.array(lines, dtype=f"<U{_WIDTH}")
         letters = text.view(np.uint32).reshape(len(lines), _WIDTH)
         wrong = (letters == ord("\t")).any(axis=1)
@@ -358,6 +362,8 @@ class _Reader:
             ],
             axis=1,
         )
+        for k, words in marks.items():
+            fields[k, :3] = words
         last = fields.shape[1] - (fields != "")[:, ::-1].argmax(axis=1)
         return fields, np.where((fields != "").any(axis=1), last, 0)
 
@@ -449,9 +455,14 @@ class _Reader:
         f, value = self.f, self.source.number(text, bound=True)
         if f.integer[j] and j not in self.bounded:
             f.upper[j] = np.inf  # bounds that are given replace the default of integers
-        self.bounded.add(j)
         if kind not in _BOUNDS:
             raise self.source.fail(f"the bound {words[0]} is not known here")
+        before = self.bounded.setdefault(j, {})
+        if before.setdefault(kind, value) != value:
+            raise self.source.fail(
+                f"{column!r} has two different bounds {kind}",
+                "readers take the first or the last: leave one",
+            )
         low, high = _BOUNDS[kind]
         if kind in ("UP", "UI", "SC", "SI") and value < 0.0 and f.lower[j] == 0.0:
             raise self.source.fail(

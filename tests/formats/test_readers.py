@@ -217,6 +217,13 @@ def changed(old, new):
             "is a second vector of BOUNDS",
         ),
         (
+            changed(
+                " UP BND       X[0]      4.0\n", 2 * " UP BND  X[0]  4.0\n" + " UP BND  X[0]  3\n"
+            ),
+            31,
+            "'X[0]' has two different bounds UP",
+        ),
+        (
             changed(" LO BND       N1        -3", " LO BND       N1        8"),
             33,
             "between its bounds",

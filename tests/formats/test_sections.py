@@ -247,6 +247,28 @@ def test_fixed_format_repeats_the_column_above_and_has_comments(tmp_path):
         read(write(tmp_path, "\n".join(lines) + "\n"))
 
 
+def test_markers_stand_anywhere_in_a_line_of_fixed_format(tmp_path):
+    lines = FIXED.splitlines()
+    second = next(k for k, line in enumerate(lines) if line.startswith("    COL TWO"))
+    for gap in (6, 17):  # by the fields, and as collections have it
+        marks = [
+            f"    M{end}  {'':{gap}}'MARKER'                 'INT{end}'" for end in ("ORG", "END")
+        ]
+        text = [*lines[:second], marks[0], lines[second], marks[1], *lines[second + 1 :]]
+        f = read_mps(write(tmp_path, "\n".join(text) + "\n"))
+        assert f.integer.tolist() == [False, True] and list(f.columns) == ["COL ONE", "COL TWO"]
+        assert f.A.toarray().tolist() == [[1.0, 0.0], [1.0, 1.0]]
+
+
+def test_comments_and_empty_lines_of_fixed_format(tmp_path):
+    lines = FIXED.splitlines()
+    text = "\n".join(["* a comment", "", *(f"{line}\n* {k}\n" for k, line in enumerate(lines))])
+    f, g = read_mps(write(tmp_path, text)), read_mps(write(tmp_path, FIXED))
+    for part in ("cost", "lower", "upper", "row_lower", "row_upper"):
+        assert getattr(f, part).tolist() == getattr(g, part).tolist()
+    assert f.A.toarray().tolist() == g.A.toarray().tolist()
+
+
 def test_fixed_files_are_refused_with_their_line(tmp_path):
     wrong = FIXED.replace(
         "    COL ONE   ROW TWO            1.0", "    COL ONE   ROW SIX            1.0"
