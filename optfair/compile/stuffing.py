@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache, partial, reduce
 from typing import TYPE_CHECKING, Any
 
 import cvxpy as cp
@@ -305,14 +305,16 @@ def _read_triangle(e: Any) -> tuple[_Entries, Floats, bool] | None:
     whole = read if known else _sum_of([(e.args[1], -1.0)])
     if whole is None:
         return None
-    row, scales, every = M.indices.astype(np.intp), _scales(M), np.arange(e.args[1].size)
+    row, scales, constant = M.indices, _scales(M), _total(whole[1])
     beside = np.bincount(row, minlength=scales.size) > 1
-    entries, mixed = list[Any](), False
-    for x, place, at, data in [*_merged(whole[0]), (0, every, 0 * every, _total(whole[1]))]:
-        down, along, mean, exact = means(row[place], at, data, beside)
+    entries, mixed, there = list[Any](), False, np.flatnonzero(constant)
+    for x, place, at, data in [*_merged(whole[0]), (0, there, 0 * there, constant[there])]:
+        down, along, mean, exact = means(row[place].astype(np.intp), at, data, beside)
         entries.append((x, down, along, scales[down] * mean))
         mixed |= not exact
-    return entries[:-1], entries[-1][3], mixed
+    sides = np.zeros(scales.size)
+    sides[entries[-1][1]] = entries[-1][3]
+    return entries[:-1], sides, mixed
 
 
 def _add_cost(e: Any, factor: float, to: _Cost) -> bool:
@@ -442,7 +444,7 @@ def _times(factor: float, data: Floats) -> Floats | None:
 
 def _total(constants: list[Floats]) -> Floats:
     """Return the sum of vectors, correctly rounded where entries cancel."""
-    total = np.asarray(sum(constants))
+    total: Floats = reduce(np.add, constants)
     if len(constants) <= 2:  # the first is 0
         return total
     with np.errstate(over="ignore"):
