@@ -7,6 +7,7 @@ import atexit
 import contextlib
 import contextvars
 import io
+import math
 import mmap
 import os
 import pickle
@@ -72,17 +73,22 @@ def ask_for_room() -> None:
         raise MemoryError(str(e)) from None
 
 
-def in_thread(run: Callable[[], T], stop: Callable[[], object] = lambda: None) -> T:
+def in_thread(
+    run: Callable[[], T], stop: Callable[[], object] = lambda: None, seconds: float = math.inf
+) -> T:
     """Run what does not listen to signals in a thread, and stop it when Ctrl-C is pressed.
 
-    Where Ctrl-C is never heard of, in another thread than the main one, it runs right here.
+    Where Ctrl-C is never heard of, in another thread than the main one, and there is no limit, it
+    runs right here.
 
     Parameters
     ----------
     run : callable
         What is to be done.
     stop : callable
-        Makes ``run`` return soon; called at Ctrl-C.
+        Makes ``run`` return soon; called at Ctrl-C and behind the limit.
+    seconds : float
+        Wall time that it may take.
 
     Returns
     -------
@@ -93,8 +99,10 @@ def in_thread(run: Callable[[], T], stop: Callable[[], object] = lambda: None) -
     ------
     KeyboardInterrupt
         It did not end within `DEAF_AFTER` seconds of Ctrl-C: it ends by itself, unheard.
+    TimeoutError
+        It did not end within as many seconds of its limit.
     """
-    if threading.current_thread() is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread() and seconds == math.inf:
         return run()
     answer: list[T] = []
     errors: list[BaseException] = []
@@ -119,11 +127,13 @@ def in_thread(run: Callable[[], T], stop: Callable[[], object] = lambda: None) -
             raise MemoryError(str(e)) from None
         if not begun.wait(START):
             raise MemoryError("a thread could not be started")
+        limit = time.monotonic() + seconds
         while not ended.wait(0.1 if not pressed else 0.02):
-            if pressed:
+            late = time.monotonic() - min([limit, *pressed])
+            if late > 0.0:
                 stop()
-                if time.monotonic() - pressed[0] > DEAF_AFTER:
-                    raise KeyboardInterrupt
+            if late > DEAF_AFTER:
+                raise KeyboardInterrupt if pressed else TimeoutError
     if errors:
         raise errors[0]
     return answer[0]

@@ -15,7 +15,7 @@ from optfair.backends.isolation import ask_for_room, in_thread
 from optfair.backends.request import RawPoint, refused_options
 from optfair.numbers import Floats
 from optfair.proofs.rounding import coordinates
-from optfair.solution.conic_form import ConicForm
+from optfair.solution.conic_form import ConicForm, Limits, Singletons
 
 
 @dataclass(frozen=True)
@@ -226,89 +226,6 @@ class HeldProgram:
         self._model.addRow(lower, np.inf, at.size, at.astype(np.int32), row[at])
 
 
-class Singletons:
-    """The rows of one entry of a polyhedral form: bounds of their columns, which take no pivot.
-
-    Parameters
-    ----------
-    form : ConicForm
-        Zero and nonnegative cones only.
-    integer : array (n,) of bool, optional
-        Columns whose bounds must be whole numbers: HiGHS 1.15 is wrong beside others.
-    """
-
-    def __init__(self, form: ConicForm, integer: NDArray[np.bool_] | None = None) -> None:
-        rows, self.size = form.rows, (form.b.size, form.q.size)
-        single = np.diff(rows.indptr) == 1
-        at = rows.indptr[:-1][single]
-        entry, stated = np.abs(rows.data[at]), np.ones(at.size, dtype=bool)
-        if integer is not None and integer.any():
-            with np.errstate(invalid="ignore"):
-                stated = ~integer[rows.indices[at]] | (form.b[single] % entry == 0.0)
-        single[single] = (entry >= 1.0 / STEEPEST) & (entry <= STEEPEST) & stated
-        self.rows, self.others = np.flatnonzero(single), np.flatnonzero(~single)
-        at = rows.indptr[self.rows]
-        self.column, self.entry, self.equal = rows.indices[at], rows.data[at], form.equal[self.rows]
-        self.A = rows[self.others] if self.rows.size else rows
-
-    def limits(self, b: Floats, held: NDArray[np.bool_] | None = None) -> Limits:
-        """Return the tightest bounds that rows with right-hand sides b state, of those that hold."""
-        n = self.size[1]
-        lower, upper = np.full(n, -np.inf), np.full(n, np.inf)
-        least, most = np.full(n, -1), np.full(n, -1)
-        on = np.ones(self.rows.size, dtype=bool) if held is None else held[self.rows]
-        stated = b[self.rows] / self.entry
-        for bound, owner, side, sign in (
-            (upper, most, (self.entry > 0.0) | self.equal, 1.0),
-            (lower, least, (self.entry < 0.0) | self.equal, -1.0),
-        ):
-            at = np.flatnonzero(on & side)
-            order = at[np.argsort(-sign * stated[at], kind="stable")]  # the tightest last
-            bound[self.column[order]] = stated[order]
-            owner[self.column[order]] = order
-        return Limits(self, lower, upper, least, most)
-
-
-@dataclass(frozen=True, eq=False)
-class Limits:
-    """Bounds (n,) of the columns, and which row of one entry states each, -1 where none does."""
-
-    of: Singletons
-    lower: Floats
-    upper: Floats
-    least: NDArray[np.intp]
-    most: NDArray[np.intp]
-
-    def crossed(self, tolerance: float) -> tuple[Limits, Floats | None]:
-        """Return the limits with those that cross by a tolerance brought together.
-
-        Where they are further apart, a Farkas vector of the form is returned with them.
-        """
-        lower, upper = self.lower, self.upper
-        apart = np.where(np.isfinite(lower) & np.isfinite(upper), lower - upper, -np.inf)
-        j = int(apart.argmax()) if apart.size else 0
-        if not apart.size or apart[j] <= 0.0:
-            return self, None
-        if apart[j] > tolerance:
-            z = np.zeros(self.of.size[0])
-            for k, sign in ((self.least[j], -1.0), (self.most[j], 1.0)):
-                z[self.of.rows[k]] = sign / self.of.entry[k]
-            return self, z
-        middle = np.where(apart > 0.0, 0.5 * lower + 0.5 * upper, np.nan)
-        lower, upper = (np.where(np.isnan(middle), v, middle) for v in (lower, upper))
-        return replace(self, lower=lower, upper=upper), None
-
-    def multipliers(self, others: Floats, left: Floats) -> Floats:
-        """Return multipliers (m,) of all rows: of the others, and of bounds what is left of columns."""
-        z = np.zeros(self.of.size[0])
-        z[self.of.others] = others
-        for side, owner in ((left < 0.0, self.most), (left > 0.0, self.least)):
-            j = np.flatnonzero(side & (owner >= 0))
-            k = owner[j]
-            z[self.of.rows[k]] -= left[j] / self.of.entry[k]
-        return z
-
-
 @dataclass(frozen=True, eq=False)
 class Kept:
     """A solver that has solved a linear form, the rows of the form, and its bounds."""
@@ -342,9 +259,8 @@ class Kept:
 
 # Entries up to which a linear program ends sooner than a thread that listens is worth.
 BRIEF = 5_000
-# A row of one entry is a bound of its column unless the entry is this large, or its inverse is:
-# what it may be violated by is counted in the units of the column then.
-STEEPEST = 2.0**10
+# Times its limit after which the solver is left to itself.
+LATE = 1.5
 
 
 def solve_form(
@@ -430,7 +346,10 @@ def solve_form(
             known = np.flatnonzero(~np.isnan(start)).astype(np.int32)
             units = 1.0 if scaled is None else columns[known]
             solver.setSolution(known.size, known, start[known] / units)
-        _run(solver, brief=form.A.nnz <= BRIEF and not form.P.nnz and whole is None)
+        try:
+            _run(solver, brief=form.A.nnz <= BRIEF and not form.P.nnz and whole is None)
+        except TimeoutError:
+            return RawPoint("time_limit"), None
         raw = _raw(solver, limits, scale, form.offset)
     if scaled is not None and raw.status == "kSolveError":  # its presolve fails on some of these
         form, scale = declared
@@ -467,8 +386,14 @@ def _changed(solver: Any, form: ConicForm, scale: float, limits: Limits) -> None
 
 
 def _run(solver: Any, *, brief: bool) -> None:
-    """Solve; at Ctrl-C the solver ends where it is, unless it ends soon by itself."""
-    if brief or threading.current_thread() is not threading.main_thread():
+    """Solve; at Ctrl-C the solver ends where it is, unless it ends soon by itself.
+
+    Where bounds of integers are far out it may tighten them for ever, by 1 each, and hear nothing:
+    `TimeoutError` is raised then, and nobody may use the solver again.
+    """
+    limit = LATE * float(solver.getOptionValue("time_limit")[1])
+    elsewhere = threading.current_thread() is not threading.main_thread()
+    if brief or (elsewhere and limit == np.inf):
         solver.run()  # to other threads Ctrl-C never comes
         return
     stopped: list[bool] = []
@@ -486,7 +411,7 @@ def _run(solver: Any, *, brief: bool) -> None:
     for callback in listening:
         callback.subscribe(ask)
     try:
-        in_thread(run, lambda: stopped.append(True))
+        in_thread(run, lambda: stopped.append(True), limit)
     finally:
         for callback in listening:
             callback.unsubscribe(ask)

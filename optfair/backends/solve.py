@@ -393,19 +393,19 @@ class _Search:
         if self.asked > 1:
             before = sum(v for k, v in self.spent.items() if k != "attempts")
             self.spent["attempts"] = tried - self.begin - before
-        split = left > 0 and profile.via != "structured"  # these know their problem best
-        if split:
-            request = request.until(tried + PATIENCE * (self.request.deadline - tried))
+        # not of routes that know their problem best, and not where more time is a better point
+        split = left > 0 and profile.via != "structured" and not self.problem.integers
+        share = tried + PATIENCE * (self.request.deadline - tried)
+        request = request.until(share) if split else request
         run = _adapter(profile)
         self.spent["import"] = self.spent.get("import", 0.0) + time.perf_counter() - tried
         outcome = outcome_of(run, self.problem, profile, request)
         self.compiled = outcome.seconds.get("compile", 0.0)
-        solution, off, complaints = _verified(
-            self.problem, profile, request, outcome, self.spent, self.attempts
-        )
+        asked = self.problem, profile, request, outcome, self.spent, self.attempts
+        solution, off, complaints = _verified(*asked)
         complaints = complaints or surpassed(solution, self.request, BASIS)
-        early = outcome.termination == "time_limit" and not complaints
-        if early and solution.status.termination != "optimal" and split:
+        late = outcome.termination == "time_limit" and solution.status.termination != "optimal"
+        if late and split and not complaints:
             complaints = ("its share of the time was over",)
         if not complaints:
             return solution

@@ -14,12 +14,12 @@ import scipy.sparse as sp
 
 import optfair as of
 from optfair.backends import conic_backend
-from optfair.backends.linear_program import HeldRows, Singletons, solve_form, solve_linear_program
+from optfair.backends.linear_program import HeldRows, solve_form, solve_linear_program
 from optfair.backends.registry import profiles
 from optfair.backends.request import Request
 from optfair.compile.form import compile_problem
 from optfair.proofs.cones import Cone
-from optfair.solution.conic_form import ConicForm
+from optfair.solution.conic_form import ConicForm, Singletons
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from pathlib import Path
@@ -142,3 +143,62 @@ def test_threads_do_not_disturb_each_other(rounds: int, capsys: pytest.CaptureFi
     assert sys.stdout is before
     printed = capsys.readouterr().out.splitlines()
     assert sorted(printed) == sorted(f"thread {s} {n}" for s in range(8) for n in names * rounds)
+
+
+def test_what_does_not_end_is_left_to_itself_behind_its_limit() -> None:
+    asked: list[float] = []
+    ended = threading.Event()
+
+    def deaf() -> None:
+        ended.wait(60.0)
+
+    begin = time.monotonic()
+    with pytest.raises(TimeoutError):
+        in_thread(deaf, lambda: asked.append(time.monotonic()), 0.3)
+    assert 1.2 < time.monotonic() - begin < 10.0 and asked[0] - begin > 0.25
+    ended.set()
+    assert in_thread(lambda: 3, lambda: None, 0.3) == 3
+    heard = threading.Event()  # what listens ends by itself
+    assert in_thread(lambda: heard.wait(60.0), heard.set, 0.2)
+    ended.clear()
+    found: list[bool] = []  # the same in a thread, where Ctrl-C is not heard
+
+    def elsewhere() -> None:
+        try:
+            in_thread(lambda: ended.wait(60.0), seconds=0.1)
+        except TimeoutError:
+            found.append(True)
+
+    thread = threading.Thread(target=elsewhere)
+    thread.start()
+    thread.join(20.0)
+    assert found == [True]
+    ended.set()
+
+
+ENDLESS = """
+    import time
+    import cvxpy as cp
+    import optfair as of
+
+    x = cp.Variable(2, name="x", integer=True)
+    rows = [7 * x[0] - 3 * x[1] == 7_000_000_184, x[0] >= 1e9, x >= -4e9, x <= 4e9]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x[0]), rows))
+    begin = time.perf_counter()
+    try:
+        print("solved", p.solve("highs", time_limit=1.0).objective)
+    except of.SolverFailure as e:
+        print("left", e.cause)
+    print("seconds", time.perf_counter() - begin)
+"""
+
+
+def test_a_solver_that_tightens_bounds_for_ever_is_left_behind() -> None:
+    """HiGHS 1.15 hears neither its limit nor an interrupt there; the process ends as usual."""
+    program = textwrap.dedent(ENDLESS)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    word, seconds = done.stdout.split()[0], float(done.stdout.split()[-1])
+    assert word in ("left", "solved") and seconds < 60.0
