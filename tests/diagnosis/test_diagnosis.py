@@ -423,6 +423,8 @@ def test_a_conflict_is_one_in_any_unit_of_the_data(unit: float, goal: str) -> No
 
 def test_a_ray_is_none_without_a_point_that_is_proved() -> None:
     x, k = cp.Variable(name="x"), cp.Variable(name="k", integer=True)
-    rows = [x <= 1e-14, x >= 2e-14, k >= 0]
+    rows = [x + k <= 0.1 + k, x >= 0.1 + 1e-11, k >= 0]
     d = of.from_cvxpy(cp.Problem(cp.Minimize(-k), rows)).diagnose()
     assert d.verdict != "unbounded" and "may improve" in d["ray"].title and not d.verify()
+    tiny = of.from_cvxpy(cp.Problem(cp.Minimize(-k), [x <= 1e-14, x >= 2e-14, k >= 0])).diagnose()
+    assert tiny.verdict == "infeasible" and tiny.verify()
