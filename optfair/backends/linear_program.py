@@ -15,7 +15,7 @@ from optfair.backends.isolation import ask_for_room, in_thread
 from optfair.backends.request import RawPoint, refused_options
 from optfair.numbers import Floats
 from optfair.proofs.rounding import coordinates
-from optfair.solution.conic_form import ConicForm, Limits, Singletons
+from optfair.solution.conic_form import STEEPEST, ConicForm, Limits, Singletons
 
 
 @dataclass(frozen=True)
@@ -261,6 +261,8 @@ class Kept:
 BRIEF = 5_000
 # Times its limit after which the solver is left to itself.
 LATE = 1.5
+# Steps of an active-set method for each row and column, far more than one that ends takes.
+CIRCLES = 50
 
 
 def solve_form(
@@ -315,11 +317,15 @@ def solve_form(
     if scaled is not None:
         form, rows, columns = scaled.form, scaled.rows, scaled.columns
         scale = form.cost_scale("typical")
+    if form.P.nnz:  # an active-set method goes round in circles where its numbers are small
+        scale = max(form.cost_scale("largest"), form.cost_scale("typical"))
     held = kept is not None and kept.rows is form.A and not form.P.nnz and not integer.any()
     solver = kept.solver if kept is not None and held else _Highs()
     if held:
         solver.resetOptions()
     solver.setOptionValue("output_flag", log)
+    if form.P.nnz:
+        solver.setOptionValue("qp_iteration_limit", CIRCLES * (100 + sum(form.A.shape)))
     for name, value in options.items():
         try:
             fine = solver.setOptionValue(name, value) != highspy.HighsStatus.kError
@@ -327,7 +333,10 @@ def solve_form(
             fine = False
         if not fine:
             raise refused_options(solver_name, f"{name} = {value!r} was refused")
-    singles = kept.limits.of if kept is not None and held else Singletons(form, integer)
+    if kept is not None and held:
+        singles = kept.limits.of
+    else:  # of a quadratic program all are rows: its active-set method is more accurate so
+        singles = Singletons(form, integer, 0.0 if form.P.nnz else STEEPEST)
     tolerance = solver.getOptionValue("primal_feasibility_tolerance")[1]
     limits, farkas = singles.limits(form.b).crossed(tolerance)
     whole = integer if integer.any() else None

@@ -508,8 +508,6 @@ class ConicForm:
         return tuple(named) or ("an auxiliary variable",)
 
 
-# Rows of one entry, as bounds of their columns.
-
 # A row of one entry is a bound of its column unless the entry is this large, or its inverse is:
 # what it may be violated by is counted in the units of the column then.
 STEEPEST = 2.0**10
@@ -524,9 +522,13 @@ class Singletons:
         Zero and nonnegative cones only.
     integer : array (n,) of bool, optional
         Columns whose bounds must be whole numbers: HiGHS 1.15 is wrong beside others.
+    most : float
+        Entries that count are between this and its inverse.
     """
 
-    def __init__(self, form: ConicForm, integer: NDArray[np.bool_] | None = None) -> None:
+    def __init__(
+        self, form: ConicForm, integer: NDArray[np.bool_] | None = None, most: float = STEEPEST
+    ) -> None:
         rows, self.size = form.rows, (form.b.size, form.q.size)
         single = np.diff(rows.indptr) == 1
         at = rows.indptr[:-1][single]
@@ -534,7 +536,7 @@ class Singletons:
         if integer is not None and integer.any():
             with np.errstate(invalid="ignore"):
                 stated = ~integer[rows.indices[at]] | (form.b[single] % entry == 0.0)
-        single[single] = (entry >= 1.0 / STEEPEST) & (entry <= STEEPEST) & stated
+        single[single] = (entry * most >= 1.0) & (entry <= most) & stated
         self.rows, self.others = np.flatnonzero(single), np.flatnonzero(~single)
         at = rows.indptr[self.rows]
         self.column, self.entry, self.equal = rows.indices[at], rows.data[at], form.equal[self.rows]

@@ -199,3 +199,34 @@ def test_integer_columns_have_rows_for_bounds_that_are_not_whole() -> None:
     form = compiled.form
     bounds = Singletons(form, compiled.integer)
     assert bounds.rows.size == 2 and Singletons(form).rows.size == 3
+
+
+def circling(u: float) -> of.Problem:
+    """Return a quadratic program whose active sets HiGHS 1.15 goes through for ever in small units."""
+    x = cp.Variable(6, name="x")
+    F = np.array([[-0.6, -0.6, -1.0, -1.9, -0.8, -1.4], [1.0, -3.0, 1.4, 0.3, -0.4, -1.4]])
+    c, a = (
+        np.array([-2.2, -1.0, 0.0, -0.2, -2.8, -0.6]),
+        np.array([-1.5, 1.0, 0.5, 1.0, -1.0, -1.0]),
+    )
+    low, high = (
+        np.array([-1.25, -0.3, 0.0, 0.3, -2.0, -0.1]),
+        np.array([0.85, 0.75, 1.5, 1.8, -0.5, 2.15]),
+    )
+    rows = [a @ x <= 2.475, x >= low, x <= high]
+    return of.from_cvxpy(cp.Problem(cp.Minimize(u * (cp.sum_squares(F @ x) + c @ x)), rows))
+
+
+@pytest.mark.parametrize("u", [1e-6, 1e-4, 1.0, 1e6])
+def test_active_sets_end_in_any_unit(u: float) -> None:
+    s = circling(u).solve("highs", time_limit=20.0)
+    assert s.is_optimal() and s.grade.sound
+    assert s.objective == pytest.approx(-0.2631042735 * u)
+
+
+def test_active_sets_that_go_round_in_circles_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    form = compile_problem(circling(1e-4), "HIGHS").form
+    nothing = np.zeros(form.q.size, dtype=bool)
+    monkeypatch.setattr(ConicForm, "cost_scale", lambda form, which: 1.0)
+    raw, kept = solve_form(form, nothing, 1.0, {}, False)
+    assert raw.status in ("optimal", "time_limit") and kept is None
