@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -259,8 +260,8 @@ class Kept:
 
 # Entries up to which a linear program ends sooner than a thread that listens is worth.
 BRIEF = 5_000
-# Times its limit after which the solver is left to itself.
-LATE = 1.5
+# Times its limit, and seconds more, after which the solver is left to itself.
+LATE, SLOW = 1.5, 5.0
 # Steps of an active-set method for each row and column, far more than one that ends takes.
 CIRCLES = 50
 
@@ -356,10 +357,11 @@ def solve_form(
             units = 1.0 if scaled is None else columns[known]
             solver.setSolution(known.size, known, start[known] / units)
         try:
-            _run(solver, brief=form.A.nnz <= BRIEF and not form.P.nnz and whole is None)
+            late = _run(solver, brief=form.A.nnz <= BRIEF and not form.P.nnz and whole is None)
         except TimeoutError:
             return RawPoint("time_limit"), None
         raw = _raw(solver, limits, scale, form.offset)
+        raw = replace(raw, status="time_limit") if late and raw.status == "interrupted" else raw
     if scaled is not None and raw.status == "kSolveError":  # its presolve fails on some of these
         form, scale = declared
         again: dict[str, Any] = {"solver_name": solver_name, "in_units": False}
@@ -394,18 +396,19 @@ def _changed(solver: Any, form: ConicForm, scale: float, limits: Limits) -> None
     solver.changeColsBounds(columns.size, columns, limits.lower, limits.upper)
 
 
-def _run(solver: Any, *, brief: bool) -> None:
+def _run(solver: Any, *, brief: bool) -> bool:
     """Solve; at Ctrl-C the solver ends where it is, unless it ends soon by itself.
 
-    Where bounds of integers are far out it may tighten them for ever, by 1 each, and hear nothing:
-    `TimeoutError` is raised then, and nobody may use the solver again.
+    Returned is whether it had to be told that its time was over. Where bounds of integers are far
+    out it may tighten them for ever, by 1 each, and hear nothing: `TimeoutError` is raised then,
+    and nobody may use the solver again.
     """
-    limit = LATE * float(solver.getOptionValue("time_limit")[1])
+    limit, begin = LATE * float(solver.getOptionValue("time_limit")[1]) + SLOW, time.monotonic()
     elsewhere = threading.current_thread() is not threading.main_thread()
     if brief or (elsewhere and limit == np.inf):
         solver.run()  # to other threads Ctrl-C never comes
-        return
-    stopped: list[bool] = []
+        return False
+    stopped: list[float] = []
 
     def ask(event: Any) -> None:
         if stopped:
@@ -420,10 +423,11 @@ def _run(solver: Any, *, brief: bool) -> None:
     for callback in listening:
         callback.subscribe(ask)
     try:
-        in_thread(run, lambda: stopped.append(True), limit)
+        in_thread(run, lambda: stopped.append(time.monotonic() - begin), limit)
     finally:
         for callback in listening:
             callback.unsubscribe(ask)
+    return bool(stopped) and stopped[0] >= limit
 
 
 class HeldRows:

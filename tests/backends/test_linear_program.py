@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse as sp
 
 import optfair as of
-from optfair.backends import conic_backend
+from optfair.backends import conic_backend, linear_program
 from optfair.backends.linear_program import HeldRows, solve_form, solve_linear_program
 from optfair.backends.registry import profiles
 from optfair.backends.request import Request
@@ -230,3 +230,27 @@ def test_active_sets_that_go_round_in_circles_end(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(ConicForm, "cost_scale", lambda form, which: 1.0)
     raw, kept = solve_form(form, nothing, 1.0, {}, False)
     assert raw.status in ("optimal", "time_limit") and kept is None
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_a_solver_told_that_its_time_is_over_has_met_its_limit(
+    late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    weight = rng.integers(100, 1000, (5, 60)).astype(float)
+    x = cp.Variable(60, name="x", boolean=True)
+    rows = [weight @ x <= weight.sum(axis=1) / 2]
+    p = of.from_cvxpy(cp.Problem(cp.Maximize(weight.sum(axis=0) @ x), rows))
+    compiled = compile_problem(p, "HIGHS")
+
+    def stopped(run: Any, stop: Any, seconds: float) -> Any:
+        assert seconds > 1.5 * 60.0
+        stop()  # Ctrl-C, or behind the limit
+        return run()
+
+    monkeypatch.setattr(linear_program, "in_thread", stopped)
+    monkeypatch.setattr(linear_program, "LATE", -1.0 if late else linear_program.LATE)
+    if late:
+        monkeypatch.setattr(linear_program, "in_thread", lambda run, stop, seconds: (stop(), run()))
+    raw, _ = solve_form(compiled.form, compiled.integer, 1.0, {"time_limit": 60.0}, False)
+    assert raw.status == ("time_limit" if late else "interrupted")
