@@ -190,7 +190,7 @@ class _Reader:
     def read(self) -> FileProblem:
         """Read every section and build the problem."""
         lines = self._lines()
-        version = False
+        version, seen = False, set[str]()
         for head in lines:
             if head == "VER":
                 number = self.source.integer(next(lines, ""))
@@ -202,6 +202,9 @@ class _Reader:
                 continue
             if not version:
                 raise self.source.fail("the file does not begin with VER")
+            if head in seen:
+                raise self.source.fail(f"the section {head!r} is there already")
+            seen.add(head)
             self._section(head, lines)
         if not version:
             raise self.source.fail("the file is empty")

@@ -55,11 +55,15 @@ class Disjunctions:
 
     def add_to(self, f: RowsInProgress, source: Source) -> None:
         """Add them as rows and binaries."""
+        stated = {j: (f.lower[j], f.upper[j]) for j in self.semicontinuous}
+        for j, (low, high) in stated.items():  # how far they reach is what the others need to know
+            f.lower[j], f.upper[j] = min(low, 0.0), max(high, 0.0)
         for i, j, value, source.line in self.indicators:
             add_indicator(f, i, j, value, source.fail)
         for name, kind, members, source.line in self.sets:
             add_special_ordered_set(f, name, kind, members, source.fail)
         for j, source.line in self.semicontinuous.items():
+            f.lower[j], f.upper[j] = stated[j]
             add_semicontinuous(f, j, source.fail)
 
 

@@ -101,6 +101,9 @@ def from_mat(file: Path, duplicates: Duplicates) -> FileProblem:
 
 # Write a program in free MPS format.
 
+# names, in small letters, of its vectors, which may be left out, and of its markers
+VECTORS = ("rhs", "rng", "bnd", "bound", "ranges", "bounds", "marker")
+
 
 def mps_lines(program: Program, title: str) -> Iterator[str]:
     """Return the lines of a free MPS file.
@@ -110,7 +113,8 @@ def mps_lines(program: Program, title: str) -> Iterator[str]:
     A quadratic objective ½xᵀPx is in ``QUADOBJ`` (lower triangle of P), quadratic rows in
     ``QCMATRIX`` (xᵀQx, both triangles).
     """
-    columns, rows = entry_names(program.columns), entry_names(program.rows)
+    columns = entry_names(program.columns, reserved=VECTORS)
+    rows = entry_names(program.rows, reserved=VECTORS)
     goal = "objective"
     while goal in rows:
         goal += "_"

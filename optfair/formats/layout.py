@@ -55,12 +55,14 @@ def file_name(name: str) -> str:
     return f"_{plain}" if _NUMBER_LIKE.match(plain) else plain
 
 
-def entry_names(blocks: Sequence[Block], brackets: str = "[]") -> list[str]:
-    """Return one name per column or row, all different.
+def entry_names(
+    blocks: Sequence[Block], brackets: str = "[]", reserved: Sequence[str] = ()
+) -> list[str]:
+    """Return one name per column or row, all different, and none that a format has for something else.
 
     The labels of the block where it has some, else ``name``, ``name[3]`` or ``name[0,2]``.
     """
-    taken: set[str] = set()
+    taken: set[str] = set(reserved)
     names: list[str] = []
     opening, closing = brackets[0], brackets[1]
     for b in blocks:
@@ -378,8 +380,8 @@ class RowsInProgress:
             A=A,
             row_lower=np.array(self.row_lower, dtype=float),
             row_upper=np.array(self.row_upper, dtype=float),
-            P=_hessian(self.products, n) if self.products else None,
-            row_P={i: _hessian(q, n) for i, q in self.row_products.items()},
+            P=_hessian(self.products, n) if any(self.products.values()) else None,
+            row_P={i: _hessian(q, n) for i, q in self.row_products.items() if any(q.values())},
             maximize=self.maximize,
             offset=self.offset,
         )

@@ -23,6 +23,8 @@ from optfair.formats.text import INFINITE, Source, number
 _PER_LINE = 6
 #: a column fixed at 1 that carries the constant of the objective: readers disagree on bare numbers
 ONE = "ONE_VAR_CONSTANT"
+# names, in small letters, that some reader takes for something else
+RESERVED = (ONE.lower(), "lazy", "pwlobj", "nan")
 
 
 def lp_lines(program: Program, title: str) -> Iterator[str]:
@@ -31,7 +33,9 @@ def lp_lines(program: Program, title: str) -> Iterator[str]:
     Indices stand in parentheses, ``x(3)``, because square brackets enclose quadratic parts.
     The quadratic part of the objective is written as ``[ ... ] / 2``.
     """
-    columns, rows = entry_names(program.columns, "()"), entry_names(program.rows, "()")
+    columns, rows = (
+        entry_names(blocks, "()", RESERVED) for blocks in (program.columns, program.rows)
+    )
     yield f"\\ {title}"
     yield "Maximize" if program.sense == "maximize" else "Minimize"
     goal = "obj"
@@ -291,7 +295,8 @@ class _Reader:
         sense, value = self._sense(), self._next
         low, high = -np.inf, np.inf
         if value.kind == "number" and self.tokens[self.at + 1].kind == "arrow":  # b = 1 -> row
-            if list(first.values()) != [1.0] or value.text not in ("0", "1") or sense != "=":
+            plain = list(first.values()) == [1.0] and not products and constant == 0.0
+            if not plain or value.text not in ("0", "1") or sense != "=":
                 raise self._fail("an indicator is a binary column = 0 or 1")
             (on,) = first
             self.later.indicators.append((len(self.f.rows), on, int(value.text), value.line))
@@ -302,14 +307,26 @@ class _Reader:
             low, high = _side(_flipped(sense), constant, low, high)
             first, products, constant = self._expression()
             if self._next.kind == "sense":
+                self._same_way(sense)
                 low, high = _side(self._sense(), self._number(), low, high)
         else:
             low, high = _side(sense, self._number(), low, high)
+        self._reached(low, high)
         if self._next.kind not in ("label", "number", "name", "mark", "end"):
             raise self._fail(f"{self._next.text!r} cannot stand here")
         i = self.f.add_row(name, low - constant, high - constant, first)
         if products:
             self.f.row_products[i] = products
+
+    def _same_way(self, sense: str) -> None:
+        """Refuse a second side that does not point the way of the first."""
+        if sense == "=" or self._next.text.replace("=<", "<=").replace("=>", ">=")[0] != sense:
+            raise self._fail("the two sides point different ways")
+
+    def _reached(self, low: float, high: float, at: int | None = None) -> None:
+        """Refuse sides that no number reaches."""
+        if low == np.inf or high == -np.inf:
+            raise self._fail("no number is as large as an infinite side", at)
 
     def _sense(self) -> str:
         if self._next.kind != "sense":
@@ -406,9 +423,12 @@ class _Reader:
             if self._next.text.lower() == "free":
                 low, high, self.at = -np.inf, np.inf, self.at + 1
             elif self._next.kind == "sense":
+                if left is not None:
+                    self._same_way(_flipped(left[0]))
                 low, high = _side(self._sense(), self._number(), low, high)
             elif left is None:
                 raise self._fail(f"{name!r} has no bound", start)
+            self._reached(low, high, start)
             if low > high:
                 raise self._fail(f"{name!r} has no value between its bounds", start)
             self.f.lower[j], self.f.upper[j] = low, high
@@ -422,7 +442,11 @@ class _Reader:
                 continue
             self.f.integer[j] = True
             if section == "binary":
-                self.f.lower[j], self.f.upper[j] = 0.0, 1.0
+                low, high = max(self.f.lower[j], 0.0), min(self.f.upper[j], 1.0)
+                if low > high:
+                    name = self.f.columns[j]
+                    raise self._fail(f"the binary column {name!r} has no value between its bounds")
+                self.f.lower[j], self.f.upper[j] = low, high
 
     def _ordered_sets(self) -> None:
         for t in self.tokens[:-1]:

@@ -263,7 +263,7 @@ class _Reader:
         self.row: dict[str, int] = {}
         self.kind: list[str] = []
         self.column: dict[str, int] = {}
-        self.goal = ""
+        self.goal, self.stated = "", False  # and whether there is a row of that name
         self.bounded: dict[int, dict[str, float]] = {}
         self.given: dict[str, dict[str, float]] = {"RHS": {}, "RANGES": {}}
         self.later = Disjunctions()
@@ -298,6 +298,8 @@ class _Reader:
                     f"the section {s.name} is not known here", "known are " + ", ".join(known)
                 )
             if s.name == "COLUMNS":
+                if self.f.columns:
+                    raise self.source.fail("the section COLUMNS is there already")
                 self._columns(s)
             elif s.name in _QUADRATIC:
                 self._products(s)
@@ -364,6 +366,12 @@ class _Reader:
         )
         for k, words in marks.items():
             fields[k, :3] = words
+        # a number goes on to its end
+        long = {k: x[_FIELDS[-1][0] :].split() for k, x in enumerate(lines) if x[_WIDTH:].strip()}
+        long = {k: rest for k, rest in long.items() if not lines[k][_WIDTH].isspace()}
+        if long:
+            fields = fields.astype(f"<U{max(12, *(len(rest[0]) for rest in long.values()))}")
+            fields[list(long), -1] = [rest[0] for rest in long.values()]
         last = fields.shape[1] - (fields != "")[:, ::-1].argmax(axis=1)
         return fields, np.where((fields != "").any(axis=1), last, 0)
 
@@ -388,7 +396,7 @@ class _Reader:
         if name in self.row or (name == self.goal and kind != "N"):
             raise self.source.fail(f"the row {name!r} is there already")
         if kind == "N" and self.goal in ("", name):
-            self.goal = name
+            self.goal, self.stated = name, True
             return
         self.row[name] = len(self.kind)
         self.kind.append(kind)
@@ -416,6 +424,8 @@ class _Reader:
 
     def _sides(self, words: list[str]) -> None:
         """Read right-hand sides or ranges; the name of the vector may be left out."""
+        if len(words) < 2:
+            raise self._not_free("a side is a row and a number")
         pairs = words[1:] if len(words) % 2 else words
         self._one_vector(words[: len(words) % 2])
         given = self.given[self.section]
@@ -484,6 +494,10 @@ class _Reader:
         name = s.head[0] if s.head else ""
         of_row = s.name == "QCMATRIX" or (s.name == "QSECTION" and name not in ("", self.goal))
         row = self._row_of(name) if of_row else -1
+        if not of_row and name not in ("", self.goal):
+            raise self.source.fail(f"{s.name} is about the objective, which is {self.goal!r}")
+        if row in self.f.row_products or (not of_row and self.f.products):
+            raise self.source.fail("there are products already")
         entries: dict[tuple[int, int], float] = {}
         lines: dict[tuple[int, int], int] = {}
         for words in self._data(s):
@@ -537,6 +551,8 @@ class _Reader:
     def _close(self) -> None:
         """Turn what is left into rows, once every bound and side is known."""
         f = self.f
+        if self.goal and not self.stated:
+            raise self.source.fail(f"there is no row {self.goal!r}, which OBJNAME names")
         f.offset = -self.given["RHS"].pop(self.goal, -0.0) + 0.0
         for name, value in self.given["RHS"].items():
             i = self.row[name]

@@ -146,6 +146,9 @@ class _Reader:
 
     def _integers(self, words: list[str], line: Indices) -> Indices:
         try:
+            joined = "".join(words)  # Python has other spellings too, and signs
+            if words and not (joined.isascii() and joined.isdigit()):
+                raise ValueError
             return np.array(list(map(int, words)), dtype=np.int64)
         except (ValueError, OverflowError):
             for k, word in enumerate(words):
@@ -165,7 +168,7 @@ class _Reader:
     ) -> FileProblem:
         m = cost.size
         given = [str(name) for name in self.names.get("columns", [])]
-        columns = given if len(set(given)) == m else [f"x[{c}]" for c in range(m)]
+        columns = given if len(given) == m == len(set(given)) else [f"x[{c}]" for c in range(m)]
         title = [str(name) for name in self.names.get("blocks", [])]
         names = title if len(title) == sizes.size else [f"block {c + 1}" for c in range(sizes.size)]
         flat = (sizes < 0) | (sizes == 1)

@@ -89,7 +89,7 @@ def test_the_example_of_the_manual(tmp_path):
         ("1 1 1 2 4", "1 2 1 2 4", 10, "the block is diagonal"),
         ("1 1 1 2 4", "1 1 1 2 nan", 10, "'nan' is not a finite number"),
         ("1 1 1 2 4", "1 1 1.5 2 4", 10, "'1.5' is not a count"),
-        ("1 1 1 2 4", "1 1 -1 2 4", 10, "outside its block"),
+        ("1 1 1 2 4", "1 1 -1 2 4", 10, "is not a count"),
         ("3 1 1 2 -8", "1 1 2 1 -8", 12, "has a number already"),
     ],
 )

@@ -1,0 +1,191 @@
+"""Files that say two things, or nothing, in one place are refused; the others are read as they say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import cvxpy as cp
+import highspy
+import numpy as np
+import pytest
+
+import optfair as of
+from optfair.formats.lp import read_lp
+from optfair.formats.mps import read_mps
+
+HEAD = """\
+NAME t
+ROWS
+ N obj
+ L c1
+ G c2
+COLUMNS
+ x obj 1
+ x c1 1
+ x c2 1
+ y obj 1
+ y c1 1
+ y c2 1
+RHS
+ RHS c1 10
+ RHS c2 1
+"""
+BLOCK = "2\n2\n2 -1\n1 1\n0 1 1 2 -1\n1 1 1 1 1\n2 1 2 2 1\n1 2 1 1 1\n"
+CONES = """\
+VER
+3
+
+OBJSENSE
+MIN
+
+VAR
+2 1
+F 2
+
+CON
+2 1
+L+ 2
+
+OBJACOORD
+2
+0 1
+1 1
+
+ACOORD
+3
+0 0 1
+1 0 1
+1 1 1
+
+BCOORD
+2
+0 -1
+1 -3
+"""
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    file = folder / name
+    file.write_text(text)
+    return file
+
+
+def lp(rows: str, more: str = "") -> str:
+    return f"Minimize\n obj: x + y\nSubject To\n {rows}\n{more}End\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("a.lp", lp("c: x + y >= 1e30"), "infinite side"),
+        ("a.lp", lp("c: x + y = inf"), "infinite side"),
+        ("a.lp", lp("c: x + y <= -inf"), "infinite side"),
+        ("a.lp", lp("c: x + y >= 1", "Bounds\n x >= 1e30\n"), "infinite side"),
+        ("a.lp", lp("c: 5 <= x + y >= 3"), "different ways"),
+        ("a.lp", lp("c: 5 = x >= 3"), "different ways"),
+        ("a.lp", lp("c: x + y >= 1", "Bounds\n 5 <= x >= 3\n"), "different ways"),
+        ("a.lp", lp("c: x + y >= 1", "Bounds\n x >= 2\nBinary\n x\n"), "no value between"),
+        ("a.lp", lp("c: x + 2 = 1 -> y >= 5", "Binary\n x\n"), "an indicator is"),
+        ("a.mps", HEAD + "QUADOBJ\n x x 2\nQUADOBJ\n y y 2\nENDATA\n", "products already"),
+        ("a.mps", HEAD + "QCMATRIX c1\n x x 2\nQCMATRIX c1\n y y 2\nENDATA\n", "products already"),
+        ("a.mps", HEAD + "QMATRIX c1\n x x 2\nENDATA\n", "is about the objective"),
+        ("a.mps", HEAD.replace("RHS\n", "COLUMNS\n x c1 7\nRHS\n", 1) + "ENDATA\n", "COLUMNS"),
+        ("a.mps", HEAD + " c1\nENDATA\n", "a row and a number"),
+        ("a.mps", "NAME t\nOBJNAME\n c9\n" + HEAD[7:] + "ENDATA\n", "which OBJNAME names"),
+        ("a.dat-s", BLOCK + "-1 1 1 1 5\n", "is not a count"),
+        ("a.dat-s", BLOCK + "-1 2 1 1 -5\n", "is not a count"),
+        ("a.dat-s", BLOCK + "0_0 1 1 1 -1\n", "is not a count"),
+        ("a.cbf", CONES + "\nBCOORD\n1\n0 -5\n", "'BCOORD' is there already"),
+        ("a.cbf", CONES + "\nOBJACOORD\n1\n0 5\n", "'OBJACOORD' is there already"),
+    ],
+)
+def test_what_is_said_twice_or_means_nothing_is_refused(
+    name: str, text: str, reason: str, tmp_path: Path
+) -> None:
+    with pytest.raises(of.DataError) as e:
+        of.read(write(tmp_path, name, text))
+    assert reason in e.value.cause and ", line " in e.value.cause
+
+
+def test_the_same_files_without_that_are_read(tmp_path: Path) -> None:
+    assert of.read(write(tmp_path, "a.mps", HEAD + "ENDATA\n")).solve().objective == pytest.approx(
+        1
+    )
+    assert of.read(write(tmp_path, "a.cbf", CONES)).solve().objective == pytest.approx(3.0)
+    assert of.read(write(tmp_path, "a.dat-s", BLOCK)).solve().objective == pytest.approx(2.0)
+    named = '* names {"columns":["a","a","b"]}\n' + BLOCK
+    assert of.read(write(tmp_path, "b.dat-s", named)).solve().objective == pytest.approx(2.0)
+
+
+def test_binaries_keep_the_bounds_they_have(tmp_path: Path) -> None:
+    text = lp("c: x + y >= 1", "Bounds\n x = 1\n y = 1\nBinary\n x\n y\n")
+    assert of.read(write(tmp_path, "a.lp", text)).solve().objective == pytest.approx(2.0)
+    f = read_lp(write(tmp_path, "b.lp", lp("c: x + y >= 1", "Bounds\n x <= 5\nBinary\n x\n")))
+    assert f.upper.tolist() == [1.0, np.inf] and f.integer.tolist() == [True, False]
+
+
+def test_rows_whose_products_cancel_are_linear(tmp_path: Path) -> None:
+    f = read_lp(write(tmp_path, "a.lp", lp("c: x + [ x^2 - x^2 ] >= 1")))
+    assert not f.row_P and f.row_lower.tolist() == [1.0]
+    g = read_mps(write(tmp_path, "a.mps", HEAD + "QCMATRIX c1\n x x 0\nENDATA\n"))
+    assert not g.row_P
+
+
+def test_indicators_know_that_semicontinuous_columns_may_be_0(tmp_path: Path) -> None:
+    text = """\
+Minimize
+ obj: z + 0.1 x + y
+Subject To
+ d: y - x >= 0
+ i1: b = 1 -> - x <= -5
+ c: b + z >= 1
+Bounds
+ 2 <= x <= 10
+ y <= 10
+ z <= 1
+ b <= 1
+General
+ b
+Semi-Continuous
+ x
+End
+"""
+    s = of.read(write(tmp_path, "a.lp", text)).solve()
+    assert s.objective == pytest.approx(1.0) and s["x"] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_numbers_go_on_to_their_end_in_fixed_format(tmp_path: Path) -> None:
+    column = "    X         OBJ                1.0   ROW 1     1.23456789012e-3\n"
+    text = f"NAME          T\nROWS\n N  OBJ\n G  ROW 1\nCOLUMNS\n{column}"
+    text += "RHS\n    RHS       ROW 1              1.0\nENDATA\n"
+    assert read_mps(write(tmp_path, "a.mps", text)).A.toarray().tolist() == [[1.23456789012e-3]]
+    behind = text.replace(column, column.replace("1.23456789012e-3", "1.2345678901  00010"))
+    assert read_mps(write(tmp_path, "b.mps", behind)).A.toarray().tolist() == [[1.2345678901]]
+
+
+@pytest.mark.parametrize(
+    ("column", "row"), [("v", "RHS"), ("BND", "c"), ("marker", "MARKER"), ("v", "rng")]
+)
+def test_names_of_vectors_are_kept_free(column: str, row: str, tmp_path: Path) -> None:
+    x, y = cp.Variable(name=column), cp.Variable(name="w")
+    rows: list[Any] = [x >= 2.5, y >= -1, x + y >= 2]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x + 2 * y + 1), rows), [row, "d", "e"])
+    file = tmp_path / "a.mps"
+    p.export(file)
+    solver = highspy.Highs()
+    solver.setOptionValue("output_flag", False)
+    solver.readModel(str(file))
+    solver.run()
+    value = p.solve().objective
+    assert solver.getInfo().objective_function_value == pytest.approx(value)
+    assert of.read(file).solve().objective == pytest.approx(value)
+
+
+@pytest.mark.parametrize("name", ["ONE_VAR_CONSTANT", "lazy", "pwlobj", "nan"])
+def test_names_that_mean_something_in_lp_files_are_kept_free(name: str, tmp_path: Path) -> None:
+    x = cp.Variable(name=name)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x + 3), [x >= -2]), ["c"])
+    file = tmp_path / "a.lp"
+    p.export(file)
+    assert of.read(file).solve().objective == pytest.approx(p.solve().objective) == pytest.approx(1)
