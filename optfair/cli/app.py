@@ -26,6 +26,7 @@ from optfair.cli.console import (
     lines,
     named,
     reporting,
+    save_proof,
     table,
     write_picture,
 )
@@ -160,7 +161,7 @@ def _prove_optimum(name: str, out: Path | None, force: bool, as_json: bool) -> N
     verdict = s.certificate.verify()
     proved = bool(verdict) and s.grade.sound
     if out is not None:
-        s.certificate.save(out)
+        save_proof(s.certificate, out)
     answer(
         as_json,
         {"name": subject.name, "objective": s.objective, "bound": s.bound, "gap": s.gap}

@@ -111,6 +111,16 @@ def reporting(as_json: bool) -> Iterator[None]:
 # Files that commands write: looked at before anything is solved, written whole or not at all.
 
 
+def save_proof(certificate: Any, path: Path) -> None:
+    """Write a proof, in place of one that is there: `check_output` has asked whether it may."""
+    beside = path.with_name(f"new-{os.getpid()}-{path.name}")
+    try:
+        certificate.save(beside)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
 def check_output(option: str, path: Path | None, force: bool) -> None:
     """Raise unless a file that was asked for can be written.
 

@@ -26,6 +26,7 @@ from optfair.cli.console import (
     named,
     plain,
     reporting,
+    save_proof,
     table,
     typed,
     write_files,
@@ -107,7 +108,7 @@ def solve(
             solutions=solutions,
         )
         if proof is not None:
-            s.certificate.save(proof)
+            save_proof(s.certificate, proof)
         if out is not None:
             write_files({out: WRITERS[out.suffix](subject, s, safe_cells)})
         if as_json:

@@ -490,26 +490,21 @@ def program(problem: Problem) -> Program:
     if not any(v.size for v in problem.variables.values()):
         raise DeclarationError("no variable, there is nothing to write", remedy="add a variable")
     forms = quadratic_terms(problem, piecewise=True)
-    labels = {name: problem.entry_labels(name) for name in problem.variables}
-    labels |= {name: t.labels() for name, t in problem.constraints.items() if t.labels}
+    named = {name: t.labels() for name, t in problem.constraints.items() if t.labels}
     n = forms.size
     columns = tuple(
         Block(
             name,
             at.start,
             forms.shapes[name],
-            labels.get(name, ()) if name in problem.variables else (),
+            problem.entry_labels(name) if name in problem.variables else (),
         )
         for name, at in forms.columns.items()
     )
     terms, total = forms.constraints, forms.total
     rows, at = [], 0
     for t in terms:
-        rows.append(
-            Block(
-                t.name, at, t.shape, labels.get(t.name, ()) if t.name in problem.constraints else ()
-            )
-        )
+        rows.append(Block(t.name, at, t.shape, named.get(t.name, ())))
         at += t.size
     signs = [-1.0 if t.above else 1.0 for t in terms]
     maps = [sign * t.map for sign, t in zip(signs, terms, strict=True)]

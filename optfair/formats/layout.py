@@ -73,9 +73,11 @@ def entry_names(
         if not b.shape:
             names.append(candidate)
             continue
-        names += [
-            f"{candidate}{opening}{','.join(map(str, index))}{closing}" for index in b.indices()
-        ]
+        places = [f"{opening}{','.join(map(str, index))}{closing}" for index in b.indices()]
+        while not taken.isdisjoint(f"{candidate}{place}".lower() for place in places):
+            candidate = _free(file_name(b.name), taken)
+        taken.update(f"{candidate}{place}".lower() for place in places)
+        names += [f"{candidate}{place}" for place in places]
     return names
 
 

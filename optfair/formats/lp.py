@@ -409,6 +409,7 @@ class _Reader:
         return products
 
     def _bounds(self) -> None:
+        stated: dict[int, int] = {}  # where each column has its last bound
         while self._next.kind != "end":
             start, left = self.at, None
             if self._next.kind != "name" or self._next.text.lower() in _INFINITY:
@@ -429,9 +430,11 @@ class _Reader:
             elif left is None:
                 raise self._fail(f"{name!r} has no bound", start)
             self._reached(low, high, start)
-            if low > high:
+            self.f.lower[j], self.f.upper[j], stated[j] = low, high, start
+        for j, start in stated.items():
+            if self.f.lower[j] > self.f.upper[j]:
+                name = self.f.columns[j]
                 raise self._fail(f"{name!r} has no value between its bounds", start)
-            self.f.lower[j], self.f.upper[j] = low, high
 
     def _listed(self, section: str) -> None:
         """Read the columns that are integer, binary or semicontinuous."""

@@ -546,6 +546,8 @@ class _Reader:
         if len(words) != 4 or words[0].upper() != "IF" or words[3] not in ("0", "1"):
             raise self.source.fail("an indicator is IF, a row, a binary column and 0 or 1")
         i, j = self._row_of(words[1]), self._column_of(words[2])
+        if any(row == i for row, *_ in self.later.indicators):
+            raise self.source.fail(f"the row {words[1]!r} has an indicator already")
         self.later.indicators.append((i, j, int(words[3]), self.source.line))
 
     def _close(self) -> None:

@@ -117,6 +117,12 @@ def test_prove_an_optimum_and_verify_it(diet: Path, tmp_path: Path) -> None:
     assert done.exit_code == 0 and ": proved" in done.stdout
     assert run("verify", proof, diet).exit_code == 0
     assert run("verify", proof, "knapsack").exit_code == 1
+    again = run("prove", diet, "--out", proof)
+    assert again.exit_code == 2 and "exists" in again.stderr
+    assert run("prove", diet, "--out", proof, "--force").exit_code == 0
+    assert run("solve", diet, "--proof", proof, "--force").exit_code == 0
+    assert run("verify", proof, diet).exit_code == 0
+    assert [f.name for f in tmp_path.iterdir() if "proof" in f.name] == [proof.name]
     # branch and bound is a solver's word, which is no proof: a tree of proved bounds is
     whole = tmp_path / "knapsack.proof.json"
     done = run("prove", "knapsack", "--out", whole)

@@ -189,3 +189,42 @@ def test_names_that_mean_something_in_lp_files_are_kept_free(name: str, tmp_path
     file = tmp_path / "a.lp"
     p.export(file)
     assert of.read(file).solve().objective == pytest.approx(p.solve().objective) == pytest.approx(1)
+
+
+def test_rows_and_columns_may_share_a_stem(tmp_path: Path) -> None:
+    text = (
+        "Minimize\n obj: 5 C1 + 5 C2 + C3\nSubject To\n C1: C2 + C3 >= 2\n C2: C1 + C3 >= 1\nEnd\n"
+    )
+    p = of.read(write(tmp_path, "a.lp", text))
+    for ending in (".mps", ".lp"):
+        p.export(tmp_path / f"b{ending}")
+        q = of.read(tmp_path / f"b{ending}")
+        assert q.solve().objective == pytest.approx(p.solve().objective) == pytest.approx(2.0)
+
+
+def test_variables_that_are_added_keep_names_of_their_own(tmp_path: Path) -> None:
+    text = "Minimize\n obj: x(0) + 2 x(1) + y\nSubject To\n c: x(0) + x(1) + y >= 5\n"
+    p = of.read(write(tmp_path, "a.lp", text + "Bounds\n x(0) <= 1\nEnd\n"))
+    z = cp.Variable(2, name="x")
+    q = p.with_variables({"x": z}).with_constraints(low=z >= 3, both=cp.sum(z) + p["y"] >= 20)
+    for ending in (".mps", ".lp"):
+        q.export(tmp_path / f"b{ending}")
+        again = of.read(tmp_path / f"b{ending}")
+        assert again.rows.cost.size == 5
+        assert again.solve().objective == pytest.approx(q.solve().objective) == pytest.approx(5.0)
+
+
+def test_bounds_are_judged_by_the_last_of_them(tmp_path: Path) -> None:
+    text = lp("c: x + y >= -10", "Bounds\n x <= -1\n x >= -5\n y <= 3\n")
+    f = read_lp(write(tmp_path, "a.lp", text))
+    assert (f.lower.tolist(), f.upper.tolist()) == ([-5.0, 0.0], [-1.0, 3.0])
+    with pytest.raises(of.DataError, match="'x' has no value between its bounds"):
+        read_lp(write(tmp_path, "b.lp", lp("c: x + y >= 1", "Bounds\n x <= -1\n y <= 3\n")))
+
+
+def test_a_row_has_one_indicator(tmp_path: Path) -> None:
+    text = HEAD.replace(" y obj 1\n", " M 'MARKER' 'INTORG'\n y obj 1\n")
+    text = text.replace("RHS\n", " M 'MARKER' 'INTEND'\nRHS\n", 1)
+    text += "BOUNDS\n UP B x 10\n UP B y 1\nINDICATORS\n IF c2 y 1\n IF c2 y 0\nENDATA\n"
+    with pytest.raises(of.DataError, match="has an indicator already"):
+        read_mps(write(tmp_path, "a.mps", text))
