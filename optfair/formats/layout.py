@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import count as count_from
 from typing import Any
 
 import cvxpy as cp
@@ -176,11 +176,12 @@ class Families(Mapping[str, Family]):
         self._names = names
         self._members: dict[str, list[int]] = {}
         self._stems: dict[str, tuple[str, int]] = {}
+        alone = {names[m[0]]: m for m in groups.values() if self._is_single(m)}
         for (stem, count, _, _), members in groups.items():
-            first = names[members[0]]
-            label = first if len(members) == 1 and first[-1:] not in _CLOSING else stem
-            if label in self._members:
-                label = next(c for i in count_from(2) if (c := f"{label} {i}") not in self._members)
+            single = self._is_single(members)
+            # a name of the file stays with its owner
+            taken = self._members if single else ChainMap(self._members, alone)
+            label = free_name(names[members[0]] if single else stem, taken)
             self._members[label], self._stems[label] = members, (stem, count)
         self._arrays: dict[str, Family] = {}
 
@@ -188,14 +189,16 @@ class Families(Mapping[str, Family]):
         if name not in self._arrays:
             members = self._members[name]
             index = _indices([self._names[m] for m in members], *self._stems[name])
-            single = len(members) == 1 and self._names[members[0]][-1:] not in _CLOSING
-            if single or not index[0]:
+            if self._is_single(members) or not index[0]:
                 at = np.array(members, dtype=np.int64)
                 shape = () if len(members) == 1 else (len(members),)
                 self._arrays[name] = Family(name, at, shape)
             else:
                 self._arrays[name] = _array(name, members, index)
         return self._arrays[name]
+
+    def _is_single(self, members: list[int]) -> bool:
+        return len(members) == 1 and self._names[members[0]][-1:] not in _CLOSING
 
     def count(self, name: str) -> int:
         """Return the number of entries of an array."""

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from optfair.compile.program import Program
+from optfair.core.labels import free_name
 from optfair.errors import DataError, UnsupportedProblem
 from optfair.formats.file_problem import Disjunctions
 from optfair.formats.layout import SECTIONS, Products, Rows, RowsInProgress, entry_names
@@ -282,9 +283,11 @@ class _Reader:
             self.f.cost[j] += v
 
     def _rows(self) -> None:
+        named = {token.text for token in self.tokens if token.kind == "label"}
         while self._next.kind != "end":
             labelled = self._next.kind == "label"
-            name = self._taken().text if labelled else f"R{len(self.f.rows) + 1}"
+            number = f"R{len(self.f.rows) + 1}"
+            name = self._taken().text if labelled else free_name(number, named, "_")
             if name in self.rows:
                 raise self._fail(f"the row {name!r} is there already")
             self.rows.add(name)

@@ -202,6 +202,24 @@ def test_rows_and_columns_may_share_a_stem(tmp_path: Path) -> None:
         assert q.solve().objective == pytest.approx(p.solve().objective) == pytest.approx(2.0)
 
 
+def test_a_name_that_is_the_stem_of_others_stays_with_its_owner(tmp_path: Path) -> None:
+    text = lp("c(0): x(0) <= 1\n c(1): x(1) <= 2\n c: x <= 3", "").replace(
+        "obj: x", "obj: - x - x(0)"
+    )
+    p = of.read(write(tmp_path, "a.lp", text))
+    assert set(p.arrays) == {"x 2", "x", "y"}
+    assert (p.arrays["x"].shape, p.arrays["x 2"].shape) == ((), (2,))
+    assert p.constraints["c"].shape == () and p.constraints["c 2"].shape == (2,)
+
+
+def test_rows_without_a_name_leave_room_for_those_with_one(tmp_path: Path) -> None:
+    f = read_lp(
+        write(tmp_path, "a.lp", lp("x + y >= 1\n R1: x - y >= 2\n y >= 3\n R1_2: y >= 0", ""))
+    )
+    assert f.rows == ["R1_3", "R1", "R3", "R1_2"]
+    assert f.row_lower.tolist() == [1.0, 2.0, 3.0, 0.0]
+
+
 def test_variables_that_are_added_keep_names_of_their_own(tmp_path: Path) -> None:
     text = "Minimize\n obj: x(0) + 2 x(1) + y\nSubject To\n c: x(0) + x(1) + y >= 5\n"
     p = of.read(write(tmp_path, "a.lp", text + "Bounds\n x(0) <= 1\nEnd\n"))
