@@ -54,11 +54,14 @@ if TYPE_CHECKING:
 
 # Iterations without a better point after which it has ended.
 PATIENCE = 15
+# Iterations that at least halve the error, where another way to go on is there.
+STALLED = 4
 # Operations of an orthogonal factorisation up to which it is used at once, and after rounding has
 # stopped the normal equations.
 CHEAP, DEAR = 3e7, 3e11
-# Residuals above which rounding is not felt: orthogonal factors go on from there.
-EARLY = 1e-2
+# Error above which rounding is not felt, as where residuals are such a share of the tolerance:
+# orthogonal factors go on from there.
+EARLY, EXACT = 1e-2, 1e-2
 # Residuals, as a multiple of the tolerance, from which on a proof is tried.
 NEAR = 500.0
 # Steps to the center of a pair that falls short.
@@ -128,9 +131,10 @@ def interior_point(
     """
     method = Method(q, sp.csc_array(A), b, cones)
     method.orthogonal = method.factored <= CHEAP
+    fits = method.turns = method.factored <= DEAR and method.m * method.n <= 2 * HELD
     ended = method.run(tolerance, deadline, iterations, short, log)
-    fits = method.factored <= DEAR and method.m * method.n <= HELD
-    if ended.status == "inaccurate" and fits and not method.orthogonal:
+    lacks = ended.status == "optimal" and short is not None and short(ended.x, ended.z) > 0.0
+    if (ended.status == "inaccurate" or lacks) and fits and not method.orthogonal:
         method.orthogonal = True  # from where rounding was not felt yet
         again = method.run(tolerance, deadline, iterations, short, log)
         again = replace(again, iterations=ended.iterations + again.iterations)
@@ -159,7 +163,7 @@ class Method:
         self._split(cones)
         self.At = sp.csr_array(self.A.T)
         self.total = sum(k.n for k in self.blocks) + self.line.size
-        self.orthogonal = False
+        self.orthogonal = self.turns = False  # which directions, and whether others may follow
         self.early: Iterate | None = None
         self.factored = 2.0 * self.m * float(self.n) ** 2
         self.step = STEP * sum(float(k.n) ** 3 for k in self.blocks) + FACTOR * float(self.n) ** 3
@@ -228,7 +232,7 @@ class Method:
             return Ended("time_limit", np.zeros(self.n), np.zeros(self.m), 0, np.inf)
         now = best = self._start() if self.early is None else self.early
         since, status, k, worse = 0, "inaccurate", 0, 0
-        nearest = (np.inf, now)
+        nearest, errors = (np.inf, now), [np.inf]
         for k in range(iterations):
             zv, sv = self._multipliers(now), self.vector(now.S)
             Ax, Az = self.A @ now.x, self.At @ zv
@@ -246,8 +250,8 @@ class Method:
                 )
                 log(f"{k:3d} {values} {off_p:.1e} {off_d:.1e} {mu:.1e}")
             since = 0 if error < best.error else since + 1
-            if error > EARLY:
-                self.early = now
+            if error > EARLY or max(off_p, off_d) <= EXACT * tolerance:
+                self.early = now  # rounding is not felt yet
             best = now if error < best.error else best
             if short is not None and error <= NEAR * tolerance:
                 worse += 1
@@ -268,8 +272,12 @@ class Method:
             if begin + self.step > deadline:
                 status = "time_limit"
                 break
+            errors.append(error)
             if since > PATIENCE or not np.isfinite(error):
                 break
+            slow = error > 0.5 * errors[max(len(errors) - 1 - STALLED, 0)] or off_d > tolerance
+            if slow and error < EARLY and self.turns and not self.orthogonal:
+                break  # rounding stops the normal equations
             try:
                 now = self._step(now, rp, off, mu)
                 self.step = max(0.5 * self.step, time.perf_counter() - begin)

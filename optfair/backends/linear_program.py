@@ -140,6 +140,10 @@ def _lower_triangle(P: Any, scale: float) -> tuple[Any, Any, Floats]:
     return start.astype(np.int32), row[low].astype(np.int32), entry[low] * scale
 
 
+# Feasibility tolerance of a second try where the simplex method has lost its way among ties.
+LOOSER = 1e-9
+
+
 def solve_linear_program(
     cost: Floats,
     rows: Any,
@@ -159,6 +163,7 @@ def solve_linear_program(
     A basic solution is returned (simplex), which the callers rely on for sparsity. Where some
     columns are integer it branches until incumbent and bound differ by ``gap``, from the point
     ``start`` (NaN where nothing is known); at the time limit the incumbent is returned, if there is one.
+    What fails at a smaller tolerance is tried once more at `LOOSER`.
     """
     limit = {"time_limit": max(time_limit, 1e-3)} if np.isfinite(time_limit) else {}
     if integer is not None:
@@ -170,7 +175,11 @@ def solve_linear_program(
         solver.setSolution(known.size, known, start[known])
     solver.run()
     if integer is None:
-        return LinearProgramResult.of(solver)
+        result = LinearProgramResult.of(solver)
+        if result.status != "failed" or tolerance >= LOOSER:
+            return result
+        stated = cost, rows, row_lower, row_upper, lower, upper
+        return solve_linear_program(*stated, tolerance=LOOSER, time_limit=time_limit)
     solution = solver.getSolution()
     held = np.asarray(solution.col_value if solution.value_valid else [], dtype=float)
     bound = float(solver.getInfo().mip_dual_bound)

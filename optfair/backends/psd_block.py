@@ -180,7 +180,9 @@ class Block:
             in_time()
             some = many[k : k + step]
             at = (some[:, None] * n + np.arange(n)).ravel()
-            U = (self.wide[at] @ inverse).reshape(some.size, n, n)
+            lines: Any = self.wide[at]
+            lines = lines.toarray() if lines.nnz * SPARSE > at.size * n else lines
+            U = (lines @ inverse).reshape(some.size, n, n)
             U = np.matmul(Z, U).reshape(some.size, n * n)
             block = np.asarray(self.full @ U.T)
             M[np.ix_(self.columns, self.columns[some])] += block
@@ -330,7 +332,8 @@ class Orthogonal:
         E = method.E.toarray()
         # equations among the rows move no solution
         B[method.zero] = E
-        self.Q, self.T = sl.qr(B, mode="economic", overwrite_a=True, check_finite=False)
+        (self.mirrors, self.scale), T = sl.qr(B, mode="raw", overwrite_a=True, check_finite=False)
+        self.T = T[: method.n]
         if not np.abs(np.diag(self.T)).min(initial=np.inf) > 0.0:
             raise np.linalg.LinAlgError("columns depend on each other")
         self.F = self._triangular(E.T, transposed=True) if E.size else np.zeros((method.n, 0))
@@ -338,6 +341,16 @@ class Orthogonal:
         inside = method.point(off)
         triples = zip(self.to, inside.blocks, strict=True)
         self.inside = Point([t @ r @ t.T for t, r in triples], inside.line * self.ratio)
+
+    def _turned(self, v: Floats, *, back: bool = False) -> Floats:
+        """Return Qᵀv, or Qv where the rows behind are 0."""
+        column = np.zeros((self.mirrors.shape[0], 1), order="F")
+        column[: v.size, 0] = v
+        kind = "N" if back else "T"
+        turned, _, fault = sl.lapack.dormqr("L", kind, self.mirrors, self.scale, column, 64)
+        if fault:
+            raise np.linalg.LinAlgError("the factor cannot be applied")
+        return np.asarray(turned[:, 0] if back else turned[: self.T.shape[0], 0])
 
     def _triangular(self, h: Floats, *, transposed: bool = False) -> Floats:
         solved = sl.solve_triangular(self.T, h, trans=1 if transposed else 0, check_finite=False)
@@ -360,12 +373,12 @@ class Orthogonal:
         c = method.vector(both.plus(-1.0, self.inside))
         equal = self.off[method.zero]
         c[method.zero] = -equal
-        y = self.rp - self.Q.T @ c
+        y = self.rp - self._turned(c)
         dw: Floats = np.zeros(equal.size)
         if equal.size:
             dw = np.asarray(np.linalg.solve(self.F.T @ self.F, self.F.T @ y - equal), dtype=float)
             y = y - self.F @ dw
-        dZ = method.point(c + self.Q @ y)
+        dZ = method.point(c + self._turned(y, back=True))
         return self._triangular(y), dw, both.plus(-1.0, dZ), dZ
 
     def length_s(self, d: Point) -> float:

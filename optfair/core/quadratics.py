@@ -40,17 +40,36 @@ from optfair.core.expressions import dense
 from optfair.core.term import power_of, products_of
 from optfair.errors import shortened
 from optfair.numbers import Floats
+from optfair.proofs.columns import root_excess
 from optfair.proofs.definiteness import Definiteness as Definiteness
 from optfair.proofs.definiteness import curvature_of as curvature_of
 from optfair.proofs.definiteness import lower_root as lower_root
-from optfair.proofs.rounding import distinct, root_excess, summed
-from optfair.proofs.rounding import root_below as root_below
+from optfair.proofs.rounding import distinct, halves, summed
 
 # Multiply out CVXPY expressions of degree two.
 
 # Times that terms may be as large as their sum before it is made again.
 LOST = 256.0
 Indices = NDArray[np.int64]
+
+
+def root_below(v: Floats) -> Floats:
+    r"""Return the largest floats s with :math:`s^2 \le v` exactly, for numbers that are not negative.
+
+    Examples
+    --------
+    >>> from fractions import Fraction
+    >>> root_below(np.array([4.0, 0.0]))
+    array([2., 0.])
+    >>> [Fraction(float(r)) ** 2 < 2 for r in (np.sqrt(2.0), root_below(np.array([2.0]))[0])]
+    [False, True]
+    """
+    power = np.frexp(v)[1] // 2
+    near = np.ldexp(v, -2 * power)
+    s = np.sqrt(near)
+    p, e = halves(s, s)
+    s = np.where((p - near) + e > 0.0, np.nextafter(s, 0.0), s)
+    return np.asarray(np.ldexp(s, power))
 
 
 class NotQuadratic(Exception):

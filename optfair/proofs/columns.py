@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from optfair.proofs.cones import Cone, SecondOrder, beside_diagonals, unscaled
 from optfair.proofs.rounding import (
+    LOST,
     UNIT,
     Floats,
     coordinates,
@@ -142,6 +143,41 @@ class Rooted:
         share = np.where(self.share > 0.0, share + 1e-300, share)
         across = sp.diags_array(units)
         return replace(self, share=share, matrix=sp.csr_array(across @ self.matrix @ across))
+
+
+def root_excess(P: Any, F: Any) -> Floats:
+    r"""Return d with :math:`F^T F \preceq P + \operatorname{diag}(d)`, by the sums of its rows in their units.
+
+    With :math:`E = F^T F - P` and any :math:`u > 0`,
+
+    .. math::
+        w^T E w \le \sum_{ij} |E_{ij}| \tfrac12 \Bigl(\frac{u_i}{u_j} w_i^2 + \frac{u_j}{u_i} w_j^2\Bigr)
+        = \sum_i w_i^2\, u_i \sum_j |E_{ij}| / u_j
+
+    Parameters
+    ----------
+    P : sparse or dense (n, n)
+        Symmetric floats.
+    F : sparse or dense (k, n)
+        Floats.
+
+    Examples
+    --------
+    >>> bool(root_excess(np.ones((2, 2)), np.ones((1, 2))).max() < 1e-14)
+    True
+    >>> bool(root_excess(np.zeros((1, 1)), np.ones((1, 1)))[0] >= 1.0)
+    True
+    """
+    k, sizes = F.shape[0], abs(F)
+    units = np.sqrt(np.maximum(P.diagonal(), 0.0))
+    largest = abs(sp.csr_array(P)).max(axis=1).toarray().ravel()
+    most = units.max(initial=0.0) or 1.0
+    units = np.where(units > 0.0, units, np.where(largest > 0.0, largest / most, most))
+    with np.errstate(all="ignore"):
+        per = 1.0 / units
+        off = abs(P - F.T @ F) @ per + gamma(k + 4.0) * (sizes.T @ (sizes @ per))
+        d = units * (off + (k + 4.0) * LOST * float(per.sum())) * (1.0 + 1e-9) + LOST
+    return np.where(np.isnan(d), np.inf, d)  # units may have left the range of floats
 
 
 def zeroing_rows(form: ConicForm) -> tuple[Any, Any, Floats]:

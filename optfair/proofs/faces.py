@@ -33,12 +33,12 @@ SAME = 1e-3
 # Integers below this are exact in floats; parts of one that entries of a block are made of.
 EXACT, GRID = 2.0**52, 2.0**20
 # Largest order of a block, and products of two entries of a basis.
-LARGEST, PRODUCTS = 600, 10_000_000
+LARGEST, PRODUCTS = 1_200, 10_000_000
 # Least eigenvalue of the products of normed columns that do not depend on each other.
 APART_COLUMNS = 1e-10
 # Cubes of the orders of matrices that are tested for being semidefinite, and eigenvalues of one of
 # trace 1 that are taken for 0.
-TESTED, ROUNDED = 1e9, 1e-9
+TESTED, ROUNDED = 3e9, 1e-9
 # Entries of all columns that are looked through for copies; denominators that are tried first, and
 # the largest.
 ENTRIES, SIMPLE, COPIES = 8_000_000, 12, 2_000

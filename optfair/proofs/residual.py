@@ -154,7 +154,11 @@ def absorbed(form: ConicForm, residual: Residual, z: Floats, at: Ints) -> Floats
 
 
 def peeled(
-    form: ConicForm, residual: Residual, z: Floats, unpaid: NDArray[np.bool_]
+    form: ConicForm,
+    residual: Residual,
+    z: Floats,
+    unpaid: NDArray[np.bool_],
+    depths: Mapping[int, float] = EDGE,
 ) -> tuple[Residual, float] | None:
     r"""Return the residual after a move that makes unpaid columns exactly 0 one by one, and its cost.
 
@@ -169,7 +173,7 @@ def peeled(
 
     None when columns are left, or multipliers have not the room.
     """
-    room, by_column = _movable(form, z), form.across.sizes
+    room, by_column = _movable(form, z, depths), form.across.sizes
     free = np.flatnonzero(room > 0.0)
     entry, column, row = entries_of(form.rows, free)
     here = unpaid[column] & (entry != 0.0)
@@ -199,7 +203,7 @@ def peeled(
             moved[row] = due / entry * (1.0 + 1e-12) + np.where(due > 0.0, 1e-300, 0.0)
         if not (np.isfinite(moved).all() and (moved <= room).all()):
             return None
-        up = _raised(form, z, moved)
+        up = _raised(form, z, moved, depths)
         if not np.isfinite(up).all():
             return None
         if up.any() and (_reached_in(by_column, np.flatnonzero(unpaid), up) > 0.0).any():
@@ -350,6 +354,8 @@ def repaired(
         zeroed = before
         for _ in range(ROUNDS):
             moved = _repair(form, residual, x, z, q, np.flatnonzero(zeroed), depths)
+            if moved is None:  # more equations than a dense factor is made for may be triangular
+                moved = peeled(form, residual, z, zeroed, depths)
             if moved is None:
                 break
             after = moved[0].unpaid(lower, upper)

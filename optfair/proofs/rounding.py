@@ -33,6 +33,8 @@ SMALLEST = 1e-270
 PASSES = 6
 # Equations that are solved densely, and entries of their matrix.
 EQUATIONS, FEW, ENTRIES = 1_500, 400, 4_000_000
+# Equations that are solved by their products with each other.
+SQUARED = 2_500
 # Entries of a matrix from which on normal equations are tried first.
 QUICK = 200_000
 # Sparse factors are made where entries are one in so many, of a matrix and of its square.
@@ -203,60 +205,6 @@ def two_product(a: Floats, b: Floats) -> tuple[Floats, Floats]:
     p, e = halves(a, b)
     known = (np.maximum(np.abs(a), np.abs(b)) <= LARGEST) & (np.abs(p) >= SMALLEST)
     return p, np.where((a == 0.0) | (b == 0.0), 0.0, np.where(known, e, np.nan))
-
-
-def root_below(v: Floats) -> Floats:
-    r"""Return the largest floats s with :math:`s^2 \le v` exactly, for numbers that are not negative.
-
-    Examples
-    --------
-    >>> from fractions import Fraction
-    >>> root_below(np.array([4.0, 0.0]))
-    array([2., 0.])
-    >>> [Fraction(float(r)) ** 2 < 2 for r in (np.sqrt(2.0), root_below(np.array([2.0]))[0])]
-    [False, True]
-    """
-    power = np.frexp(v)[1] // 2
-    near = np.ldexp(v, -2 * power)
-    s = np.sqrt(near)
-    p, e = halves(s, s)
-    s = np.where((p - near) + e > 0.0, np.nextafter(s, 0.0), s)
-    return np.asarray(np.ldexp(s, power))
-
-
-def root_excess(P: Any, F: Any) -> Floats:
-    r"""Return d with :math:`F^T F \preceq P + \operatorname{diag}(d)`, by the sums of its rows in their units.
-
-    With :math:`E = F^T F - P` and any :math:`u > 0`,
-
-    .. math::
-        w^T E w \le \sum_{ij} |E_{ij}| \tfrac12 \Bigl(\frac{u_i}{u_j} w_i^2 + \frac{u_j}{u_i} w_j^2\Bigr)
-        = \sum_i w_i^2\, u_i \sum_j |E_{ij}| / u_j
-
-    Parameters
-    ----------
-    P : sparse or dense (n, n)
-        Symmetric floats.
-    F : sparse or dense (k, n)
-        Floats.
-
-    Examples
-    --------
-    >>> bool(root_excess(np.ones((2, 2)), np.ones((1, 2))).max() < 1e-14)
-    True
-    >>> bool(root_excess(np.zeros((1, 1)), np.ones((1, 1)))[0] >= 1.0)
-    True
-    """
-    k, sizes = F.shape[0], abs(F)
-    units = np.sqrt(np.maximum(P.diagonal(), 0.0))
-    largest = abs(sp.csr_array(P)).max(axis=1).toarray().ravel()
-    most = units.max(initial=0.0) or 1.0
-    units = np.where(units > 0.0, units, np.where(largest > 0.0, largest / most, most))
-    with np.errstate(all="ignore"):
-        per = 1.0 / units
-        off = abs(P - F.T @ F) @ per + gamma(k + 4.0) * (sizes.T @ (sizes @ per))
-        d = units * (off + (k + 4.0) * LOST * float(per.sum())) * (1.0 + 1e-9) + LOST
-    return np.where(np.isnan(d), np.inf, d)  # units may have left the range of floats
 
 
 def exact_dot(a: Floats, b: Floats) -> tuple[float, float]:
@@ -436,6 +384,19 @@ def _too_large(k: int, m: int) -> bool:
     return k > EQUATIONS or k * m > ENTRIES * (2 if k <= FEW else 1)
 
 
+def _square(M: Any, weight: Floats) -> Floats | None:
+    """Return M W Mᵀ, W diagonal, in floats; None where that is too large."""
+    (k, m), count = M.shape, np.bincount(M.indices, minlength=M.shape[1]).astype(float)
+    if k > SQUARED:
+        return None
+    if float(count @ count) <= ENTRIES:
+        return np.asarray((M @ sp.diags_array(weight) @ M.T).toarray())
+    if k * m > 4 * ENTRIES:
+        return None
+    dense = M.toarray()
+    return np.asarray((dense * weight) @ dense.T)
+
+
 def correcting_step(M: Any, residual: Floats, room: Floats) -> Floats | None:
     r"""Return a small vector with :math:`M \Delta \approx -r`, in floats; None when it is too large to try.
 
@@ -451,22 +412,33 @@ def correcting_step(M: Any, residual: Floats, room: Floats) -> Floats | None:
     rows = sp.csr_array(M)
     k, m = rows.shape
     used = np.flatnonzero((room > 0.0) & (np.bincount(rows.indices, minlength=m) > 0))
-    if not used.size or _too_large(k, used.size) or not np.isfinite(residual).all():
+    if not used.size or not np.isfinite(residual).all():
         return None
     weight = np.minimum(room[used], 1.0)
     own: Any = rows[:, used]
     size = abs(own).max(axis=1).toarray().ravel()
     size[size == 0.0] = 1.0
     own.data = own.data / size[coordinates(own)[0]] * weight[own.indices]
-    own, side = own if _thin(own) else own.toarray(), -residual / size
+    side, large = -residual / size, _too_large(k, used.size)
+    own = own if large or _thin(own) else own.toarray()
     try:
         step = None
-        if used.size == k and isinstance(own, np.ndarray):
+        if large:
+            if (square := _square(own, np.ones(used.size))) is None:
+                return None
+            root = scipy.linalg.cho_factor(square)
+            step = np.zeros(used.size)
+            for _ in range(2):
+                step += own.T @ scipy.linalg.cho_solve(root, side - own @ step)
+            if not np.abs(own @ step - side).max() <= 1e-3 * np.abs(side).max():
+                return None
+        elif used.size == k and isinstance(own, np.ndarray):
             with contextlib.suppress(np.linalg.LinAlgError):
                 step = np.linalg.solve(own, side)
         elif k * used.size > QUICK:
             step = _shortest(own, side)
-        if step is None or not np.abs(own @ step - side).max() <= 1e-6 * np.abs(side).max():
+        near = step is not None and np.abs(own @ step - side).max() <= 1e-6 * np.abs(side).max()
+        if not (near or large):
             own = own if isinstance(own, np.ndarray) else own.toarray()
             step = scipy.linalg.lstsq(own, side, cond=1e-9, lapack_driver="gelsy")[0]
     except (np.linalg.LinAlgError, ValueError):
@@ -523,6 +495,35 @@ def _right_inverse(M: Any) -> Floats | None:
     return R
 
 
+def _by_right_inverse(M: Any, weight: Floats) -> tuple[Floats, Floats] | None:
+    """Return the sums of the lines of |I - M R| and of |R|, from above, for a right inverse R nearly."""
+    k, m = M.shape
+    R = _right_inverse(M @ sp.diags_array(weight))
+    if R is None or not np.isfinite(R).all():
+        return None
+    unscaled = R * weight[:, None]
+    if not _thin(M):
+        M = M.toarray()
+    off = np.abs(np.eye(k) - M @ unscaled)
+    off += gamma(2.0 * m + 8.0) * (abs(M) @ np.abs(unscaled) + 1.0)
+    return off.sum(axis=1), np.abs(unscaled).sum(axis=1) * (1.0 + float(gamma(2.0 * k + 8.0)))
+
+
+def _by_squares(M: Any, weight: Floats) -> tuple[Floats, Floats] | None:
+    r"""Return the same for :math:`R = W M^T H`, H near the inverse of :math:`M W M^T`: no line of R is made."""
+    (k, m), sizes = M.shape, abs(M)
+    square = _square(M, weight)
+    if square is None:
+        return None
+    H = scipy.linalg.cho_solve(scipy.linalg.cho_factor(square), np.eye(k))
+    most = np.abs(H).sum(axis=1)
+    width = weight * (sizes.T @ most)
+    off = np.abs(np.eye(k) - square @ H).sum(axis=1)
+    off += float(gamma(2.0 * k + 8.0)) * (np.abs(square) @ most + k)
+    off += float(gamma(2.0 * m + 16.0)) * (sizes @ width) + m * LOST * float(most.sum())
+    return off * (1.0 + 1e-9), width * (1.0 + 1e-9)
+
+
 def correction(M: Any, residual: Floats, room: Floats) -> Floats | None:
     r"""Return how large a vector must be that solves :math:`M \Delta = -r` exactly.
 
@@ -565,7 +566,7 @@ def correction(M: Any, residual: Floats, room: Floats) -> Floats | None:
         if single.nnz != rows.nnz:
             return None  # entries that stand twice are added up with a rounding
     used = np.flatnonzero((room > 0.0) & (np.bincount(rows.indices, minlength=m) > 0))
-    if used.size < k or _too_large(k, used.size):
+    if used.size < k:
         return None
     own: Any = rows[:, used]
     size = abs(own).max(axis=1).toarray().ravel()
@@ -578,23 +579,20 @@ def correction(M: Any, residual: Floats, room: Floats) -> Floats | None:
     if not (own.data * each == before).all():
         return None  # beside a large entry a small one underflows
     weight = np.minimum(room[used], 1.0)
+    inverse = _by_squares if _too_large(k, used.size) else _by_right_inverse
     try:
-        R = _right_inverse(own @ sp.diags_array(weight))
+        known = inverse(own, weight)
     except (np.linalg.LinAlgError, ValueError):
         return None
-    if R is None or not np.isfinite(R).all():
+    if known is None:
         return None
-    unscaled = R * weight[:, None]
-    if not _thin(own):
-        own = own.toarray()
-    off = np.abs(np.eye(k) - own @ unscaled)
-    off += gamma(2.0 * used.size + 8.0) * (abs(own) @ np.abs(unscaled) + 1.0)
-    e = float(off.sum(axis=1).max()) * (1.0 + gamma(2.0 * k + 8.0))
+    off, width = known
+    e = float(off.max()) * (1.0 + gamma(2.0 * k + 8.0))
     if not e < 0.5:
         return None
     most = float((residual / size).max()) * (1.0 + 8.0 * UNIT) / (1.0 - e)
     if residual.any():
         most += 1e-300
-    moved[used] = np.abs(unscaled).sum(axis=1) * most * (1.0 + float(gamma(2.0 * k + 8.0)))
+    moved[used] = width * most
     moved[used] += 1e-300 if residual.any() else 0.0
     return moved if np.isfinite(moved).all() else None

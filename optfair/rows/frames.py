@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.errors import DataError, DeclarationError, nearest
+from optfair.errors import DataError, DeclarationError, nearest, shown
 from optfair.numbers import (
     Floats,
     Indices,
     check_choice,
+    check_labels,
     check_level,
     check_matrix,
     check_seed,
@@ -181,6 +182,29 @@ def generator(random_state: Any) -> np.random.Generator:
         raise DeclarationError(
             f"random_state={random_state!r} seeds nothing", str(e), "give an integer from 0 on"
         ) from None
+
+
+def group_index(names: NDArray[Any], labels: Any, rows: int) -> NDArray[np.intp]:
+    """Return the position of each label among the groups of the fit.
+
+    Raises
+    ------
+    DataError
+        Labels that the fit did not see, or not one per row.
+    """
+    given = check_labels(labels, "groups", rows)
+    known = {name: g for g, name in enumerate(np.asarray(names).tolist())}
+    distinct, inverse = np.unique(given, return_inverse=True)
+    unknown = [v for v in distinct.tolist() if v not in known]
+    if unknown:
+        alike = {str(v) for v in unknown} & set(map(str, known))
+        text = shown if alike else str  # 1 and '1' are two labels
+        raise DataError(
+            f"groups has labels the fit did not see: {', '.join(map(text, unknown[:5]))}",
+            f"it saw {', '.join(map(text, known))}; a new group has no prices",
+            "fit again with rows of that group",
+        )
+    return np.array([known[v] for v in distinct.tolist()], dtype=np.intp)[inverse]
 
 
 # Rows with numeric and categorical columns, as arrays that components read.

@@ -111,24 +111,30 @@ def congruence(form: ConicForm) -> tuple[Floats, Floats] | None:
         weight.append(np.full(logs[-1].size, LIGHT if k in (1, 2) and not blocks else 1.0))
         places.append((row[used], column[used], (column if other is None else other)[used]))
     logarithms, share = np.concatenate(logs), np.concatenate(weight)
-    counted = share == 1.0
-    if not counted.any() or np.ptp(logarithms[counted]) < 2.0 * APART:
-        return None
     row, column, other = (np.concatenate(part) for part in zip(*places, strict=True))
     twice = np.append(np.where(single, 0.0, 1.0), 0.0)[row]
-    squared = np.arange(logarithms.size) >= logarithms.size - logs[-1].size
-    data = np.concatenate([np.ones(2 * logarithms.size), twice, np.where(squared, 1.0, 0.0)])
+    part_of = np.repeat(np.arange(len(parts)), [each.size for each in logs])
+    data = np.concatenate([np.ones(2 * row.size), twice, np.where(part_of == 3, 1.0, 0.0)])
     index = np.concatenate([first[row], column + lines, second[row], other + lines])
     where = np.tile(np.arange(logarithms.size), 4)[data > 0.0], index[data > 0.0]
     E = sp.csr_array((data[data > 0.0], where), (logarithms.size, costs + 1))
-    weighed = sp.csr_array(sp.diags_array(share) @ E)
-    for steps, part in (FEW, 0.7), (STEPS, 1.0):  # most that gain too little show it early
-        least = spla.lsmr(weighed, -share * logarithms, atol=1e-10, btol=1e-10, maxiter=steps)
-        powers = np.round(least[0])
-        left, columns = logarithms + E @ powers, powers[lines : lines + n]
-        gain = np.ptp(logarithms[counted]) - np.ptp(left[counted])
-        if min(gain, np.ptp(powers[m:lines] if blocks else columns)) < part * APART:
+    kept = np.ones(logarithms.size, dtype=bool)
+    while True:
+        counted = kept & (share == 1.0)
+        if not counted.any() or np.ptp(logarithms[counted]) < 2.0 * APART:
             return None
+        weighed, sides = sp.csr_array(sp.diags_array(share * kept) @ E), -share * kept * logarithms
+        for steps, part in (FEW, 0.7), (STEPS, 1.0):  # most that gain too little show it early
+            powers = np.round(spla.lsmr(weighed, sides, atol=1e-10, btol=1e-10, maxiter=steps)[0])
+            left, columns = logarithms + E @ powers, powers[lines : lines + n]
+            gain = np.ptp(logarithms[counted]) - np.ptp(left[counted])
+            if min(gain, np.ptp(powers[m:lines] if blocks else columns)) < part * APART:
+                return None
+        # costs of a block that are next to nothing in these units too are rounding
+        dust = kept & (part_of == 2) & (left < left[kept].max() - SIDES) & bool(blocks)
+        if not dust.any():
+            break
+        kept &= ~dust
     if np.abs(powers).max() > MOST or np.abs(left).max() > HELD:
         return None
     rows = powers[first[:m]] + np.where(single, 0.0, powers[second[:m]])

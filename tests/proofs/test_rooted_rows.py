@@ -14,14 +14,14 @@ import scipy.sparse as sp
 import optfair as of
 from optfair.backends.cone_program import solve_cone_program
 from optfair.compile.form import compile_problem
+from optfair.core.quadratics import root_below
 from optfair.errors import Infeasible, SolverFailure, Unbounded, UnsupportedProblem
 from optfair.formats.proof_file import SavedProof
 from optfair.proofs import check_proof
 from optfair.proofs.bounds import lower_bound
-from optfair.proofs.columns import Rooted
+from optfair.proofs.columns import Rooted, root_excess
 from optfair.proofs.cones import Cone
 from optfair.proofs.portable import form_record, leaf_of
-from optfair.proofs.rounding import root_below, root_excess
 from optfair.solution.conic_form import ConicForm
 
 # Neighbours of 1: an eigenvalue is -2**-52, along (1, -1).

@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from optfair.core.certificate import BEYOND
 from optfair.core.composition import Rule
 from optfair.core.expressions import Values
 from optfair.core.labels import Axis
@@ -284,6 +285,12 @@ class FairAssignment(GroupedRows):
                 "goal": goal,
             }
         )
+        if (size := typical_cost(self)) >= BEYOND:
+            raise DataError(
+                f"rows cost about {size:.1e} in a cluster",
+                f"numbers from {BEYOND:.0e} on count as no optimum",
+                "state rows or costs in larger units, as X / 1e6, or standardize the columns",
+            )
         self._add_fairness(fairness, "balance(0.4)")
 
     movable = MappingProxyType({"centers": ""})

@@ -26,6 +26,7 @@ from optfair.methods.fair_clustering.rules import (
     MaxGap,
     PerfectFairness,
     Proportion,
+    is_on_each_cluster,
     pair_differences,
 )
 from optfair.numbers import (
@@ -347,9 +348,9 @@ class FairKMeansBound(GroupedRows):
         """
         w, groups = self.data["weights"], self.data["groups"]
         many = np.prod(np.bincount(groups) + 1.0) > MOST_COUNTS
-        if isinstance(rule, AdditiveGap) or np.ptp(w) > 0.0 or many:
-            return None
         K = self.data["n_clusters"]
+        if not is_on_each_cluster(rule, K) or np.ptp(w) > 0.0 or many:
+            return None
         counts, _ = allowed_counts(self.data["points"], self.group_names[groups], groups, K, rule)
         if len(counts) < 2:
             return None

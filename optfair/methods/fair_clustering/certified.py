@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from optfair.errors import DataError, DeclarationError
 from optfair.methods.fair_clustering.algorithms.set_search import SetSearch
 from optfair.methods.fair_clustering.assignment import FairAssignment, cluster_count
-from optfair.methods.fair_clustering.rules import AdditiveGap, PerfectFairness
+from optfair.methods.fair_clustering.rules import PerfectFairness, is_on_each_cluster
 from optfair.numbers import (
     Floats,
     Indices,
@@ -24,6 +25,7 @@ from optfair.numbers import (
     checked,
     encode_groups,
 )
+from optfair.rows.frames import generator
 
 # Counts of groups in a cluster that are looked through at most.
 MOST_COUNTS = 20_000
@@ -77,7 +79,7 @@ def certified_kmeans(
     sample_weight: Any = None,
     gap: float = 1e-6,
     time_limit: float = 300.0,
-    random_state: int = 0,
+    random_state: Any = 0,
 ) -> CertifiedLabels:
     r"""Cluster a few dozen rows at the least cost there is, and prove how near the labels are.
 
@@ -113,14 +115,15 @@ def certified_kmeans(
     n_clusters : int
         Largest number of clusters K.
     fairness : Rule
-        One on the masses of each cluster: all but `additive_gap`, which adds clusters up.
+        Rules on the masses of each cluster, the same for all: not `additive_gap`, which adds
+        clusters up, and no `cluster_share` with bounds for each.
     sample_weight : array-like (n,), optional
         Equal for all rows: what proves a bound counts the rows of a cluster.
     gap : float
         Relative gap at which the search ends.
     time_limit : float
         Wall seconds; then the best labels are returned with the bound reached.
-    random_state : int
+    random_state : int, Generator, RandomState or None
         Seed of the searches for sets; what is proved does not depend on it.
 
     Returns
@@ -164,8 +167,8 @@ def certified_kmeans(
     index, _, shares = encode_groups(groups, n, np.full(n, 1.0 / n))
     begin = time.perf_counter()
     counts, filled = allowed_counts(X, groups, index, K, fairness)
-    search = SetSearch(X, index, counts, K, filled, int(random_state or 0))
-    if not search.start():
+    search = SetSearch(X, index, counts, K, filled, generator(random_state))
+    if not (len(counts) and search.start()):
         raise DataError(
             "no labels of whole rows obey the rule",
             f"the groups have {', '.join(f'{c:.0f}' for c in shares * n)} rows, which do not"
@@ -197,19 +200,19 @@ def allowed_counts(
     X: Floats, groups: Any, index: Indices, K: int, fairness: Any
 ) -> tuple[NDArray[np.int64], bool]:
     """Return the counts of groups that a cluster may have, and whether all must have rows."""
-    if isinstance(fairness, AdditiveGap):
-        raise DeclarationError(
-            "additive_gap is no rule on each cluster",
-            "it adds up what the clusters miss",
-            "give max_gap, which bounds each of them",
-        )
+    plain = FairAssignment(X, groups=groups, centers=X[:K], fairness=None)
     p = FairAssignment(X, groups=groups, centers=X[:K], fairness=fairness)
-    rules = [t for name, t in p.constraints.items() if name.split(":")[0].startswith("fairness")]
-    if any(t.scope != {"masses"} for t in rules):
-        raise DeclarationError(
-            f"{type(fairness).__name__} is no rule on the masses of each cluster",
-            remedy="give balance, max_gap, perfect_fairness, proportion or cluster_share",
-        )
+    given = fairness.values() if isinstance(fairness, Mapping) else [fairness]
+    for rule in chain.from_iterable(r if isinstance(r, (list, tuple)) else [r] for r in given):
+        if rule is not None and not is_on_each_cluster(rule, K):
+            raise DeclarationError(
+                f"{rule!r} is no rule on the masses of each cluster alone",
+                "sets of rows are looked at one by one, each as any of the clusters; additive_gap"
+                " adds up what clusters miss",
+                "give balance, max_gap, perfect_fairness, proportion, or cluster_share with the"
+                " same bounds for all clusters",
+            )
+    rules = [t for name, t in p.constraints.items() if name not in plain.constraints]
     size = np.bincount(index)
     if np.prod(size + 1.0) > MOST_COUNTS:
         raise DataError(

@@ -16,7 +16,7 @@ from sklearn.base import (
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from optfair.errors import DataError, DeclarationError, NoSuchResult
+from optfair.errors import DeclarationError, NoSuchResult
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.coupling import glue
@@ -26,10 +26,11 @@ from optfair.methods.fair_clustering.mass_rules import check_room
 from optfair.methods.fair_clustering.metrics import balance, gathered_masses
 from optfair.methods.fair_clustering.rules import PerfectFairness
 from optfair.methods.fair_clustering.single_start import Fit, check_distinct, check_init
-from optfair.numbers import Floats, check_labels, check_weights
+from optfair.numbers import Floats, check_weights
 from optfair.rows.frames import (
     check_parameters,
     checked_rows,
+    group_index,
     same_columns,
     taken_apart,
     without_groups,
@@ -347,7 +348,7 @@ class FairKMeans(
         """
         check_is_fitted(self, "prices_")
         rows, labels, _ = self._intake(X, groups)
-        index = self._group_index(labels, len(rows))
+        index = group_index(self.groups_, labels, len(rows))
         prices = self.prices_[index].T
         return np.asarray((self._cost(rows).columns(slice(None)) + prices).argmin(axis=0))
 
@@ -414,18 +415,6 @@ class FairKMeans(
     def _names(self) -> tuple[str, ...] | None:
         names = getattr(self, "feature_names_in_", None)
         return None if names is None else tuple(names)
-
-    def _group_index(self, labels: Any, rows: int) -> NDArray[np.intp]:
-        given = check_labels(labels, "groups", rows)
-        known = {name: g for g, name in enumerate(self.groups_.tolist())}
-        unknown = sorted({str(v) for v in given.tolist() if v not in known})
-        if unknown:
-            raise DataError(
-                f"groups has labels the fit did not see: {', '.join(unknown[:5])}",
-                f"it saw {', '.join(map(str, known))}; a new group has no prices",
-                "fit again with rows of that group",
-            )
-        return np.array([known[v] for v in given.tolist()], dtype=np.intp)
 
     def _cost(self, rows: Floats) -> SeparableCost:
         return SeparableCost(self.metric, rows, self.cluster_centers_)

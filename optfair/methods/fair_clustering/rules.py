@@ -397,6 +397,13 @@ class ClusterShare(Rule):
         return low, high
 
 
+def is_on_each_cluster(rule: Any, K: int) -> bool:
+    """Whether a rule says of every cluster the same, and nothing of several together."""
+    if isinstance(rule, ClusterShare):
+        return all(np.ptp(limits) == 0.0 for limits in rule.limits(K))
+    return isinstance(rule, (PerfectFairness, MaxGap, Balance, Proportion))
+
+
 def cluster_share(lower: Any = None, upper: Any = None) -> ClusterShare:
     r"""Every cluster holds between ``lower`` and ``upper`` of the total weight.
 

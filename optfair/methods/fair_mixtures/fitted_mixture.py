@@ -30,8 +30,8 @@ from optfair.methods.fair_clustering.labels import (
 from optfair.methods.fair_mixtures.components import Components
 from optfair.methods.fair_mixtures.expectation import BLOCK, Gaps, Sample, Summary, log_sums
 from optfair.methods.fair_mixtures.fair_em import fair_labels_problem
-from optfair.numbers import Floats, check_count, check_labels, check_weights, checked, encode_groups
-from optfair.rows.frames import Columns, MixedRows, start_seeds, without_groups
+from optfair.numbers import Floats, check_count, check_weights, checked, encode_groups
+from optfair.rows.frames import Columns, MixedRows, group_index, start_seeds, without_groups
 from optfair.rows.restarts import unfinished
 
 # Fitted attributes of a fair mixture, from components and summaries of passes.
@@ -105,27 +105,6 @@ def keep_numbers(
     model.delta_plain_ = gaps.value(numbers.plain / part)
     model.delta_labels_ = gaps.value(label_masses / part)
     model.balance_ = smallest_ratio(label_masses)
-
-
-def group_index(names: NDArray[Any], labels: Any, rows: int) -> NDArray[np.intp]:
-    """Return the position of each label among the groups of the fit.
-
-    Raises
-    ------
-    DataError
-        Labels that the fit did not see, or not one per row.
-    """
-    given = check_labels(labels, "groups", rows)
-    known = {name: g for g, name in enumerate(np.asarray(names).tolist())}
-    distinct, inverse = np.unique(given, return_inverse=True)
-    unknown = [str(v) for v in distinct.tolist() if v not in known]
-    if unknown:
-        raise DataError(
-            f"groups has labels the fit did not see: {', '.join(unknown[:5])}",
-            f"it saw {', '.join(map(str, known))}; a new group has no prices",
-            "fit again with rows of that group",
-        )
-    return np.array([known[v] for v in distinct.tolist()], dtype=np.intp)[inverse]
 
 
 def priced_labels(components: Components, sample: Sample, prices: Floats) -> NDArray[np.intp]:

@@ -87,7 +87,7 @@ def test_the_cheapest_set_is_that_of_all_sets(seed: int) -> None:
     rng = np.random.default_rng(seed)
     X, g = small(11, seed)
     counts = np.array([c for c in product(range(7), range(6)) if sum(c) and abs(c[0] - c[1]) <= 1])
-    search = SetSearch(X, g, counts, 3, False, seed)
+    search = SetSearch(X, g, counts, 3, False, np.random.default_rng(seed))
     every = np.array(list(product([False, True], repeat=11)))
     held = {tuple(c) for c in counts.tolist()}
     fair = [
@@ -114,7 +114,7 @@ def test_two_rows_are_together_in_one_case_and_apart_in_the_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     X, g = small(6, 0)
-    search = SetSearch(X, g, np.array([[1, 1], [2, 2]]), 3, False, 0)
+    search = SetSearch(X, g, np.array([[1, 1], [2, 2]]), 3, False, np.random.default_rng(0))
     search.value, met = 10.0, []
 
     def bounded(low: float, gap: float, deadline: float) -> Any:
@@ -157,10 +157,72 @@ def test_equal_rows_and_single_clusters() -> None:
     assert one.objective == pytest.approx(X.var()) and one.gap <= 1e-6
 
 
+def cheapest(X: Any, g: Any, K: int, gap: float) -> float:
+    """Return the least cost of all labels whose groups differ by at most the gap in each cluster."""
+    best = np.inf
+    for labels in product(range(K), repeat=len(X)):
+        own = np.array(labels)
+        shares = np.stack([np.bincount(own[g == h], minlength=K) / (g == h).sum() for h in (0, 1)])
+        if np.abs(shares[0] - shares[1]).max() <= gap + 1e-12:
+            parts = [X[own == k] for k in range(K) if (own == k).any()]
+            best = min(best, sum(np.square(p - p.mean(axis=0)).sum() for p in parts) / len(X))
+    return best
+
+
+@pytest.mark.parametrize("given", [{"gap": of.max_gap(0.0)}, {"x": [of.max_gap(0.0)]}])
+def test_rules_count_under_any_name(given: Any) -> None:
+    X, g = small(8, 0)
+    found = certified_kmeans(X, groups=g, n_clusters=2, fairness=given)
+    assert found.bound <= cheapest(X, g, 2, 0.0) * (1.0 + 1e-12)
+    assert found.objective == pytest.approx(cheapest(X, g, 2, 0.0))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        [of.additive_gap(1.0)],
+        {"fairness": [of.max_gap(0.5), of.additive_gap(1.0)]},
+        of.fair_clustering.cluster_share(lower=[0.125, 0.5, 0.0]),
+        {"x": of.fair_clustering.cluster_share(lower=[0.0, 0.0, 0.5], upper=[0.25, 1.0, 1.0])},
+        {"x": of.fair_clustering.group_cost(0.1)},
+    ],
+)
+def test_rules_that_are_not_on_each_cluster_are_refused(given: Any) -> None:
+    X, g = small(8, 0)
+    with pytest.raises(DeclarationError, match="no rule on the masses of each cluster"):
+        certified_kmeans(X, groups=g, n_clusters=3, fairness=given)
+
+
+def test_shares_of_each_cluster_bound_no_labels_that_obey_them() -> None:
+    X, g = small(8, 0)
+    rule = of.fair_clustering.cluster_share(lower=[0.125, 0.5, 0.0])
+    bound = of.fair_clustering.FairKMeansBound(
+        X, groups=g, n_clusters=3, fairness=rule, labels="hard"
+    )
+    best = np.inf
+    for labels in product(range(3), repeat=8):
+        own = np.array(labels)
+        if (np.bincount(own, minlength=3)[:2] >= [1, 4]).all():
+            parts = [X[own == k] for k in range(3) if (own == k).any()]
+            best = min(best, sum(np.square(p - p.mean(axis=0)).sum() for p in parts) / 8)
+    assert bound.solve().bound <= best * (1.0 + 1e-9)
+
+
+def test_generators_seed_the_search() -> None:
+    X, g = small(8, 0)
+    for seed in (np.random.default_rng(0), np.random.RandomState(0), None):
+        found = certified_kmeans(X, groups=g, n_clusters=2, random_state=seed)
+        assert found.objective == pytest.approx(cheapest(X, g, 2, 0.0))
+
+
 def test_bad_input_is_refused_before_work() -> None:
     X, g = small(9, 0)
     with pytest.raises(DeclarationError, match="adds up"):
         certified_kmeans(X, groups=g, n_clusters=2, fairness=of.additive_gap(0.1))
+    with pytest.raises(DataError, match="no labels of whole rows"):  # no cluster has half of 9
+        certified_kmeans(
+            X, groups=g, n_clusters=2, fairness=of.fair_clustering.cluster_share(0.5, 0.5)
+        )
     with pytest.raises(DataError, match="4, 4 rows"):
         certified_kmeans(
             X[:8],

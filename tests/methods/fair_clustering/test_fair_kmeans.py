@@ -7,6 +7,7 @@ import threading
 import warnings
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import optfair as of
 from optfair import metrics
+from optfair.errors import DataError
 from optfair.methods.fair_clustering import kmeans_fit
 from optfair.methods.fair_clustering.algorithms.descent import HeldRows
 from optfair.methods.fair_clustering.algorithms.soft_descent import SoftRows
@@ -638,3 +640,56 @@ def test_a_streamed_model_renders():
     assert "FairKMeans" in model._repr_html_() and not hasattr(model, "coupling_")
     with pytest.raises(of.DeclarationError, match="no coupling after fit_stream"):
         _ = model.coupling_
+
+
+@pytest.mark.parametrize(
+    ("X", "groups", "weights", "options"),
+    [
+        # regrets that are rounding of ties
+        ([[1.5], [-0.2], [-0.5], [0.6], [0.4]], [0, 1, 2, 0, 1], None, {"metric": "l1"}),
+        # points of a master that are nearly the same
+        (
+            [[-0.24, -1.02], [-0.96, 0.16], [0.38, 0.87], [-0.52, -0.06], [1.05, 0.89]],
+            [0, 1, 2, 2, 2],
+            [0.28, 0.57, 0.91, 0.04, 0.82],
+            {"goal": "group"},
+        ),
+    ],
+)
+def test_ties_do_not_end_a_search(X: Any, groups: Any, weights: Any, options: Any) -> None:
+    model = of.FairKMeans(2, random_state=0, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # a cluster may end empty
+        model.fit(X, groups=groups, sample_weight=weights)
+    every = of.FairAssignment(
+        np.array(X),
+        groups=groups,
+        centers=model.cluster_centers_,
+        sample_weight=weights,
+        **options,
+    )
+    assert model.cost_ <= every.solve("highs").objective * (1.0 + 1e-6)
+
+
+@pytest.mark.parametrize("power", [-9, -5, 6])
+def test_labels_do_not_depend_on_the_units(power: int) -> None:
+    rng = np.random.default_rng(0)
+    X, g = rng.normal(size=(40, 3)), rng.integers(2, size=40)
+    settings = {"n_init": 2, "labels": "hard", "random_state": 0, "fairness": of.max_gap(0.1)}
+    plain = of.FairKMeans(3, **settings).fit(X, groups=g)
+    other = of.FairKMeans(3, **settings).fit(X * 10.0**power, groups=g)
+    assert other.cost_ == pytest.approx(plain.cost_ * 100.0**power, rel=1e-9)
+    assert other.hard_labels_.gap <= 1e-5
+
+
+def test_rows_that_cost_more_than_an_optimum_may_are_refused() -> None:
+    X = np.random.default_rng(0).normal(size=(10, 2)) * 1e8
+    with pytest.raises(DataError, match="in larger units"):
+        of.FairKMeans(2).fit(X, groups=np.arange(10) % 2)
+
+
+def test_labels_of_another_type_are_told_apart() -> None:
+    X, g = np.random.default_rng(0).normal(size=(10, 2)), np.arange(10) % 2
+    model = of.FairKMeans(2, random_state=0).fit(X, groups=g)
+    with pytest.raises(DataError, match="did not see: '0', '1'"):
+        model.predict(X, groups=g.astype(str))

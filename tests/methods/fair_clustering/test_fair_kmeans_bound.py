@@ -534,3 +534,13 @@ def test_fractions_are_no_labels():
         optimality_gap(np.array([[1.0, 0.0], [0.5, 0.5], [0.0, 1.0]]), hard)
     with pytest.raises(of.DeclarationError, match="unknown labels"):
         FairKMeansBound(X, groups=groups, n_clusters=2, labels="whole")
+
+
+def test_costs_that_are_rounding_do_not_set_the_units() -> None:
+    # a row at the mean of all has inner products of 1e-17 with the others
+    X = np.array([[0, 0], [1, 2], [1, 1], [1, 1], [2, 1], [0, 2], [2, 0]], dtype=float)
+    bound = of.fair_clustering.FairKMeansBound(X, groups=[0, 2, 2, 2, 0, 1, 2], n_clusters=3)
+    for solver in (None, "clarabel", "psd-blocks"):
+        s = bound.solve(solver)
+        assert s.grade.word == "proved"
+        assert s.objective == pytest.approx(36.0 / 49.0, rel=1e-6)

@@ -18,7 +18,11 @@ from optfair.methods.fair_clustering.algorithms.integer_masses import (
     CountRules,
     WholeCounts,
 )
-from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram, row_scale
+from optfair.methods.fair_clustering.algorithms.mass_program import (
+    MassProgram,
+    price_unit,
+    row_scale,
+)
 from optfair.methods.fair_clustering.algorithms.price_search import PriceSearch
 from optfair.methods.fair_clustering.algorithms.pricing import (
     box_for,
@@ -143,6 +147,8 @@ class CountTree:
         na = arcs.row.size
         if na > MOST_ARCS:
             return None
+        typical = np.exp2(np.round(np.log2(price_unit(arcs.regret, 0.25))))
+        self.mean *= typical  # costs near 1, whatever the units of the rows
         unit = np.ones(form.q.size)
         unit[program.masses] = self.unit[:, None]
         A = sp.csc_array(form.A @ sp.diags_array(unit))
@@ -169,7 +175,7 @@ class CountTree:
         low, high = (np.concatenate([v, self.counts, fixed, size]) for v in (low, high))
         weight = np.repeat(self.unit, K) / self.mean
         slopes = [
-            np.minimum(s.ravel(), FAR * (1.0 + np.abs(self.base.prices).max())) * weight
+            np.minimum(s.ravel(), FAR * (typical + np.abs(self.base.prices).max())) * weight
             for s in (box.down, box.up)
         ]
         # what rows cost, and what the rules do

@@ -399,7 +399,7 @@ class RestrictedMaster:
         cost = np.concatenate(
             [gradient, arcs.regret * self.size_of / self.unit, down[self.falls], up[self.rises]]
         )
-        self.price_unit = _price_unit(arcs.regret if linear else cost, 0.25 if linear else 1.0)
+        self.price_unit = price_unit(arcs.regret if linear else cost, 0.25 if linear else 1.0)
         self.cost = cost / self.price_unit
         # mass definition: η - Σ flow - s+ + s- = 0
         rows = [np.arange(self.gk), arcs.group[arcs.row] * K + arcs.cluster]
@@ -504,13 +504,19 @@ class RestrictedMaster:
         return self._finish(result.status, result.x, result.z[-m:] if m else np.zeros(0))
 
 
-def _price_unit(costs: Floats, quantile: float) -> float:
+# Share of usual costs below which one is rounding.
+TIE = 1e-9
+
+
+def price_unit(costs: Floats, quantile: float) -> float:
     """Return the cost that becomes 1.
 
     A low quantile for linear programs: arcs to outliers must not drown the near ones. The
     largest for cone programs: an interior-point method wants nothing large.
     """
-    positive = np.abs(costs[costs != 0.0])
-    if positive.size == 0:
+    size = np.abs(costs)
+    size = size[size > 0.0]
+    if not size.size:
         return 1.0
-    return max(float(np.quantile(positive, quantile)), 1e-12 * float(positive.max()))
+    used = size[size > TIE * np.quantile(size, 0.75)]  # of costs that tie rounding is left
+    return max(float(np.quantile(used, quantile)), 1e-12 * float(size.max()))

@@ -39,7 +39,7 @@ class SetSearch:
         Clusters.
     filled : bool
         Whether all of them must have rows.
-    seed : int
+    random : Generator
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class SetSearch:
         counts: NDArray[np.int64],
         most: int,
         filled: bool,
-        seed: int,
+        random: np.random.Generator,
     ) -> None:
         n = X.shape[0]
         spread = float(np.ptp(X, axis=0).max(initial=0.0))
@@ -62,7 +62,7 @@ class SetSearch:
         self.members = [np.flatnonzero(index == g) for g in range(counts.shape[1])]
         self.counts, self.sizes = counts, counts.sum(axis=1)
         self.most, self.filled = most, filled
-        self.random = np.random.default_rng(seed)
+        self.random = random
         self.sets, self.costs = np.zeros((0, n), dtype=bool), np.zeros(0)
         self.best, self.value = np.zeros((0, n), dtype=bool), np.inf
         self.bound, self.nodes = 0.0, 0
