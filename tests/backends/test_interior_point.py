@@ -15,8 +15,17 @@ import scipy.sparse as sp
 import optfair as of
 from optfair.backends import blocks_backend
 from optfair.backends.blocks_backend import Beside, interior_point
-from optfair.backends.psd_block import Block, Point, _thin, inverse_root, step_length
+from optfair.backends.psd_block import (
+    Block,
+    Normal,
+    Orthogonal,
+    Point,
+    _thin,
+    inverse_root,
+    step_length,
+)
 from optfair.compile.form import compile_problem
+from optfair.proofs import rounding
 from optfair.proofs.cones import Cone
 from optfair.proofs.residual import in_dual
 
@@ -230,3 +239,54 @@ def test_a_step_ends_where_its_time_does(
     assert (late.status, late.iterations, len(steps)) == ("time_limit", 2, 3)
     two = ended(np.inf, 3)
     assert np.isfinite(late.error) and late.x.tolist() == two.x.tolist()
+
+
+def equipartition(n: int) -> cp.Problem:
+    """Return the relaxation of a graph cut into halves: no multipliers of it are inside the cone."""
+    rng = np.random.default_rng(n)
+    W = np.triu((rng.random((n, n)) < 0.1).astype(float), 1)
+    W += W.T
+    L = np.diag(W.sum(axis=1)) - W
+    y, t = cp.Variable(n, name="y"), cp.Variable(name="t")
+    return cp.Problem(cp.Minimize(cp.sum(y)), [cp.diag(y) + t * np.ones((n, n)) + L >> 0])
+
+
+def test_a_face_of_more_equations_than_a_dense_factor_takes_is_proved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plain = solve(equipartition(40), NAME)
+    assert plain.grade.word == "proved"
+    monkeypatch.setattr(rounding, "_too_large", lambda k, m: True)
+    assert solve(equipartition(40), NAME).grade.word == "proved"
+    monkeypatch.setattr(rounding, "SQUARED", 0)  # and neither do products of equations
+    assert solve(equipartition(40), NAME).grade.word == "proved"
+
+
+def lyapunov(n: int) -> cp.Problem:
+    """Return the largest margin of a quadratic form that falls along a linear system."""
+    rng = np.random.default_rng(n)
+    A, B, C = (rng.uniform(-10.0, 10.0, (n, n)) for _ in range(3))
+    P, d, margin = cp.Variable((n, n), symmetric=True, name="P"), cp.Variable(n), cp.Variable()
+    corner = -(P @ A + A.T @ P) - C.T @ cp.diag(d) @ C
+    both = cp.bmat([[corner, -P @ B], [-(P @ B).T, cp.diag(d)]])
+    return cp.Problem(cp.Maximize(margin), [both >> margin * np.eye(2 * n), P >> np.eye(n)])
+
+
+def test_directions_are_made_by_orthogonal_factors_once_rounding_is_felt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(blocks_backend, "CHEAP", 0.0)
+    made: list[str] = []
+    for kind in (Normal, Orthogonal):
+
+        def counted(*given: Any, kind: Any = kind) -> Any:
+            made.append(kind.__name__)
+            return kind(*given)
+
+        monkeypatch.setattr(blocks_backend, kind.__name__, counted)
+    s = solve(lyapunov(12), NAME)
+    assert s.grade.word == "proved"
+    # one after the other, and not after many steps that gained nothing
+    switched = made.index("Orthogonal")
+    assert set(made[:switched]) == {"Normal"} and set(made[switched:]) == {"Orthogonal"}
+    assert len(made) < 40

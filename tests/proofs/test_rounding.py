@@ -88,8 +88,17 @@ def test_products_are_enclosed(seed: int) -> None:
         assert abs(exact(dense[:, j], z) - Fraction(center[j])) <= Fraction(radius[j])
 
 
-@given(st.integers(0, 10_000), st.integers(1, 4), st.integers(0, 3))
-def test_a_solution_of_the_size_that_is_promised_exists(seed: int, k: int, more: int) -> None:
+@pytest.mark.parametrize("large", [False, True])
+@given(seed=st.integers(0, 10_000), k=st.integers(1, 4), more=st.integers(0, 3))
+def test_a_solution_of_the_size_that_is_promised_exists(
+    large: bool, seed: int, k: int, more: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(rounding, "_too_large", lambda k, m: large)
+        _promised(seed, k, more)
+
+
+def _promised(seed: int, k: int, more: int) -> None:
     rng = np.random.default_rng(seed)
     M = rng.integers(-4, 5, size=(k, k + more)).astype(float) * 10.0 ** rng.integers(-6, 7)
     r = rng.normal(size=k) * 1e-8
@@ -137,6 +146,34 @@ def test_a_long_chain_is_factorised_once_and_sparsely(
     monkeypatch.setattr(rounding, "THIN", 16)
     arrow = sp.csr_array(sp.hstack([sp.eye_array(k), np.ones((k, 1))]))
     assert correction(arrow, r, np.ones(k + 1)) is not None
+
+
+@pytest.mark.parametrize("full", [0, 3])
+def test_more_entries_than_a_dense_factor_takes_are_solved_by_products_of_equations(
+    full: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(full)
+    k, m = 60, 4_000
+    M = sp.random_array((k, m), density=0.01, rng=rng, format="lil")
+    M[:full] = rng.normal(size=(full, m))  # equations that all unknowns have
+    M, r, room = sp.csr_array(M), rng.normal(size=k) * 1e-9, rng.uniform(0.1, 2.0, m)
+    dense, shortest = correction(M, np.abs(r), room), correcting_step(M, r, room)
+    monkeypatch.setattr(rounding, "_too_large", lambda k, m: True)
+    monkeypatch.setattr(scipy.linalg, "qr", None)
+    found, step = correction(M, np.abs(r), room), correcting_step(M, r, room)
+    assert dense is not None and found is not None
+    assert step is not None and shortest is not None
+    np.testing.assert_allclose(step, shortest, atol=1e-6 * np.abs(shortest).max())
+    assert found.max() < 100.0 * dense.max()
+    # what is bounded is R (M R)^-1 r with R = W M' H, whatever H is
+    weight = np.minimum(room, 1.0)
+    near = np.linalg.solve((M @ sp.diags_array(weight) @ M.T).toarray(), r)
+    assert (np.abs(weight * (M.T @ near)) <= found).all()
+    # two equations that are one leave none proved
+    twice = sp.csr_array(sp.vstack([M, M[:1]]))
+    assert correction(twice, np.ones(k + 1), room) is None
+    monkeypatch.setattr(rounding, "SQUARED", k - 1)
+    assert correction(M, np.abs(r), room) is None and correcting_step(M, r, room) is None
 
 
 def determinant(M: list[list[Fraction]]) -> Fraction:

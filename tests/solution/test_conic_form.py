@@ -128,6 +128,23 @@ def test_blocks_in_one_unit_are_left_as_they_are() -> None:
     assert congruence(form.form) is None
 
 
+def test_costs_that_are_rounding_say_nothing_of_units() -> None:
+    # what is left of inner products that are 0, beside others near 1
+    C = np.outer(np.ones(N), np.ones(N)) + np.diag(np.arange(N))
+    C[0, 1:] = C[1:, 0] = 1e-17 * np.arange(1, N)
+    for D in (np.ones(N), units(4)):
+        X = cp.Variable((N, N), PSD=True, name="X")
+        p = cp.Problem(cp.Minimize(cp.trace((C / np.outer(D, D)) @ X)), [cp.diag(X) == D**2])
+        form = compile_problem(of.from_cvxpy(p), "CLARABEL").form
+        if (D == 1.0).all():
+            assert form.congruent is None
+        else:  # the units are those of the others
+            near, _, _ = form.congruent or (form, None, None)
+            sizes = np.abs(near.b[near.b != 0.0])
+            assert sizes.max() <= 1e4 * sizes.min()
+        assert of.from_cvxpy(p).solve().grade.word == "proved"
+
+
 def test_what_excludes_points_in_mixed_units_is_proved() -> None:
     D = units(4)
     X = cp.Variable((N, N), name="X", symmetric=True)
