@@ -25,6 +25,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.backends.cvxpy_backend import run_generic
+from optfair.backends.isolation import one_thread
 from optfair.backends.psd_block import (
     FACTOR,
     HELD,
@@ -602,4 +603,5 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
                     return RawPoint("optimal", central[0] * columns, central[1] * rows)
         return RawPoint(ended.status, ended.x * columns, ended.z * rows)
 
-    return run_generic(problem, profile, request, call, quadratic=False)
+    with one_thread:
+        return run_generic(problem, profile, request, call, quadratic=False)

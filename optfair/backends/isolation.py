@@ -21,6 +21,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
+from threadpoolctl import ThreadpoolController
+
 from optfair.errors import SolverFailure
 
 # A solver that goes on for so many seconds after Ctrl-C does not listen, and is left behind.
@@ -137,6 +139,35 @@ def in_thread(
     if errors:
         raise errors[0]
     return answer[0]
+
+
+class _OneThread:
+    """Matrices are multiplied by one thread meanwhile, whoever else is inside.
+
+    Two threads that wait for each other take four times as long and more where the machine does
+    other work (measured), and gain little where it does none.
+    """
+
+    def __init__(self) -> None:
+        self._lock, self._inside = threading.Lock(), 0
+        self._libraries: ThreadpoolController | None = None
+        self._limit: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._libraries = self._libraries or ThreadpoolController()
+            if not self._inside:
+                self._limit = self._libraries.limit(limits=1, user_api="blas")
+            self._inside += 1
+
+    def __exit__(self, *raised: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._limit.restore_original_limits()
+
+
+one_thread = _OneThread()
 
 
 class _Partly:

@@ -17,6 +17,7 @@ from optfair import registry
 from optfair.backends.added_rows import pooled, with_cuts
 from optfair.backends.branching import excluded, surpassed
 from optfair.backends.exact import basic, contradicts, exactly
+from optfair.backends.isolation import one_thread
 from optfair.backends.registry import choose, profiles
 from optfair.backends.repeat import again, remember
 from optfair.backends.request import Outcome, Request, SolverProfile, outcome_of
@@ -224,8 +225,8 @@ def solve_as_asked(problem: Problem, solver: str | None, request: Request) -> So
     begin = time.perf_counter()
     check_parameters(problem.terms)
     search = _Search(problem, request, choose(problem, solver), begin, named=solver is not None)
-    search.spent["choose"] = time.perf_counter() - begin
-    return search.run()
+    with one_thread if problem.problem_class.name == "SDP" else contextlib.nullcontext():
+        return search.run()
 
 
 # Solvers that are asked after an answer that nothing proves yet, in the hope of one with a proof;
@@ -266,7 +267,7 @@ class _Search:
         self.problem, self.request, self.candidates = problem, request, candidates
         self.provable = problem.problem_class.convex and not problem.integers
         self.begin, self.named = begin, named
-        self.spent: dict[str, float] = {}
+        self.spent = {"choose": time.perf_counter() - begin}
         self.attempts: list[str] = []
         self.refused: dict[str, OptfairError] = {}
         self.claims: list[SolverFailure] = []
@@ -421,9 +422,8 @@ class _Search:
         """Keep the best attempt: feasible, then with a bound that counts, then by its gap."""
         if not solution.values or not np.isfinite(solution.objective):
             return
-        worst = max(off.feasibility, off.rows)
+        worst, gap = max(off.feasibility, off.rows), off.gap if np.isfinite(off.gap) else np.inf
         feasible = worst <= self.request.tolerance
-        gap = off.gap if np.isfinite(off.gap) else np.inf
         grade = off.grade(max(self.request.tolerance, 2.0 * gap))
         key = (not feasible, 0.0 if feasible else worst, not grade.sound, gap)
         if self.best is None or key < self.best[0]:

@@ -16,6 +16,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import optfair as of
 from optfair.backends import cvxpy_backend as module_of_steps
@@ -249,3 +250,30 @@ def test_blocks_that_may_need_more_memory_than_there_is_are_solved_apart(
     there = p.solve("clarabel")
     assert asked == ["clarabel"]
     assert there.is_optimal(1e-6) and there.objective == pytest.approx(here.objective, abs=1e-7)
+
+
+def test_one_thread_ends_for_all_when_the_last_is_done() -> None:
+    def threads() -> set[int]:
+        return {i["num_threads"] for i in threadpool_info() if i["user_api"] == "blas"}
+
+    with threadpool_limits(2, user_api="blas"):
+        before = threads()
+        inside, leave = threading.Event(), threading.Event()
+
+        def other() -> None:
+            with isolation.one_thread:
+                inside.set()
+                leave.wait(10.0)
+
+        thread = threading.Thread(target=other)
+        thread.start()
+        assert inside.wait(10.0)
+        with isolation.one_thread:
+            assert threads() == {1}
+        assert threads() == {1}  # the other is still inside
+        leave.set()
+        thread.join()
+        assert threads() == before
+        with pytest.raises(ValueError), isolation.one_thread:
+            raise ValueError
+        assert threads() == before
