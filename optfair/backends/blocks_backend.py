@@ -34,6 +34,7 @@ from optfair.backends.psd_block import (
     Normal,
     Orthogonal,
     Point,
+    components,
     evident,
     moved_inside,
     norm,
@@ -53,10 +54,8 @@ if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
 
-# Iterations without a better point after which it has ended.
-PATIENCE = 15
-# Iterations that at least halve the error, where another way to go on is there.
-STALLED = 4
+# Iterations without a better point, and without half the error where there is another way to go on.
+PATIENCE, STALLED = 15, 4
 # Operations of an orthogonal factorisation up to which it is used at once, and after rounding has
 # stopped the normal equations.
 CHEAP, DEAR = 3e7, 3e11
@@ -143,11 +142,6 @@ def interior_point(
     return ended
 
 
-def _components(n: int, i: Indices, j: Indices, used: NDArray[np.bool_]) -> Indices:
-    graph = sp.coo_array((np.ones(int(used.sum())), (i[used], j[used])), shape=(n, n))
-    return np.asarray(sp.csgraph.connected_components(graph, directed=False)[1], dtype=np.int64)
-
-
 class Method:
     """The method on one program: its blocks, half-lines and free rows."""
 
@@ -189,7 +183,7 @@ class Method:
                 line.append(at)
             else:
                 i, j = (np.asarray(p, dtype=np.int64) for p in c.places)
-                of = _components(c.order, i, j, used[at])
+                of = components(c.order, i, j, used[at])
                 rank = np.zeros(c.order, dtype=np.int64)
                 order = np.argsort(of, kind="stable")
                 sizes = np.bincount(of)
@@ -274,11 +268,10 @@ class Method:
                 status = "time_limit"
                 break
             errors.append(error)
-            if since > PATIENCE or not np.isfinite(error):
-                break
             slow = error > 0.5 * errors[max(len(errors) - 1 - STALLED, 0)] or off_d > tolerance
-            if slow and error < EARLY and self.turns and not self.orthogonal:
-                break  # rounding stops the normal equations
+            turns = slow and error < EARLY and self.turns and not self.orthogonal
+            if turns or since > PATIENCE or not np.isfinite(error):
+                break  # rounding stops the normal equations, or nothing gets better
             try:
                 now = self._step(now, rp, off, mu)
                 self.step = max(0.5 * self.step, time.perf_counter() - begin)

@@ -150,13 +150,15 @@ class _OneThread:
 
     def __init__(self) -> None:
         self._lock, self._inside = threading.Lock(), 0
-        self._libraries: ThreadpoolController | None = None
+        self._known = 0
+        self._libraries: Any = None
         self._limit: Any = None
 
     def __enter__(self) -> None:
         with self._lock:
-            self._libraries = self._libraries or ThreadpoolController()
             if not self._inside:
+                if self._known != (known := len(sys.modules)):  # others may have been loaded
+                    self._known, self._libraries = known, ThreadpoolController()
                 self._limit = self._libraries.limit(limits=1, user_api="blas")
             self._inside += 1
 

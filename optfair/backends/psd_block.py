@@ -393,6 +393,12 @@ class Orthogonal:
         return Point(blocks, d.line * self.ratio)
 
 
+def components(n: int, i: Indices, j: Indices, used: NDArray[np.bool_]) -> Indices:
+    """Return which lines of a matrix the entries that are used tie together."""
+    graph = sp.coo_array((np.ones(int(used.sum())), (i[used], j[used])), shape=(n, n))
+    return np.asarray(sp.csgraph.connected_components(graph, directed=False)[1], dtype=np.int64)
+
+
 def cholesky(M: Floats) -> Any:
     """Factor, with as little on the diagonal as lets it complete."""
     size = float(np.abs(np.diag(M)).max(initial=0.0))

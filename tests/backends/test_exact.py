@@ -183,7 +183,7 @@ def extreme(seed: int) -> tuple[Any, float]:
     return of.from_cvxpy(cp.Problem(cp.Minimize(c @ z), [A @ z <= b, *bounds])), optimum
 
 
-@pytest.mark.parametrize("seed", [17, 55, 83, 110, 151])
+@pytest.mark.parametrize("seed", [17, 55, 83, 110])
 def test_what_no_multipliers_prove_is_proved_by_its_basis(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
