@@ -596,5 +596,5 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
                     return RawPoint("optimal", central[0] * columns, central[1] * rows)
         return RawPoint(ended.status, ended.x * columns, ended.z * rows)
 
-    with one_thread:
+    with one_thread():
         return run_generic(problem, profile, request, call, quadratic=False)

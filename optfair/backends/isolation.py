@@ -141,35 +141,24 @@ def in_thread(
     return answer[0]
 
 
-class _OneThread:
-    """Matrices are multiplied by one thread meanwhile, whoever else is inside.
+_libraries: list[Any] = [0, None]  # how many modules there were, and what was loaded by them
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Multiply matrices by one thread meanwhile, where this is the main thread.
 
     Two threads that wait for each other take four times as long and more where the machine does
-    other work (measured), and gain little where it does none.
+    other work (measured), and gain little where it does none. Limits are those of the process:
+    threads that set them beside each other would restore each other's.
     """
-
-    def __init__(self) -> None:
-        self._lock, self._inside = threading.Lock(), 0
-        self._known = 0
-        self._libraries: Any = None
-        self._limit: Any = None
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._inside:
-                if self._known != (known := len(sys.modules)):  # others may have been loaded
-                    self._known, self._libraries = known, ThreadpoolController()
-                self._limit = self._libraries.limit(limits=1, user_api="blas")
-            self._inside += 1
-
-    def __exit__(self, *raised: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                self._limit.restore_original_limits()
-
-
-one_thread = _OneThread()
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    if _libraries[0] != len(sys.modules):  # others may have been loaded
+        _libraries[:] = len(sys.modules), ThreadpoolController()
+    with _libraries[1].limit(limits=1, user_api="blas"):
+        yield
 
 
 class _Partly:

@@ -225,7 +225,7 @@ def solve_as_asked(problem: Problem, solver: str | None, request: Request) -> So
     begin = time.perf_counter()
     check_parameters(problem.terms)
     search = _Search(problem, request, choose(problem, solver), begin, named=solver is not None)
-    with one_thread if problem.problem_class.name == "SDP" else contextlib.nullcontext():
+    with one_thread() if problem.problem_class.name == "SDP" else contextlib.nullcontext():
         return search.run()
 
 

@@ -252,33 +252,30 @@ def test_blocks_that_may_need_more_memory_than_there_is_are_solved_apart(
     assert there.is_optimal(1e-6) and there.objective == pytest.approx(here.objective, abs=1e-7)
 
 
-def test_one_thread_ends_for_all_when_the_last_is_done() -> None:
+def test_one_thread_multiplies_meanwhile() -> None:
     def threads() -> set[int]:
         # what counts threads by OpenMP counts them for each caller
         own = (i for i in threadpool_info() if i.get("threading_layer") == "pthreads")
         return {i["num_threads"] for i in own}
 
-    plenty = threadpool_limits(2, user_api="blas")  # no context, which would own them
-    try:
+    with threadpool_limits(2, user_api="blas"):
         before = threads()
-        inside, leave = threading.Event(), threading.Event()
-
-        def other() -> None:
-            with isolation.one_thread:
-                inside.set()
-                leave.wait(10.0)
-
-        thread = threading.Thread(target=other)
-        thread.start()
-        assert inside.wait(10.0)
-        with isolation.one_thread:
+        with isolation.one_thread():
             assert threads() == {1}
-        assert threads() == {1}  # the other is still inside
-        leave.set()
-        thread.join()
+            with isolation.one_thread():
+                assert threads() == {1}
+            assert threads() == {1}
         assert threads() == before
-        with pytest.raises(ValueError), isolation.one_thread:
+        with pytest.raises(ValueError), isolation.one_thread():
             raise ValueError
         assert threads() == before
-    finally:
-        plenty.restore_original_limits()
+        met: list[set[int]] = []
+
+        def elsewhere() -> None:
+            with isolation.one_thread():
+                met.append(threads())
+
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+        assert met == [before] and threads() == before
