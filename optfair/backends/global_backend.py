@@ -140,9 +140,15 @@ def in_units(forms: QuadraticForms) -> tuple[QuadraticForms, Floats, Floats, flo
 
 
 def unit_of(forms: QuadraticForms, side: float) -> float:
-    """Return the least size an objective is measured by, for right-hand sides of a size."""
-    total = forms.total.map
-    return least_unit(max(largest_entry(total.A.data), largest_entry(total.Q.data) * side), side)
+    """Return the least size an objective is measured by, for right-hand sides of a size.
+
+    As they stand and in units of their own: what residuals are named by is in units that say nothing.
+    """
+    own, _, _, unit = in_units(forms)
+    total, near = forms.total.map, own.total.map
+    stated = least_unit(max(largest_entry(total.A.data), largest_entry(total.Q.data) * side), side)
+    size = max(largest_entry(near.A.data), largest_entry(near.Q.data))
+    return min(stated, unit * least_unit(size, 1.0))
 
 
 def _scaled(term: QuadraticTerm, rows: Floats, columns: Floats) -> QuadraticTerm:

@@ -247,11 +247,16 @@ class MinimumEdits(ChoiceProblem):
         """(1 − ε) G: how far the sum of scores may stay from the target."""
         return (1.0 - float(self.data["effect"])) * abs(self.choices.unedited)
 
+    @property
+    def unit(self) -> float:
+        """Power of two that small effects are stated in: 1, or about G where that is small."""
+        return float(np.exp2(min(0.0, np.round(np.log2(abs(self.choices.unedited)) + 10.0))))
+
     def declare(self) -> Declaration:
         """Declare the choices; nothing of their number is built."""
-        choices, left = self.choices, self.missing
+        choices, left = self.choices, self.missing / self.unit
         a = cp.Variable(choices.size, name="choice")
-        total = (self.direction * choices.effects) @ a
+        total = (self.direction / self.unit * choices.effects) @ a
         latex = r"\sigma\textstyle\sum_{i,S} g_{iS} a_{iS}"
         terms = [
             *self.choice_terms(a),
@@ -274,7 +279,7 @@ def _checked_effect(effect: Any, choices: Choices) -> float:
             "include the empty set of edits in every row",
         )
     size = float(np.abs(choices.effects[~choices.edits.any(axis=1)]).sum())
-    if abs(before) <= ROUNDING * max(1.0, size):
+    if abs(before) <= ROUNDING * size:
         raise DataError(
             "the scores are at the target without edits",
             "an effect is a share of the distance to the target, which is 0",

@@ -64,9 +64,14 @@ class ChoiceConflict(Certificate):
         return _impossible(self.problem, self.conflict)
 
 
-def reached(level: float, left: float) -> bool:
-    """Whether a sum of effects, counted in the wanted direction, is near enough to the target."""
-    return level >= -left - ROUNDING * (1.0 + left)
+def reached(level: Any, problem: MinimumEdits) -> Any:
+    """Whether sums of effects, counted in the wanted direction, are near enough to the target."""
+    return level >= -_allowed(problem)
+
+
+def _allowed(problem: MinimumEdits) -> float:
+    """Return how far a sum of effects may stay from the target, rounding included."""
+    return problem.missing + ROUNDING * (problem.unit + problem.missing)
 
 
 def refuse_conflict(problem: ChoiceProblem, table: RowTable) -> None:
@@ -110,7 +115,7 @@ def _impossible(problem: ChoiceProblem, names: Iterable[str], table: RowTable | 
     if isinstance(problem, MinimumEdits) and "effect" in active:
         ends = table.upper.max(axis=1) if problem.direction > 0 else -table.lower.min(axis=1)
         total = float(ends.sum())
-        if not reached(total, problem.missing):
+        if not reached(total, problem):
             share = 1.0 + min(total, 0.0) / abs(problem.choices.unedited)
             return f"the choices that are left reach an effect of {share:.4g}"
     return ""
@@ -244,10 +249,10 @@ class DistanceProof:
 
 
 def _fewest(p: MinimumEdits, table: RowTable, request: Request) -> Selection:
-    reached = reach(table, _capacity(p, table))
-    least = _first(p, reached)
-    chosen = reached.largest(least) if p.direction > 0 else reached.least(least)
-    wide = p.missing + ROUNDING * (1.0 + p.missing)
+    kernels = reach(table, _capacity(p, table))
+    least = _first(p, kernels)
+    chosen = kernels.largest(least) if p.direction > 0 else kernels.least(least)
+    wide = _allowed(p)
     if "overshoot" not in p.constraints or abs(float(table.effects[chosen].sum())) <= wide:
         return Selection(chosen, EffectProof(p, least), least * table.unit, True)
     floor, proved = least, True
@@ -267,10 +272,10 @@ def _fewest(p: MinimumEdits, table: RowTable, request: Request) -> Selection:
     return Selection(c.chosen, EffectProof(p, floor), floor * table.unit, False, tuple(rounds))
 
 
-def _first(p: MinimumEdits, reached: Reach) -> int:
+def _first(p: MinimumEdits, kernels: Reach) -> int:
     """Return the least budget whose range of sums reaches the effect."""
-    ends = reached.upper if p.direction > 0 else -reached.lower
-    enough = ends >= -p.missing - ROUNDING * (1.0 + p.missing)
+    ends = kernels.upper if p.direction > 0 else -kernels.lower
+    enough = reached(ends, p)
     return int(enough.argmax()) if enough.any() else ends.size - 1
 
 
@@ -293,7 +298,7 @@ class EffectProof:
         kernels = reach(table, _capacity(p, table))
         units = _first(p, kernels)
         if self.floor > units and "overshoot" in p.constraints:
-            wide = p.missing + ROUNDING * (1.0 + p.missing)
+            wide = _allowed(p)
             search = search_labels(table, self.floor - 1, wide)
             if search.complete and search.chosen is None:
                 units = self.floor
