@@ -354,12 +354,13 @@ def excluded(problem: Problem, seconds: float, most: int) -> BranchingProof | No
         Cases it may have.
     """
     try:
-        compiled = compile_problem(relaxed(problem), conic_interface())
-        search = _Search(problem, compiled, 1e-7, time.perf_counter() + seconds, most)
+        rows = problem.with_terms({}, problem.constraints)
+        compiled = compile_problem(relaxed(rows), conic_interface())
+        search = _Search(rows, compiled, 1e-7, time.perf_counter() + seconds, most)
         tree = search.closed_below(())
     except OptfairError:
         return None
-    return BranchingProof(problem, tree)
+    return BranchingProof(rows, tree)
 
 
 class _Search:

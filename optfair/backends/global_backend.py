@@ -48,6 +48,8 @@ from optfair.solution.conic_form import least_unit
 # Between what the units of columns, and the largest coefficient of an objective, may be: beside those
 # below 1 tolerances are large, those above 1 make what holds a row larger than its declared unit.
 SMALL, LARGE = 1.0 / 16.0, 1e3
+# Binary exponents of units from which on products leave the range of floats.
+FLOATS = 250.0
 # Steps of the least squares that finds units.
 STEPS = 100
 _PLAIN = (Equality, Inequality, Zero, NonNeg, NonPos)
@@ -123,7 +125,9 @@ def in_units(forms: QuadraticForms) -> tuple[QuadraticForms, Floats, Floats, flo
     """
     columns, rows = _exponents(forms)
     units = np.append(columns, -rows)  # of a row: what its terms add up to
-    if units.min(initial=0.0) < np.log2(SMALL) or units.max(initial=0.0) > np.log2(LARGE):
+    least, most = units.min(initial=0.0), units.max(initial=0.0)
+    # of numbers near the ends of the floats no unit is known
+    if max(-least, most) < FLOATS and (least < np.log2(SMALL) or most > np.log2(LARGE)):
         parts = np.split(rows, np.cumsum([t.size for t in forms.constraints])[:-1])
         constraints = tuple(map(_scaled, forms.constraints, parts, [columns] * len(parts)))
         objective = tuple(_scaled(t, np.zeros(t.size), columns) for t in forms.objective)

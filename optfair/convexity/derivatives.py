@@ -280,7 +280,10 @@ def evaluate(node: Node, leaves: Mapping[Leaf, Any], known: dict[Node, Any] | No
             part = inner.linear(M)
             out = part if out is None else out + part
         if out is None:
-            out = next(iter(leaves.values())).constants(node.size)
+            some = next(iter(leaves.values()), None)
+            if some is None:
+                return None
+            out = some.constants(node.size)
         if node.constant.any():
             out = out.shifted(node.constant)
     elif isinstance(node, Product):

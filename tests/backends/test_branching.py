@@ -186,3 +186,12 @@ def test_where_multipliers_are_too_large_for_a_proof_more_integers_are_fixed(
     )
     proof = of.read(tmp_path / "m.lp").solve().certificate.prove()
     assert proof.verify() and proof.solution.objective == 0.0
+
+
+@pytest.mark.parametrize("goal", ["linear", "square"])
+def test_rows_without_an_integer_point_are_excluded_whatever_the_goal(goal: str) -> None:
+    y = cp.Variable(integer=True, name="y")
+    value = y if goal == "linear" else -cp.square(y)
+    with pytest.raises(of.Infeasible) as none:
+        of.from_cvxpy(cp.Problem(cp.Maximize(value), [y <= 1 - 1e-7, y >= 1e-7])).solve()
+    assert none.value.certificate.verify()

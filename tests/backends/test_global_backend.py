@@ -104,3 +104,10 @@ def test_linear_rows_and_many_quadratics_are_left_to_others() -> None:
             problem.solve("semidefinite-relaxation")
         assert why in str(refused.value)
         assert problem.solve().solver == "scip"
+
+
+def test_parts_that_fold_to_constants_have_no_leaves() -> None:
+    w, y = cp.Variable(name="w", bounds=[0, 2]), cp.Variable(name="y", bounds=[1e-6, 100])
+    zero = cp.power(-cp.minimum(w, 0), 0.1)  # w is not negative
+    s = of.from_cvxpy(cp.Problem(cp.Maximize(w * y), [zero >= 0])).solve()
+    assert s.objective == pytest.approx(200.0) and s.bound >= 200.0 * (1.0 - 1e-9)

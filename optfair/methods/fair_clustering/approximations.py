@@ -461,7 +461,7 @@ def greedy_capture(
     chosen: list[int] = []
     left = weights > 0  # rows not captured
     reached = np.full(len(points), np.inf)  # when a center's ball reaches a row
-    while len(chosen) < K:
+    while len(chosen) < K and left.any():
         when, where = np.inf, -1
         for start, some in _places(places, len(points)):
             first = _filled(

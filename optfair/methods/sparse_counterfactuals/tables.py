@@ -353,15 +353,15 @@ class StackedRows:
         return changed, changed_codes
 
 
-def column_indices(names: Sequence[str], columns: Iterable[Any]) -> Indices:
-    """Return the places of columns given by name or number.
+def column_indices(names: Sequence[str], columns: Iterable[Any] | None) -> Indices:
+    """Return the places of columns given by name or number; None is none.
 
     Raises
     ------
     DataError
         No such column.
     """
-    each = (columns,) if isinstance(columns, str) else columns
+    each = (columns,) if isinstance(columns, str) else () if columns is None else columns
     return np.array([column_index(names, column, "column") for column in each], dtype=np.intp)
 
 

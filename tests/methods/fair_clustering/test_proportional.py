@@ -118,3 +118,11 @@ def test_what_cannot_be_is_refused(wrong: dict[str, Any], words: str) -> None:
         core_violation(X, X[:3], assignment=[0, 1, 2] * 2 + [0, 1, 3])
     with pytest.raises(of.errors.DataError, match="n_clusters=10"):
         greedy_capture(X, 10)
+
+
+@pytest.mark.parametrize(("n", "K"), [(4, 3), (5, 4), (7, 4)])
+def test_balls_that_hold_everybody_leave_centers_for_those_they_serve_best(n: int, K: int) -> None:
+    for seed in range(20):
+        X = np.random.default_rng(seed).normal(size=(n, 2))
+        chosen = of.fair_clustering.greedy_capture(X, K)
+        assert np.unique(chosen).size == K and chosen.max() < n

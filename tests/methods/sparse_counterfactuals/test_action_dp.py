@@ -457,3 +457,13 @@ def test_all_plans_are_enumerated_right() -> None:
     every = [list(t) for t in product(*parts)]
     np.testing.assert_allclose(sums, [c.effects[t].sum() for t in every])
     np.testing.assert_allclose(costs, [c.costs[t].sum() for t in every])
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1e-9, 1e-7, 1e6])
+@pytest.mark.parametrize("solver", [None, "highs"])
+def test_an_effect_is_a_share_in_any_units(unit: float, solver: str | None) -> None:
+    effects = np.array([[-0.5, -0.1, -0.4, 0.0], [-0.6, -0.5, -0.4, 0.0]]) * unit
+    edits = [[0, 0], [1, 0], [0, 1], [1, 1]]
+    p = of.sparse_counterfactuals.MinimumEdits(effects, edits, effect=0.9)
+    s = p.solve(solver)
+    assert s.objective == pytest.approx(3.0) and p.counterfactual_effect(s) >= 0.9 - 1e-9

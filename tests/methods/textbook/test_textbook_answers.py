@@ -163,3 +163,16 @@ eye = np.eye(2)
 def test_bad_input_is_named(make, message):
     with pytest.raises(of.DataError, match=message):
         make()
+
+
+@pytest.mark.parametrize("unit", [1e-7, 1e-5, 1e-3, 1e5])
+def test_whole_coefficients_are_the_best_in_any_units(unit: float) -> None:
+    rng = np.random.default_rng(3)
+    A = rng.normal(size=(4, 4)) * unit
+    b = A @ np.array([1, -2, 0, 3]) + rng.normal(size=4) * 0.01 * unit
+    s = of.textbook.IntegerLeastSquares(A=A, b=b, lower=-3, upper=3).solve()
+    every = np.array(list(product(range(-3, 4), repeat=4)))
+    least = np.square(every @ A.T - b).sum(axis=1)
+    assert np.round(s["coefficients"]).tolist() == every[least.argmin()].tolist()
+    assert s.objective == pytest.approx(least.min(), rel=1e-6)
+    assert abs(s.objective - s.bound) <= 1e-5 * unit**2
