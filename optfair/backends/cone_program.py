@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import clarabel
 import numpy as np
@@ -11,6 +12,10 @@ import scipy.sparse as sp
 
 from optfair.numbers import Floats
 from optfair.proofs.cones import Cone
+from optfair.solution.units import equilibrium
+
+if TYPE_CHECKING:
+    from optfair.solution.conic_form import ConicForm
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,39 @@ def _cone(cone: Cone) -> Any:
     if cone.kind == "exp":
         return clarabel.ExponentialConeT()
     return clarabel.PowerConeT(cone.power)
+
+
+def solve_form(
+    form: ConicForm, unit: float, *, tolerance: float, time_limit: float, scattered: bool = False
+) -> ConeProgramResult:
+    """Solve a compiled program with its costs times a unit.
+
+    Where that ends with a claim that there is no optimum it is solved again, in units in which the
+    largest entries of rows and columns are near 1: absolute residuals mislead a solver there.
+    """
+    begin = time.perf_counter()
+
+    def solved(near: ConicForm, unit: float, left: float) -> ConeProgramResult:
+        raw = solve_cone_program(
+            near.P * unit,
+            near.q * unit,
+            near.A,
+            near.b,
+            near.cones,
+            tolerance=tolerance,
+            time_limit=left,
+            scattered=scattered,
+        )
+        return replace(raw, z=raw.z / unit)
+
+    raw = solved(form, unit, time_limit)
+    left = time_limit - (time.perf_counter() - begin)
+    if raw.status not in ("infeasible", "unbounded") or left <= 0.0:
+        return raw
+    rows, columns = equilibrium(form)
+    near = form.in_units(rows, columns)
+    again = solved(near, near.cost_scale("largest"), left)
+    return replace(again, x=again.x * columns, z=again.z * rows)
 
 
 class Stoppable:

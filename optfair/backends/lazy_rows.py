@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from cvxpy.constraints import SOC, Equality, Inequality, NonNeg, NonPos, Zero
 
-from optfair.backends.cone_program import solve_cone_program
+from optfair.backends.cone_program import solve_form
 from optfair.backends.farkas import claimed_infeasible, proved_infeasible
 from optfair.backends.isolation import round_progress
 from optfair.backends.registry import conic_interface
@@ -214,18 +214,15 @@ class Relaxation:
 
     def solve(self, tolerance: float, time_limit: float) -> RelaxedPoint:
         """Solve it as it stands."""
-        form, unit = self.compiled.form, self._unit
-        raw = solve_cone_program(
-            form.P * unit,
-            form.q * unit,
-            form.A,
-            form.b,
-            form.cones,
+        form = self.compiled.form
+        raw = solve_form(
+            form,
+            self._unit,
             tolerance=tolerance,
             time_limit=time_limit,
             scattered=all(cone.kind != "psd" for cone in form.cones),
         )
-        return RelaxedPoint(raw.status, self.compiled, dict(self.blocks), raw.x, raw.z / unit)
+        return RelaxedPoint(raw.status, self.compiled, dict(self.blocks), raw.x, raw.z)
 
 
 # Halvings of the segment, and what counts as feasible.

@@ -234,8 +234,12 @@ def balanced(
 
 
 def equilibrium(form: ConicForm) -> tuple[Floats, Floats]:
-    """Return powers of two that bring the largest entry of each row and each column near 1."""
-    return digits.balanced(form.A)
+    """Return powers of two that bring the largest entry of each row and each column near 1.
+
+    The rows of a cone have one unit.
+    """
+    rows, columns = digits.balanced(form.A)
+    return rows[_blocks(form)], columns
 
 
 def _bends_alike(form: ConicForm, columns: Floats) -> bool:

@@ -10,11 +10,13 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import optfair as of
 from optfair.compile.form import compile_problem
+from optfair.proofs.cones import Cone
 from optfair.solution.conic_form import ConicForm
-from optfair.solution.units import Handed
+from optfair.solution.units import Handed, equilibrium
 
 x, y = cp.Variable(3, name="x"), cp.Variable(name="y")
 ONES = np.array([1.0, 2.0, 3.0])
@@ -236,3 +238,12 @@ def test_sides_of_any_size_are_no_licence_to_be_wrong(
         return
     s = p.solve(solver)
     assert s.grade.word == "proved" and s.objective == pytest.approx(optimum, rel=1e-6)
+
+
+def test_rows_of_a_cone_have_one_unit_at_equilibrium() -> None:
+    A = sp.csc_array(np.diag([1e6, 1e-3, 1e3, 1.0, 1e-6]))
+    cones = Cone("soc", 0, 3), Cone("nonneg", 3, 5)
+    form = ConicForm(sp.csc_array((5, 5)), np.ones(5), 0.0, A, np.ones(5), cones)
+    rows, columns = equilibrium(form)
+    assert rows[0] == rows[1] == rows[2]
+    assert all((np.frexp(v)[0] == 0.5).all() for v in (rows, columns))

@@ -69,7 +69,7 @@ class CertifiedLabels:
     seconds: float
 
 
-@checked(gap=check_number, time_limit=check_number, random_state=check_seed)
+@checked(random_state=check_seed)
 def certified_kmeans(
     X: Any,
     *,
@@ -152,7 +152,8 @@ def certified_kmeans(
     clustering, Mathematical Programming 131 (2012).
     Ryan, Foster: An integer programming approach to scheduling, 1981 (branching on pairs).
     """
-    X = check_matrix(X, "X")
+    X, gap = check_matrix(X, "X"), check_number(gap, "gap", least=0.0)
+    time_limit = check_number(time_limit, "time_limit", least=0.0)
     n = X.shape[0]
     K = cluster_count(n_clusters, n, "n_clusters", "rows")
     weights = check_weights(sample_weight, n)

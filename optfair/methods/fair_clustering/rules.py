@@ -364,6 +364,11 @@ class ClusterShare(Rule):
     sides = frozenset({"lower", "upper"})
     latex = r"l_k \le \textstyle\sum_g M_{gk} \le u_k"
 
+    def __post_init__(self) -> None:
+        for name in self.sides:  # as values that can be compared
+            if isinstance(given := getattr(self, name), (list, np.ndarray)):
+                object.__setattr__(self, name, tuple(np.ravel(given).tolist()))
+
     def bind(self, problem: Problem) -> Any:
         """Return the lower and upper inequalities that were asked for."""
         M, _ = mass_target(problem, self)

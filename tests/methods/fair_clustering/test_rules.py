@@ -192,3 +192,9 @@ def test_rules_that_are_only_just_feasible() -> None:
     s = exact.solve()
     assert s.is_optimal(1e-9)
     assert s["masses"] == pytest.approx(np.outer(p.shares, np.full(5, 0.2)), abs=1e-12)
+
+
+def test_shares_of_each_cluster_are_values() -> None:
+    rules = [of.cluster_share(lower=given) for given in ([0.1, 0.2], np.array([0.1, 0.2]))]
+    assert rules[0] == rules[1] and hash(rules[0]) == hash(rules[1])
+    assert rules[0] != of.cluster_share(lower=np.array([0.2, 0.1]))

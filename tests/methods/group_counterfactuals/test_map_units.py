@@ -224,3 +224,17 @@ def test_one_member_or_equal_ones_have_the_unit_of_their_move(
     with contextlib.suppress(of.SolverFailure):
         other = p.solve(solver="clarabel")
         assert other.objective == pytest.approx(truth, rel=1e-5, abs=0.0)
+
+
+@pytest.mark.parametrize("unit", [1e4, 1e5])
+def test_groups_in_large_units_are_moved_as_in_others(unit: float) -> None:
+    for seed in range(4):
+        X = np.random.default_rng(seed).normal(size=(10, 2))
+        score = np.array([1.0, 0.5]), -2.0
+        options = {"probability": 0.8, "K": 3, "k": 1.2}
+        plain = of.group_counterfactuals.PSDMap(X, score=score, **options).solve()
+        far = of.group_counterfactuals.PSDMap(
+            X * unit, score=(score[0] / unit, score[1]), **options
+        ).solve()
+        assert far.grade.word == "proved"
+        assert far.objective == pytest.approx(plain.objective * unit**2, rel=1e-6)
