@@ -253,10 +253,14 @@ def test_a_number_beyond_all_others_is_no_optimum(value: float) -> None:
 
 def test_what_is_claimed_without_proof_names_who_claims_it() -> None:
     x = cp.Variable(2, name="x", integer=True)
-    p = adopted(cp.Minimize(x[0]), [2 * x[0] - 2 * x[1] == 1, cp.abs(x) <= 40])
+    p = adopted(cp.Minimize(x[0]), [2 * x[0] - 2 * x[1] == 1, cp.abs(x) <= 400])
     with pytest.raises(of.SolverFailure, match="which is not proved here") as failure:
         p.solve("highs")
     assert failure.value.claim == "infeasible" and failure.value.claimed_by == "highs"
+    few = adopted(cp.Minimize(x[0]), [2 * x[0] - 2 * x[1] == 1, cp.abs(x) <= 40])
+    with pytest.raises(of.Infeasible) as proved:  # few enough cases for a tree
+        few.solve("highs")
+    assert proved.value.certificate.verify()
     assert "highs" in failure.value.cause and "diagnose" in failure.value.remedy
 
 
