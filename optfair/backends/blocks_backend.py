@@ -59,8 +59,7 @@ PATIENCE, STALLED = 15, 4
 # Operations of an orthogonal factorisation up to which it is used at once, and after rounding has
 # stopped the normal equations.
 CHEAP, DEAR = 3e7, 3e11
-# Error above which rounding is not felt, as where residuals are such a share of the tolerance:
-# orthogonal factors go on from there.
+# Error above which, and share of the tolerance in residuals below which, rounding is not felt yet.
 EARLY, EXACT = 1e-2, 1e-2
 # Residuals, as a multiple of the tolerance, from which on a proof is tried.
 NEAR = 500.0
@@ -133,12 +132,14 @@ def interior_point(
     method.orthogonal = method.factored <= CHEAP
     fits = method.turns = method.factored <= DEAR and method.m * method.n <= 2 * HELD
     ended = method.run(tolerance, deadline, iterations, short, log)
-    lacks = ended.status == "optimal" and short is not None and short(ended.x, ended.z) > 0.0
-    if (ended.status == "inaccurate" or lacks) and fits and not method.orthogonal:
-        method.orthogonal = True  # from where rounding was not felt yet
+    if (ended.status == "inaccurate" or method.lacking > 0.0) and fits and not method.orthogonal:
+        method.orthogonal, lacking = True, method.lacking  # from where rounding was not felt yet
         again = method.run(tolerance, deadline, iterations, short, log)
         again = replace(again, iterations=ended.iterations + again.iterations)
-        return ended if again.status == "inaccurate" and ended.error < again.error else again
+        better = again.error <= ended.error or again.status not in ("inaccurate", "time_limit")
+        if lacking > 0.0:  # what falls short of a proof is left for what falls short by less
+            better = again.status == "optimal" and method.lacking < lacking
+        return again if better else ended
     return ended
 
 
@@ -159,6 +160,7 @@ class Method:
         self.At = sp.csr_array(self.A.T)
         self.total = sum(k.n for k in self.blocks) + self.line.size
         self.orthogonal = self.turns = False  # which directions, and whether others may follow
+        self.lacking = 0.0  # what the last run's pair falls short of a proof by
         self.early: Iterate | None = None
         self.factored = 2.0 * self.m * float(self.n) ** 2
         self.step = STEP * sum(float(k.n) ** 3 for k in self.blocks) + FACTOR * float(self.n) ** 3
@@ -240,10 +242,8 @@ class Method:
             error = max(gap / size, 0.5 * off_p, 0.5 * off_d)
             now = replace(now, error=error)
             if log is not None:
-                values = (
-                    f"{primal * self.side * self.cost: .9e} {dual * self.side * self.cost: .9e}"
-                )
-                log(f"{k:3d} {values} {off_p:.1e} {off_d:.1e} {mu:.1e}")
+                by = self.side * self.cost
+                log(f"{k:3d} {primal * by: .9e} {dual * by: .9e} {off_p:.1e} {off_d:.1e} {mu:.1e}")
             since = 0 if error < best.error else since + 1
             if error > EARLY or max(off_p, off_d) <= EXACT * tolerance:
                 self.early = now  # rounding is not felt yet
@@ -283,7 +283,7 @@ class Method:
                     log(str(e))
                 break
         if np.isfinite(nearest[0]):
-            best, status = nearest[1], "optimal"
+            best, status, self.lacking = nearest[1], "optimal", nearest[0]
         return self._ended(status, best.x, self._multipliers(best), k, best.error)
 
     def _residuals(self, now: Iterate) -> tuple[Floats, Floats]:

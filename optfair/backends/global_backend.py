@@ -143,12 +143,12 @@ def in_units(forms: QuadraticForms) -> tuple[QuadraticForms, Floats, Floats, flo
     return replace(forms, objective=objective), np.exp2(columns), np.exp2(rows), unit
 
 
-def unit_of(forms: QuadraticForms, side: float) -> float:
+def unit_of(forms: QuadraticForms, own: QuadraticForms, unit: float, side: float) -> float:
     """Return the least size an objective is measured by, for right-hand sides of a size.
 
-    As they stand and in units of their own: what residuals are named by is in units that say nothing.
+    As it stands, and in the unit of its form ``own``: what misfits are called by has units that say
+    nothing.
     """
-    own, _, _, unit = in_units(forms)
     total, near = forms.total.map, own.total.map
     stated = least_unit(max(largest_entry(total.A.data), largest_entry(total.Q.data) * side), side)
     size = max(largest_entry(near.A.data), largest_entry(near.Q.data))
@@ -377,7 +377,8 @@ def run_gurobi(problem: Problem, profile: SolverProfile, request: Request) -> Ou
         }
         proof = None
         if np.isfinite(model.ObjBound) and abs(model.ObjBound) < gurobipy.GRB.INFINITY:
-            least = unit_of(forms, problem.data_unit)
+            own, _, _, unit = in_units(forms)
+            least = unit_of(forms, own, unit, problem.data_unit)
             proof = ReportedBound(problem, float(model.ObjBound), profile.name, least)
         values = {}
         if model.SolCount:

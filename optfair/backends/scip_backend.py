@@ -67,7 +67,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     stated = quadratic_form(problem)
     forms, columns, _, unit = in_units(stated)
     model = ScipModel(forms)
-    least = unit_of(stated, problem.data_unit)
+    least = unit_of(stated, forms, unit, problem.data_unit)
     options = _options(request, profile, least / unit)
     model.set(options)  # a wrong option fails before anything is solved
     start, warm = request.start(problem)

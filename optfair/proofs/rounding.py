@@ -412,33 +412,26 @@ def correcting_step(M: Any, residual: Floats, room: Floats) -> Floats | None:
     rows = sp.csr_array(M)
     k, m = rows.shape
     used = np.flatnonzero((room > 0.0) & (np.bincount(rows.indices, minlength=m) > 0))
-    if not used.size or not np.isfinite(residual).all():
+    large = _too_large(k, used.size)
+    if not used.size or (large and k > SQUARED) or not np.isfinite(residual).all():
         return None
     weight = np.minimum(room[used], 1.0)
     own: Any = rows[:, used]
     size = abs(own).max(axis=1).toarray().ravel()
     size[size == 0.0] = 1.0
     own.data = own.data / size[coordinates(own)[0]] * weight[own.indices]
-    side, large = -residual / size, _too_large(k, used.size)
+    side = -residual / size
     own = own if large or _thin(own) else own.toarray()
     try:
         step = None
-        if large:
-            if (square := _square(own, np.ones(used.size))) is None:
-                return None
-            root = scipy.linalg.cho_factor(square)
-            step = np.zeros(used.size)
-            for _ in range(2):
-                step += own.T @ scipy.linalg.cho_solve(root, side - own @ step)
-            if not np.abs(own @ step - side).max() <= 1e-3 * np.abs(side).max():
-                return None
-        elif used.size == k and isinstance(own, np.ndarray):
+        if used.size == k and isinstance(own, np.ndarray):
             with contextlib.suppress(np.linalg.LinAlgError):
                 step = np.linalg.solve(own, side)
         elif k * used.size > QUICK:
             step = _shortest(own, side)
-        near = step is not None and np.abs(own @ step - side).max() <= 1e-6 * np.abs(side).max()
-        if not (near or large):
+        if step is None or not np.abs(own @ step - side).max() <= 1e-6 * np.abs(side).max():
+            if large:
+                return None
             own = own if isinstance(own, np.ndarray) else own.toarray()
             step = scipy.linalg.lstsq(own, side, cond=1e-9, lapack_driver="gelsy")[0]
     except (np.linalg.LinAlgError, ValueError):
@@ -452,12 +445,17 @@ def _shortest(M: Any, side: Floats) -> Floats | None:
     """Return the shortest solution by normal equations, where their condition allows for these."""
     with contextlib.suppress(np.linalg.LinAlgError, ValueError, RuntimeError):
         solve: Callable[[Floats], Floats]
-        if not isinstance(M, np.ndarray):
+        square: Any
+        if not isinstance(M, np.ndarray) and _thin(M):
             square, how = sp.csc_array(M @ M.T), {"SymmetricMode": True}
             factor = splu(square, "MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=how)
             own, solve = np.sqrt(np.abs(factor.U.diagonal())), factor.solve
         else:
-            root = scipy.linalg.cho_factor(M @ M.T)
+            dense = isinstance(M, np.ndarray)
+            square = M @ M.T if dense else _square(M, np.ones(M.shape[1]))
+            if square is None:
+                return None
+            root = scipy.linalg.cho_factor(square)
             own, solve = np.diag(root[0]), partial(scipy.linalg.cho_solve, root)
         if own.min() > 1e-4 * own.max():
             return np.asarray(M.T @ solve(side))

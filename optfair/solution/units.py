@@ -272,6 +272,11 @@ def _blocks(form: ConicForm) -> Indices:
     return block
 
 
+def _median(sizes: Floats) -> float:
+    """Return the median, of numbers near the end of the floats as well."""
+    return 2.0 * float(np.median(0.5 * sizes))
+
+
 def level(form: ConicForm) -> tuple[Floats, Floats] | None:
     """Return one unit for all points, where all right-hand sides are small, or most are large.
 
@@ -285,7 +290,7 @@ def level(form: ConicForm) -> tuple[Floats, Floats] | None:
     np.maximum.at(most, block[form.columns_of_rows.indices], np.abs(form.columns_of_rows.data))
     sides = np.abs(form.b[known])
     sizes = sides / np.where(most > 0.0, most, 1.0)[block[known]]
-    largest, middle = float(sizes.max()), float(np.median(sizes))
+    largest, middle = float(sizes.max()), _median(sizes)
     high = np.inf if form.polyhedral else LEVEL[1]  # a simplex method takes large ones as they are
     if LEVEL[0] <= largest and middle <= high:
         return None
@@ -293,7 +298,7 @@ def level(form: ConicForm) -> tuple[Floats, Floats] | None:
     if min(largest, sides.max()) < 2.0**-MOST:
         return None
     power = float(np.round(np.log2(largest if small else middle)))
-    own = float(np.log2(sides.max() if small else np.median(sides)))
+    own = float(np.log2(sides.max() if small else _median(sides)))
     # sides over tiny coefficients are no size of points
     if abs(power - own) > REACH or abs(power) > MOST:
         return None

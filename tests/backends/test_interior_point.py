@@ -290,3 +290,28 @@ def test_directions_are_made_by_orthogonal_factors_once_rounding_is_felt(
     switched = made.index("Orthogonal")
     assert set(made[:switched]) == {"Normal"} and set(made[switched:]) == {"Orthogonal"}
     assert len(made) < 40
+
+
+@pytest.mark.parametrize(
+    ("status", "lacking", "error", "kept"),
+    [
+        ("time_limit", 0.0, np.inf, True),  # not a step was made
+        ("inaccurate", 0.0, 1e-9, True),
+        ("optimal", 2.0, 1e-9, True),  # it falls short of a proof by more
+        ("optimal", 0.5, 1e-7, False),
+    ],
+)
+def test_a_second_run_does_not_lose_what_the_first_found(
+    status: str, lacking: float, error: float, kept: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [("optimal", 1.0, 1e-8, np.ones(2)), (status, lacking, error, np.zeros(2))]
+
+    def run(self: Any, *given: Any) -> Any:
+        word, self.lacking, own, x = runs.pop(0)
+        return blocks_backend.Ended(word, x, np.zeros(3), 5, own)
+
+    monkeypatch.setattr(blocks_backend, "CHEAP", 0.0)
+    monkeypatch.setattr(blocks_backend.Method, "run", run)
+    A, cone = sp.csc_array(np.array([[-1.0, 0.0], [0.0, 0.0], [0.0, -1.0]])), Cone("psd", 0, 3, 2)
+    ended = interior_point(np.ones(2), A, np.array([0.0, 1.0, 0.0]), [cone])
+    assert not runs and (ended.x == 1.0).all() == kept

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import cvxpy as cp
 import numpy as np
 import pytest
 
 import optfair as of
+from optfair.backends import cone_program
 from optfair.backends import lazy_rows as generation
 from optfair.backends.lazy_rows import Relaxation
+from optfair.compile.form import compile_problem
 from optfair.core.composition import rows_term
 from optfair.core.problem import Declaration, Problem
 from optfair.core.problem_class import LAZY_ROWS, LP, Evidence, ProblemClass
@@ -366,3 +368,24 @@ def test_an_incumbent_is_the_last_feasible_point_on_the_way(monkeypatch):
     monkeypatch.setattr(generation, "_violation", lambda *_: 1.0)
     assert generation.repaired(problem) is None
     assert generation.repaired(SimpleNamespace()) is None
+
+
+def test_a_claim_stands_where_other_units_say_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = cp.Variable(2, name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.norm(x)), [1e-5 * x[0] >= 1e5, x[0] <= 1e5]))
+    form = compile_problem(p, "CLARABEL").form
+    first = cone_program.solve_form(form, 1.0, tolerance=1e-8, time_limit=np.inf)
+    assert first.status == "infeasible"
+    by, asked = cone_program.solve_cone_program, []
+
+    def solve(*given: Any, **options: Any) -> Any:
+        asked.append(given)
+        raw = by(*given, **options)
+        return (
+            raw if len(asked) == 1 else replace(raw, status="failed", z=np.full(raw.z.size, np.nan))
+        )
+
+    monkeypatch.setattr(cone_program, "solve_cone_program", solve)
+    again = cone_program.solve_form(form, 1.0, tolerance=1e-8, time_limit=np.inf)
+    assert len(asked) == 2 and again.status == "infeasible"
+    np.testing.assert_array_equal(again.z, first.z)

@@ -633,3 +633,9 @@ def test_no_part_of_a_cone_is_lost_to_a_constraint_of_its_name(names: tuple[str,
     goal = cp.Maximize(cp.square(y[0]) - y[1] * y[0])
     s = of.from_cvxpy(cp.Problem(goal, rows), list(names)).solve("scip")
     assert s.objective == pytest.approx(2.0 + 2.0 * 2.0**0.5, abs=1e-5)
+
+
+def test_tangents_at_the_end_of_the_floats_are_no_raw_error() -> None:
+    k, x = cp.Variable(integer=True, name="k"), cp.Variable(name="x")
+    with pytest.raises(of.OptfairError):
+        of.from_cvxpy(cp.Problem(cp.Maximize(k + x), [cp.exp(x) <= 0, k <= 5, k >= 0])).solve()

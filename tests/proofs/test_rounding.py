@@ -153,8 +153,8 @@ def test_more_entries_than_a_dense_factor_takes_are_solved_by_products_of_equati
     full: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(full)
-    k, m = 60, 4_000
-    M = sp.random_array((k, m), density=0.01, rng=rng, format="lil")
+    k, m = 60, 40_000
+    M = sp.random_array((k, m), density=0.002, rng=rng, format="lil")
     M[:full] = rng.normal(size=(full, m))  # equations that all unknowns have
     M, r, room = sp.csr_array(M), rng.normal(size=k) * 1e-9, rng.uniform(0.1, 2.0, m)
     dense, shortest = correction(M, np.abs(r), room), correcting_step(M, r, room)

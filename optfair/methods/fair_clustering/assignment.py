@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
@@ -113,6 +113,17 @@ def mass_terms(
 # Problems on rows that belong to groups.
 
 
+def _named(fairness: Any) -> dict[Any, Any]:
+    return dict(fairness) if isinstance(fairness, Mapping) else {"fairness": fairness}
+
+
+def each_rule(fairness: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield (name, rule) of what was given: a rule, several, or rules by name."""
+    for name, given in _named(fairness).items():
+        for rule in given if isinstance(given, (list, tuple)) else [given]:
+            yield name, rule
+
+
 class GroupedRows(Problem):
     """Problem whose data name a group for each row, declared with a rule of fairness.
 
@@ -145,20 +156,18 @@ class GroupedRows(Problem):
         """Bind what was given with the declaration: a rule, several, or rules by name."""
         if fairness is None:
             return
-        named = dict(fairness) if isinstance(fairness, Mapping) else {"fairness": fairness}
-        for name, given in named.items():
+        for name, rule in each_rule(fairness):
             if not isinstance(name, str):
                 raise DeclarationError(
                     f"the rule name {name!r} is no string", remedy="name it in words"
                 )
-            for rule in given if isinstance(given, (list, tuple)) else [given]:
-                if not isinstance(rule, Rule):
-                    raise DeclarationError(
-                        f"{name} is {kind_of(rule)}, not a rule",
-                        remedy=f"give a rule such as optfair.{example}, a list or dict of rules,"
-                        " or None and add constraints after",
-                    )
-        bound = self.with_constraints(named)
+            if not isinstance(rule, Rule):
+                raise DeclarationError(
+                    f"{name} is {kind_of(rule)}, not a rule",
+                    remedy=f"give a rule such as optfair.{example}, a list or dict of rules,"
+                    " or None and add constraints after",
+                )
+        bound = self.with_constraints(_named(fairness))
         self._set(constraints=bound.constraints, _bound=bound.rules)
 
 

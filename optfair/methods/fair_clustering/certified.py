@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import chain, product
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from optfair.errors import DataError, DeclarationError
 from optfair.methods.fair_clustering.algorithms.set_search import SetSearch
-from optfair.methods.fair_clustering.assignment import FairAssignment, cluster_count
+from optfair.methods.fair_clustering.assignment import FairAssignment, cluster_count, each_rule
 from optfair.methods.fair_clustering.rules import PerfectFairness, is_on_each_cluster
 from optfair.numbers import (
     Floats,
@@ -203,9 +202,8 @@ def allowed_counts(
     """Return the counts of groups that a cluster may have, and whether all must have rows."""
     plain = FairAssignment(X, groups=groups, centers=X[:K], fairness=None)
     p = FairAssignment(X, groups=groups, centers=X[:K], fairness=fairness)
-    given = fairness.values() if isinstance(fairness, Mapping) else [fairness]
-    for rule in chain.from_iterable(r if isinstance(r, (list, tuple)) else [r] for r in given):
-        if rule is not None and not is_on_each_cluster(rule, K):
+    for _, rule in () if fairness is None else each_rule(fairness):
+        if not is_on_each_cluster(rule, K):
             raise DeclarationError(
                 f"{rule!r} is no rule on the masses of each cluster alone",
                 "sets of rows are looked at one by one, each as any of the clusters; additive_gap"

@@ -144,10 +144,8 @@ def hard_labels(
             f"labels are made of a solved FairAssignment, this is {kind_of(p)}",
             remedy="solve a FairAssignment with rules on the masses",
         )
-    gap, limit = (
-        check_number(gap, "gap", least=0.0),
-        check_number(time_limit, "time_limit", least=0.0),
-    )
+    gap = check_number(gap, "gap", least=0.0)
+    limit = check_number(time_limit, "time_limit", least=0.0)
     check_labelled(p)
     w, groups, G = p.data["weights"], p.data["groups"], p.shares.size
     if whole_rows(groups, w, G) is None:

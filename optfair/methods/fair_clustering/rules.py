@@ -366,8 +366,9 @@ class ClusterShare(Rule):
 
     def __post_init__(self) -> None:
         for name in self.sides:  # as values that can be compared
-            if isinstance(given := getattr(self, name), (list, np.ndarray)):
-                object.__setattr__(self, name, tuple(np.ravel(given).tolist()))
+            given = getattr(self, name)
+            if isinstance(given, list) or (isinstance(given, np.ndarray) and given.ndim == 1):
+                object.__setattr__(self, name, tuple(given))
 
     def bind(self, problem: Problem) -> Any:
         """Return the lower and upper inequalities that were asked for."""
@@ -406,7 +407,7 @@ def is_on_each_cluster(rule: Any, K: int) -> bool:
     """Whether a rule says of every cluster the same, and nothing of several together."""
     if isinstance(rule, ClusterShare):
         return all(np.ptp(limits) == 0.0 for limits in rule.limits(K))
-    return isinstance(rule, (PerfectFairness, MaxGap, Balance, Proportion))
+    return type(rule) in (PerfectFairness, MaxGap, Balance, Proportion)  # heirs may say more
 
 
 def cluster_share(lower: Any = None, upper: Any = None) -> ClusterShare:

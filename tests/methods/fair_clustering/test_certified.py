@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
+import cvxpy as cp
 import numpy as np
 import pytest
 
@@ -12,6 +13,7 @@ import optfair as of
 from optfair.errors import DataError, DeclarationError
 from optfair.methods.fair_clustering.algorithms.set_search import SetSearch
 from optfair.methods.fair_clustering.certified import certified_kmeans
+from optfair.methods.fair_clustering.rules import MaxGap
 
 RULES: dict[str, Any] = {
     "perfect fairness": of.perfect_fairness(),
@@ -177,6 +179,13 @@ def test_rules_count_under_any_name(given: Any) -> None:
     assert found.objective == pytest.approx(cheapest(X, g, 2, 0.0))
 
 
+class Summed(MaxGap):
+    """An heir that says something of all clusters together."""
+
+    def bind(self, problem: Any) -> Any:
+        return cp.sum(problem.variables["masses"]) <= 2.0
+
+
 @pytest.mark.parametrize(
     "given",
     [
@@ -185,6 +194,7 @@ def test_rules_count_under_any_name(given: Any) -> None:
         of.fair_clustering.cluster_share(lower=[0.125, 0.5, 0.0]),
         {"x": of.fair_clustering.cluster_share(lower=[0.0, 0.0, 0.5], upper=[0.25, 1.0, 1.0])},
         {"x": of.fair_clustering.group_cost(0.1)},
+        Summed(0.5),
     ],
 )
 def test_rules_that_are_not_on_each_cluster_are_refused(given: Any) -> None:

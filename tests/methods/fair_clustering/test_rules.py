@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import optfair as of
+from optfair.errors import DeclarationError
 
 
 def problem(n: int, G: int = 2, K: int = 5, seed: int = 0, scale: float = 1.0) -> Any:
@@ -198,3 +199,8 @@ def test_shares_of_each_cluster_are_values() -> None:
     rules = [of.cluster_share(lower=given) for given in ([0.1, 0.2], np.array([0.1, 0.2]))]
     assert rules[0] == rules[1] and hash(rules[0]) == hash(rules[1])
     assert rules[0] != of.cluster_share(lower=np.array([0.2, 0.1]))
+    for given in ([[0.1], [0.1, 0.2]], np.full((2, 2), 0.1)):  # no share for each of four
+        with pytest.raises(DeclarationError, match="cluster_share lower"):
+            of.FairKMeans(4, fairness=of.cluster_share(given)).fit(
+                np.arange(8.0)[:, None], groups=np.arange(8) % 2
+            )

@@ -374,6 +374,8 @@ def test_a_clone_keeps_the_fitted_model_and_forgets_the_fit() -> None:
         copy.refine(1)
     again = copy.set_params(immutable=()).fit(refused, wanted)
     assert again.minimum_actions(0.5).n_edits > 0
+    none = clone(fitted).set_params(immutable=None).fit(refused, wanted)
+    assert none.minimum_actions(0.5).n_edits == again.minimum_actions(0.5).n_edits
     assert fitted.immutable == ["age"]
 
 

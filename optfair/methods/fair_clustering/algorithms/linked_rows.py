@@ -262,12 +262,8 @@ class ApartSearch:
         arcs = Arcs(row, cluster, regret, kinds, total, held)
         side = np.full(shape, 0.5 * width)
         box = None if whole else (side, side)
-        for tolerance in (1e-10, 1e-9):
-            model = _Master(self.program, arcs, prices, box, pairs)
-            left = deadline - time.perf_counter()
-            master = model.solve_linear(left, tolerance)
-            if master.status == "optimal":
-                break
+        model = _Master(self.program, arcs, prices, box, pairs)
+        master = model.solve_linear(deadline - time.perf_counter(), 1e-10)
         return master, free, both
 
     def _keep(self, master: MasterResult, reduced: Floats, free: Bools) -> None:

@@ -395,7 +395,7 @@ class PriceSearch:
 
     def _solve(self, free: FreeRows, prices: Floats, box: Box | None) -> MasterResult | None:
         """Solve the master; a numerical failure is tried again with more room, then less box."""
-        for shrink, tolerance in ((1.0, 1e-10), (1.0, 1e-9), (0.25, 1e-9), (0.0625, 1e-8)):
+        for shrink, tolerance in ((1.0, 1e-10), (0.25, 1e-9), (0.0625, 1e-8)):
             left = self.deadline - time.perf_counter()
             bounds = None if box is None else (shrink * box.down, shrink * box.up)
             master = solve_master(

@@ -40,6 +40,7 @@ class SetSearch:
     filled : bool
         Whether all of them must have rows.
     random : Generator
+        Of the starts; what is proved does not depend on it.
     """
 
     def __init__(
