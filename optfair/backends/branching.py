@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from optfair.backends.cone_program import solve_cone_program
 from optfair.backends.cvxpy_backend import columns_of
 from optfair.backends.exact import Contradictory, exact_optimum, exact_slack
-from optfair.backends.farkas import proved_infeasible
+from optfair.backends.farkas import InfeasibilityProof, proved_infeasible
 from optfair.backends.linear_program import solve_form
 from optfair.backends.registry import conic_interface
 from optfair.compile.form import Compiled, already_compiled, compile_problem
 from optfair.core.certificate import Certificate, DualCheck, Optimality, Verdict, drift
 from optfair.core.expressions import Values, check_parameters
-from optfair.errors import OptfairError, SolverFailure, UnsupportedProblem, kind_of
+from optfair.errors import Infeasible, OptfairError, SolverFailure, UnsupportedProblem, kind_of
 from optfair.numbers import Floats
 from optfair.proofs.bounds import LowerBound, infeasibility, lower_bound
 from optfair.proofs.cones import Cone
@@ -339,15 +339,17 @@ class BranchingProof(Certificate):
     __repr__ = __str__
 
 
-def excluded(problem: Problem, seconds: float, most: int) -> BranchingProof | None:
-    """Return a proof that a convex problem has no integer point.
+def excluded(
+    problem: Problem, seconds: float, most: int
+) -> BranchingProof | InfeasibilityProof | None:
+    """Return a proof that no point satisfies the convex constraints and the integers of a problem.
 
     None where no tree of so many cases is closed in time, or it does not compile to cones.
 
     Parameters
     ----------
     problem : Problem
-        With its integers; its objective does not matter.
+        Its objective does not matter: one that is curved may be what a solver fails on.
     seconds : float
         Wall seconds for the tree.
     most : int
@@ -360,7 +362,25 @@ def excluded(problem: Problem, seconds: float, most: int) -> BranchingProof | No
         tree = search.closed_below(())
     except OptfairError:
         return None
-    return BranchingProof(rows, tree)
+    if problem.integers or not isinstance(tree, Case):
+        return BranchingProof(rows, tree)
+    owned = {name: compiled.rows(name) for name in compiled.constraints}
+    return proved_infeasible(compiled.form, tree.z, owned)
+
+
+def without_a_point(problem: Problem, seconds: float, most: int) -> Infeasible | None:
+    """Return what to raise where it is proved that no point is feasible, as `excluded` does."""
+    proof = excluded(problem, seconds, most) if problem.problem_class.convex else None
+    if proof is None or not proof.verify():
+        return None
+    whole = "integer " if problem.integers else ""
+    return Infeasible(
+        f"no {whole}point satisfies {', '.join(map(repr, proof.conflict))}",
+        f"{proof}, verified on the compiled data",
+        "remove or soften one of them; diagnose() names fewer",
+        certificate=proof,
+        conflict=proof.conflict,
+    )
 
 
 class _Search:
@@ -428,6 +448,7 @@ class _Search:
                 own.b,
                 own.cones,
                 tolerance=0.01 * self.tolerance,
+                time_limit=self.deadline - time.perf_counter(),
             )
             return result.status, result.x, None if result.z is None else result.z / scale
         nothing = np.zeros(own.q.size, dtype=bool)

@@ -15,7 +15,7 @@ import numpy as np
 
 from optfair import registry
 from optfair.backends.added_rows import pooled, with_cuts
-from optfair.backends.branching import excluded, surpassed
+from optfair.backends.branching import surpassed, without_a_point
 from optfair.backends.exact import basic, contradicts, exactly
 from optfair.backends.isolation import one_thread
 from optfair.backends.registry import choose, profiles
@@ -235,7 +235,7 @@ HOPE, WORTH = 2, 5.0
 # Entries of linear programs whose basis is solved in fractions for a proof, and the seconds.
 BASIS, BASIS_SECONDS = 2_000, 10.0
 # Cases of a tree that proves an integer problem infeasible, and the seconds.
-CASES, TREE_SECONDS = 200, 3.0
+CASES, TREE_SECONDS = 1_000, 5.0
 # Share of the time that is left which a solver may take when others are to be asked after it.
 PATIENCE = 0.6
 
@@ -434,21 +434,16 @@ class _Search:
         """The best attempt, when it is feasible."""
         return self.best[1] if self.best is not None and not self.best[0][0] else None
 
-    def _excluded(self) -> None:
-        """Raise with a proof what was claimed of an integer problem, where a small tree has one."""
+    @property
+    def _excluded(self) -> Infeasible | None:
+        """A proof that no point is feasible, by a small tree of cases: the objective has no say in it."""
         left = min(TREE_SECONDS, self.request.deadline - time.perf_counter())
-        integers = self.problem.integers and self.problem.problem_class.convex
-        if self.claims[0].claim != "infeasible" or not integers or left <= 0.0:
-            return
-        proof = excluded(self.problem, left, CASES)
-        if proof is not None and proof.verify():
-            raise Infeasible(
-                f"no integer point satisfies {', '.join(map(repr, proof.conflict))}",
-                f"{proof}, verified on the compiled data",
-                "remove or soften one of them; diagnose() names fewer",
-                certificate=proof,
-                conflict=proof.conflict,
-            )
+        claimed = bool(self.claims) and self.claims[0].claim == "infeasible"
+        curved = self.problem.problem_class.name != "LP" and not self.named
+        wanted = claimed if self.problem.integers else curved and self._feasible is None
+        if not wanted or left <= 0.0:
+            return None
+        return without_a_point(self.problem, left, CASES)
 
     def _given_up(self, stop: str) -> Solution:
         """Return the best attempt where the search was stopped, else raise why there is no answer."""
@@ -461,8 +456,9 @@ class _Search:
             fall = endless(self.problem, beginnings(self.problem, best, request))
             if fall is not None:
                 raise fall
+        if (none := self._excluded) is not None:
+            raise none
         if self.claims:
-            self._excluded()
             self.claims[0].solution = best
             raise self.claims[0]
         feasible = self._feasible

@@ -367,6 +367,7 @@ class RescaledProof:
             unpaid=unpaid,
             unit=inner.unit * self.unit,
             estimate=None if inner.estimate is None else inner.estimate * self.unit,
+            penalty=inner.penalty * self.unit,
         )
 
     def stored(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
@@ -419,6 +420,7 @@ def form_check(
         apart=True,
         face=r.face,
         relative=r.relative,
+        penalty=r.penalty,
     )
 
 

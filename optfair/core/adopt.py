@@ -12,6 +12,7 @@ import cvxpy as cp
 import numpy as np
 from cvxpy.atoms.affine.affine_atom import AffAtom
 from cvxpy.atoms.affine.binary_operators import DivExpression, MulExpression
+from cvxpy.atoms.elementwise.logic import And, Not, Or, Xor
 from cvxpy.atoms.perspective import perspective
 from cvxpy.atoms.quad_form import QuadForm
 from cvxpy.lin_ops.lin_utils import get_id
@@ -214,7 +215,7 @@ def _perspective(e: Any, args: Sequence[Any], solver_context: Any = None) -> tup
 # What is written out with variables and constraints of its own, which stand in no tree before.
 _WRITTEN_OUT = {
     perspective: _perspective,
-    indicator: DCP[indicator],
+    **{function: DCP[function] for function in (indicator, And, Or, Xor, Not)},
     **Valinvec2mixedint.CANON_METHODS,
 }
 

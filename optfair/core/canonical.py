@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -379,10 +380,11 @@ def _reduced(
         raise _undisciplined(name, written)
     try:
         conic.cone_canon_methods = cones_of(written)
-        main, others = conic.canonicalize_tree(written, bool(sign))
-        for side in sides:
-            own, more = conic.canonicalize_tree(side, False)
-            others = [*others, *more, own]
+        with warnings.catch_warnings(action="ignore"):  # of approximations, where powers are exact
+            main, others = conic.canonicalize_tree(written, bool(sign))
+            for side in sides:
+                own, more = conic.canonicalize_tree(side, False)
+                others = [*others, *more, own]
     except (ValueError, TypeError, NotImplementedError, cp.error.SolverError) as e:
         raise UnsupportedProblem(
             f"CVXPY cannot compile {name!r}",

@@ -263,6 +263,8 @@ class DualCheck:
         compared: these may then be loose without harm to the bound.
     face : float
         Largest entry of a compiled row that is 0 at every feasible point, relative to its terms.
+    penalty : float
+        What violations of compiled rows are worth at the multipliers.
     """
 
     bound: float
@@ -278,6 +280,7 @@ class DualCheck:
     apart: bool = False
     face: float = 0.0
     relative: float | None = None
+    penalty: float = 0.0
 
 
 class DualProof(Protocol):

@@ -368,6 +368,9 @@ def _domains(problem: Problem) -> dict[str, Any]:
 FEW, QUESTIONS, SECONDS = 12, 200, 2.0
 # Cases of a tree, and seconds it is worth: what takes more is left to the solver's word.
 CASES, TREE_SECONDS = 30, 5.0
+# What one question about integers is worth, of the time until a conflict was known: branching
+# may never end on what is left of them when a bound is spared.
+PATIENCE = 10.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -494,7 +497,9 @@ def find_conflict(
     return conflict
 
 
-def _by_branching(system: System, names: tuple[str, ...], clock: Clock) -> BranchingProof | None:
+def _by_branching(
+    system: System, names: tuple[str, ...], clock: Clock
+) -> BranchingProof | InfeasibilityProof | None:
     """Return a proof that integer constraints exclude each other, None where the tree is large."""
     seconds = TREE_SECONDS if clock.left is None else min(TREE_SECONDS, clock.left)
     return clock.run(lambda: excluded(system.part(names), seconds, CASES))
@@ -502,10 +507,12 @@ def _by_branching(system: System, names: tuple[str, ...], clock: Clock) -> Branc
 
 def _filtered(system: System, start: Answer, clock: Clock) -> Conflict:
     current, points, unsure = _carried(system, start, clock), {}, []
+    patience = max(SECONDS, PATIENCE * clock.seconds)
     for name in _order(system, current.names):
         if name not in current.names:
             continue
-        answer = system.ask([n for n in current.names if n != name], clock)
+        rest = [n for n in current.names if n != name]
+        answer = system.ask(rest, clock, patience if system.integers.keys() & set(rest) else None)
         if answer.infeasible:
             current = _carried(system, answer, clock)
         elif answer.point is not None:

@@ -14,12 +14,7 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
 from optfair.proofs.definiteness import definiteness, dense_shift
-from optfair.proofs.rounding import (
-    UNIT,
-    Floats,
-    enclosed_sums,
-    gamma,
-)
+from optfair.proofs.rounding import UNIT, Floats, enclosed_sums, gamma
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -93,21 +88,43 @@ class Cone:
 
     def distance(self, entries: Floats, *, dual: bool = False) -> float:
         """Return how far a block is outside the cone (or its dual), in the largest entry."""
-        if entries.size == 0:
-            return 0.0
+        return largest_entry(self.lacking(entries, dual=dual))
+
+    def lacking(self, entries: Floats, *, dual: bool = False) -> Floats:
+        """Return moves of the entries that together bring a block into the cone (or its dual)."""
         if not np.isfinite(entries).all():
-            return np.inf
-        if self.kind == "zero":
-            return 0.0 if dual else float(np.abs(entries).max())
+            return np.full(entries.size, np.inf)
+        if self.kind == "zero" or not entries.size:
+            return np.asarray(0.0 * entries if dual else np.abs(entries))
         if self.kind == "nonneg":
-            return float(max(0.0, -entries.min()))
-        if self.kind == "soc":
-            return float(max(0.0, np.linalg.norm(entries[1:]) - entries[0]))
-        if self.kind == "psd":
-            return below_semidefinite(self.matrix(entries))
+            return np.maximum(-entries, 0.0)
         if self.kind == "exp":
-            return _exp_distance(entries, dual=dual)
-        return _power_distance(entries, self.power, dual=dual)
+            return _exp_moves(entries, dual=dual)
+        if self.kind == "pow":
+            return _power_moves(entries, self.power, dual=dual)
+        moves = np.zeros(entries.size)
+        if self.kind == "psd":
+            moves[self.diagonal] = below_semidefinite(self.matrix(entries))
+        else:
+            moves[0] = max(0.0, np.linalg.norm(entries[1:]) - entries[0])
+        return moves
+
+    def penalty(self, s: Floats, moves: Floats, z: Floats, least: float = 0.0) -> float:
+        r"""Return what a violation is worth at multipliers, :math:`\langle m, z \rangle` for moves m into the cone.
+
+        A violated equation is worth what others lose by it, of either sign. What a block lacks is
+        also measured with a diagonal of 1, in which it is the same in any units; amounts below
+        the least are not.
+        """
+        if self.kind == "zero":
+            return float(-s @ z)
+        worth = float(moves @ np.abs(z))
+        if self.kind != "psd" or not (least < worth < np.inf and s[self.diagonal].min() > 0.0):
+            return worth
+        own, price = s[self.diagonal], np.abs(z[self.diagonal])
+        roots = np.sqrt(own)
+        more = below_semidefinite(self.matrix(s) / roots / roots[:, None])
+        return min(worth, more * float(own @ price))
 
     @property
     def places(self) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -553,26 +570,27 @@ def _exp_dual_point(z: Floats) -> Floats:
     return np.column_stack([u, v, w])
 
 
-def _exp_distance(v: Floats, *, dual: bool) -> float:
-    """Violation of z >= y exp(x/y), or of its dual cone, over stacked triples."""
+def _exp_moves(v: Floats, *, dual: bool) -> Floats:
+    """Return moves into z >= y exp(x/y), or into its dual cone, over stacked triples."""
     x, y, z = v.reshape(-1, 3).T
     tiny = np.finfo(float).tiny
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         if dual:  # K* = {(u, v, w): u < 0, -u exp(v/u - 1) <= w} and {u = 0, v, w >= 0}
-            above = -x * np.exp(y / np.minimum(x, -tiny) - 1.0) - z
-            inside = np.where(x < -tiny, above, np.maximum(x, -np.minimum(y, z)))
+            inside, above = x < -tiny, -x * np.exp(y / np.minimum(x, -tiny) - 1.0) - z
         else:
-            above = y * np.exp(x / np.maximum(y, tiny)) - z
-            inside = np.where(y > tiny, above, np.maximum(-y, np.maximum(x, -z)))
-    return float(max(0.0, np.nan_to_num(inside, posinf=np.inf).max()))
+            inside, above = y > tiny, y * np.exp(x / np.maximum(y, tiny)) - z
+    moves = np.column_stack([x, -y, -z])
+    moves[inside] = 0.0
+    moves[inside, 2] = np.nan_to_num(above[inside], posinf=np.inf)
+    return np.maximum(moves, 0.0).ravel()
 
 
-def _power_distance(v: Floats, power: float, *, dual: bool) -> float:
+def _power_moves(v: Floats, power: float, *, dual: bool) -> Floats:
     x, y, z = v
     if dual:
         x, y = x / power, y / (1.0 - power)
     base = max(x, 0.0) ** power * max(y, 0.0) ** (1.0 - power)
-    return float(max(0.0, abs(z) - base, -x, -y))
+    return np.maximum([-x, -y, abs(z) - base], 0.0)
 
 
 def largest_entry(vector: Any) -> float:

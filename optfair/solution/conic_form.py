@@ -46,9 +46,9 @@ class ConicResiduals:
 
     The bound holds in exact arithmetic, as far as ``unpaid`` says; it is -inf, with ``fault``,
     where nothing is proved. The estimate takes the multipliers at their word. ``relative`` is the
-    complementarity where the products on curved cones count relative to the root of their sizes.
-    ``rows`` is the largest violation of a linear row relative to its own terms, ``face`` that of
-    rows which are 0 at every feasible point.
+    complementarity where the products on curved cones count relative to the root of their sizes,
+    ``rows`` the largest violation of a linear row relative to its own terms, ``face`` that of rows
+    which are 0 at every feasible point, ``penalty`` what all are worth at the multipliers.
     """
 
     primal: float
@@ -63,6 +63,7 @@ class ConicResiduals:
     estimate: float = -np.inf
     rows: float = 0.0
     face: float = 0.0
+    penalty: float = 0.0
 
 
 def least_unit(price: float, side: float) -> float:
@@ -176,7 +177,7 @@ class ConicForm:
     def _residuals(self, x: Floats, z: Floats, enough: float) -> ConicResiduals:
         s, objective, Px = self.slack(x), self.objective(x), self.bending.times(x)
         scale, unit = 1.0 + max(largest_entry(self.q), largest_entry(Px)), max(1.0, abs(objective))
-        primal, outside, products, relative, leak = self._cones(s, z, max(unit, scale))
+        primal, outside, products, relative, leak, penalty = self._cones(s, z, max(unit, scale))
         r = Px + self.q + self.across.times(z)
         # each column by its own scale, one large cost must not excuse the others; what large
         # multipliers leave by cancelling in double precision is no residual
@@ -197,27 +198,28 @@ class ConicForm:
             estimate=self.dual_objective(x, z) + self._least(r, x) - leak,
             rows=self._rows(x, s),
             face=self._face(x, s),
+            penalty=max(0.0, penalty),
         )
 
     def _cones(self, s: Floats, z: Floats, unit: float) -> tuple[float, ...]:
         """Return how far slacks and multipliers are outside the cones, and their products in them.
 
-        The last is what the multipliers' distances are worth at the slacks.
+        The last are what multipliers outside are worth at the slacks, and slacks at the multipliers.
         """
-        figures = [(0.0, 0.0, 0.0, 0.0, 0.0)]
+        figures = [(0.0,) * 6]
         if curved := SecondOrder.of(self.cones):
             off, outside = curved.distances(s), curved.distances(z)
-            leak = float(outside @ curved.sums(np.abs(s)))
+            sums = float(outside @ curved.sums(np.abs(s))), float(off @ np.abs(z[curved.heads]))
             products = curved.products(s, z, unit)
-            figures.append((largest_entry(off), largest_entry(outside), *products, leak))
+            figures.append((largest_entry(off), largest_entry(outside), *products, *sums))
         for c in self.cones:
             if c.kind != "soc":
                 si, zi = s[c.start : c.stop], z[c.start : c.stop]
-                o = c.distance(zi, dual=True)
-                leak = o * float(np.abs(si).sum())
-                figures.append((c.distance(si), o, *c.products(si, zi, unit), leak))
-        *largest, leaks = np.array(figures).T
-        return *(float(v.max()) for v in largest), float(leaks.sum())
+                off, o = c.lacking(si), c.distance(zi, dual=True)
+                sums = o * float(np.abs(si).sum()), c.penalty(si, off, zi, NEGLIGIBLE * unit)
+                figures.append((largest_entry(off), o, *c.products(si, zi, unit), *sums))
+        table = np.array(figures).T
+        return *table[:4].max(axis=1).tolist(), *table[4:].sum(axis=1).tolist()
 
     def _rows(self, x: Floats, s: Floats) -> float:
         """Return the largest violation of a linear row relative to the size of its terms.
@@ -254,11 +256,9 @@ class ConicForm:
             if c.kind == "psd" and np.isfinite(s[c.start : c.stop]).all():
                 M = np.abs(c.matrix(s[c.start : c.stop]))
                 inside[c.start : c.stop] = (M.max(axis=1) > LEANING * np.diag(M)).any()
-        return (
-            self._of_terms(x, np.where(inside & self.forced, np.abs(s), 0.0))
-            if inside.any()
-            else 0.0
-        )
+        if not inside.any():
+            return 0.0
+        return self._of_terms(x, np.where(inside & self.forced, np.abs(s), 0.0))
 
     @cached_property
     def forced(self) -> NDArray[np.bool_]:

@@ -74,6 +74,9 @@ class Residuals:
     face : float
         Largest entry of a semidefinite block that is 0 at every feasible point, of its terms: the
         block may be violated by as little as one likes there.
+    penalty : float
+        Exact penalty of the violations, their sum times the multipliers / max(unit, varying part):
+        by as much may points within the tolerance be better than every feasible one.
     """
 
     primal: Mapping[str, float]
@@ -92,6 +95,7 @@ class Residuals:
     apart: bool = False
     extent: float = 0.0
     face: float = 0.0
+    penalty: float = 0.0
 
     @property
     def feasibility(self) -> float:
@@ -146,6 +150,7 @@ class Residuals:
             ),
             "dual residual": (self.dual, np.inf if proved else tolerance),
             "gap": (self.gap + loss, tolerance),
+            "violations are worth, at the multipliers,": (self.penalty, tolerance),
             "complementarity": (
                 self.complementarity,
                 np.inf if proved else max(tolerance, 0.1 * tolerance**0.5),
@@ -254,6 +259,7 @@ class Measurement:
             check.apart and not loose,
             self.extent,
             check.face,
+            0.0 if loose else check.penalty / size,
         )
 
 

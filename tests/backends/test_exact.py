@@ -293,6 +293,17 @@ def test_floats_that_contradict_each_other_in_the_last_digit(tmp_path: Path) -> 
         assert not replace(proof, proof=moved).verify()
 
 
+@pytest.mark.parametrize("apart", [1e-9, 1e-10, 1e-13])
+def test_sides_that_cross_within_the_tolerance_are_excluded_in_fractions(apart: float) -> None:
+    x = cp.Variable(2, name="x")
+    rows = [x[0] + x[1] >= 1 + apart, x[0] + x[1] <= 1, x >= 0]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x[0]), rows), ["more", "less", "sign"])
+    assert p.solve().objective == pytest.approx(0.0, abs=1e-7)  # to the tolerance there is a point
+    with pytest.raises(of.Infeasible, match="to the last digit") as caught:
+        p.solve(exact=True)
+    assert caught.value.conflict == ("more", "less") and caught.value.certificate.verify()
+
+
 @pytest.mark.parametrize("unit", [1e-9, 1e-6, 1.0, 1e6])
 @pytest.mark.parametrize("constant", [0.0, 5.0])
 def test_a_basis_contradicts_an_answer_in_the_unit_of_the_objective(

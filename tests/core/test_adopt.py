@@ -224,6 +224,30 @@ def test_what_hides_variables_or_constraints_is_written_out(name: str) -> None:
     assert again.solve().objective == pytest.approx(optimum, abs=1e-6)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_logic_is_what_enumeration_says(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    one, two, three = (cp.Variable(boolean=True, name=n) for n in "abc")
+    logic = cp.logic
+    words = [
+        logic.And(one, logic.Not(two), three),
+        logic.Or(logic.Xor(one, two), logic.And(two, three)),
+        logic.Xor(one, two, logic.Not(three)),
+        logic.implies(three, one),
+    ]
+    costs = rng.normal(size=7).round(2)
+    goal = sum(c * e for c, e in zip(costs, [*words, one, two, three], strict=True))
+    rule = logic.Or(one, two, three)
+    best = np.inf
+    for point in itertools.product([0.0, 1.0], repeat=3):
+        one.value, two.value, three.value = map(np.array, point)
+        best = min(best, float(goal.value)) if rule.value >= 1 else best
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(goal), [rule == 1]), ["rule"]).solve()
+    assert s.objective == pytest.approx(best, abs=1e-9) and "rule" in s.problem.constraints
+    one.value, two.value, three.value = (np.round(s[n]) for n in "abc")
+    assert float(goal.value) == pytest.approx(best, abs=1e-9) and rule.value == 1
+
+
 SETS: dict[str, Callable[[Any], list[Any]]] = {
     "ball": lambda x: [cp.norm(x) <= 2, x >= -1],
     "box": lambda x: [x <= 1, x >= -2, cp.sum(x) == 1],

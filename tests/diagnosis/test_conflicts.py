@@ -262,6 +262,14 @@ def test_bounds_between_two_integers():
     assert "reported by highs" in str(d["relaxation"].verify())  # the least of integers is its word
 
 
+def test_what_is_left_of_integers_without_a_box_may_be_branched_on_for_ever(monkeypatch):
+    monkeypatch.setattr(system_module, "SECONDS", 0.3)
+    x = cp.Variable(3, name="x")
+    rows = {"low": x >= -5, "high": x <= 5, "odd": 2 * x[0] + 4 * x[1] - 6 * x[2] == 3}
+    found = diagnose(adopted(rows, integers=["x"])).findings[0].evidence
+    assert isinstance(found, Conflict) and {"odd", "x integer"} <= set(found.names)
+
+
 def integer_corner():
     # a triangle with points on both sides of integers, and none in it
     x = cp.Variable(2, name="x")

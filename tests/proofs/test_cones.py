@@ -94,6 +94,51 @@ def test_distances(kind: str, point: list[float], far: float, dual: float) -> No
         assert cone.outside(p, nothing) > 0.0 or cone.kind in ("zero", "nonneg")
 
 
+@pytest.mark.parametrize("dual", [False, True])
+@pytest.mark.parametrize("kind", CONES)
+@given(seed=st.integers(0, 10_000))
+def test_what_a_block_lacks_brings_it_into_the_cone(kind: str, dual: bool, seed: int) -> None:
+    rng, cone = np.random.default_rng(seed), CONES[kind]
+    s = rng.normal(size=cone.stop) * 10.0 ** rng.integers(-3, 4)
+    moves, ways = cone.lacking(s, dual=dual), np.ones(cone.stop)
+    if cone.kind == "exp":
+        ways[0::3] = -1.0
+    elif cone.kind == "pow":
+        ways[2] = -np.sign(s[2])
+        moves = moves * ([cone.power, 1.0 - cone.power, 1.0] if dual else 1.0)
+    elif cone.kind == "zero":
+        ways = -np.sign(s)
+    size = max(1.0, float(np.abs(s).max()))
+    assert (moves >= 0.0).all() and cone.distance(s, dual=dual) == cone.lacking(s, dual=dual).max()
+    assert cone.distance(s + ways * moves, dual=dual) <= 1e-12 * size
+    assert np.isinf(cone.lacking(np.full(cone.stop, np.nan), dual=dual)).all()
+
+
+def test_a_violation_is_worth_what_mends_it_at_the_multipliers() -> None:
+    def worth(kind: str, s: list[float], z: list[float]) -> float:
+        slack = np.array(s)
+        return CONES[kind].penalty(slack, CONES[kind].lacking(slack), np.array(z))
+
+    assert worth("zero", [1.0, -3.0, 0.0], [2.0, 1.0, 9.0]) == 1.0  # others lose what one gains
+    assert worth("nonneg", [1.0, -3.0, -2.0], [9.0, 2.0, 1.0]) == 8.0
+    assert worth("soc", [4.0, 3.0, 4.0], [2.0, 0.0, -1.0]) == 2.0
+    assert worth("exp", [0.0, 1.0, 0.5], [-1.0, 3.0, 2.0]) == 1.0
+    assert worth("exp twice", [0.0, 1.0, 0.5] * 2, [-1.0, 3.0, 2.0] * 2) == 2.0
+    assert worth("pow", [1.0, 1.0, -2.0], [1.0, 1.0, -3.0]) == 3.0
+    # a block is measured in the units of its lines: a small line, and multipliers large there
+    for u in (1.0, 1e-6, 1e6):
+        units = np.array([u, 1.0, 1.0])
+        M = np.array([[1.0, 1.1, 0.0], [1.1, 1.0, 0.0], [0.0, 0.0, 1.0]]) * np.outer(units, units)
+        Z = np.diag([1.0, 1.0, 5.0]) / np.outer(units, units)
+        i, j = PSD.places
+        root = np.where(i == j, 1.0, np.sqrt(2.0))
+        for factor in (1.0, 1e9):
+            found = worth("psd", list(M[i, j] * root), list(factor * Z[i, j] * root))
+            assert 0.1 * factor <= found <= (0.7 + 1e-9) * factor
+    flat = [0.0, 0.1 * np.sqrt(2.0), 1.0, 0.0, 0.0, 1.0]  # a diagonal of 0 has no units
+    assert worth("psd", flat, [1.0, 0.0, 0.0, 0.0, 0.0, 0.0]) == pytest.approx(0.00990195, 1e-6)
+
+
 def inside(cone: Cone, rng: Any) -> np.ndarray:
     """Return a random point of a cone."""
     if cone.kind == "zero":

@@ -251,17 +251,32 @@ def test_a_number_beyond_all_others_is_no_optimum(value: float) -> None:
 # --- certificates ----------------------------------------------------------------------------
 
 
-def test_what_is_claimed_without_proof_names_who_claims_it() -> None:
+def test_what_is_claimed_without_proof_names_who_claims_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("optfair.backends.solve.TREE_SECONDS", 60.0)  # of a busy machine
     x = cp.Variable(2, name="x", integer=True)
     p = adopted(cp.Minimize(x[0]), [2 * x[0] - 2 * x[1] == 1, cp.abs(x) <= 400])
     with pytest.raises(of.SolverFailure, match="which is not proved here") as failure:
         p.solve("highs")
     assert failure.value.claim == "infeasible" and failure.value.claimed_by == "highs"
-    few = adopted(cp.Minimize(x[0]), [2 * x[0] - 2 * x[1] == 1, cp.abs(x) <= 40])
+    few = adopted(cp.Minimize(x[0]), [2 * x[0] - 2 * x[1] == 1, cp.abs(x) <= 90])
     with pytest.raises(of.Infeasible) as proved:  # few enough cases for a tree
         few.solve("highs")
     assert proved.value.certificate.verify()
     assert "highs" in failure.value.cause and "diagnose" in failure.value.remedy
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_curved_objective_does_not_hide_that_rows_exclude_each_other(unit: float) -> None:
+    x = cp.Variable(2, name="x")
+    goal = cp.Minimize(cp.exp(x[0] / unit) + x[1] / unit)
+    contradictory = [
+        [2000 * x[0] == unit, 1e-4 * x[0] == -0.16 * unit],
+        [x[0] + x[1] >= 3 * unit, cp.norm(x) <= unit],
+    ]
+    for rows in contradictory:
+        with pytest.raises(of.Infeasible) as caught:
+            adopted(goal, rows).solve()
+        assert caught.value.certificate.verify() and set(caught.value.conflict) == {"c0", "c1"}
 
 
 @pytest.mark.parametrize("unit", UNITS)

@@ -193,6 +193,51 @@ def test_a_gap_is_relative_to_what_varies_or_to_the_unit() -> None:
     assert told.certificate.verify().grade.by == s.solver
 
 
+EDGES: dict[str, tuple[Any, Any, float]] = {
+    "power": (lambda x: cp.power(x, 20) <= 0, 1.0, 0.0),
+    "logarithm": (lambda x: x - cp.log(x) <= 1, 1.0, 1.0),
+    "square": (lambda x: cp.square(x) <= 0, 1.0, 0.0),
+    "exponential": (lambda x: cp.exp(x) <= 0, 1.0, -np.inf),
+    "square in small units": (lambda x: cp.square(1e3 * x) <= 0, 1.0, 0.0),
+}
+
+
+@pytest.mark.parametrize("tolerance", [1e-5, 1e-7])
+@pytest.mark.parametrize("name", EDGES)
+def test_a_set_without_an_interior_is_not_searched_beside_it(name: str, tolerance: float) -> None:
+    # points within the tolerance of such a row are far from every feasible one
+    rule, factor, truth = EDGES[name]
+    x = cp.Variable(name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Maximize(factor * x), [rule(x)]))
+    try:
+        s = p.solve(tolerance=tolerance)
+    except (of.SolverFailure, of.Infeasible):
+        return
+    assert not s.grade.sound or abs(s.objective - truth) <= 10 * tolerance * max(1.0, abs(truth))
+
+
+def test_violations_are_held_against_the_objective_at_their_multipliers() -> None:
+    # many rows off by little each, in an objective and a bound that agree with each other
+    rng = np.random.default_rng(3)
+    x, n = cp.Variable(30, name="x"), 30
+    for factor in (1.0, 1e6, 1e-6):
+        goal = cp.Minimize(factor * cp.sum_squares(x - rng.normal(size=n)))
+        s = of.from_cvxpy(cp.Problem(goal, [cp.diff(x) >= 0.1])).solve()
+        proof: Any = s.proof
+        while hasattr(proof, "divided"):
+            proof = proof.divided
+        form = proof.compiled.form
+        r = form.residuals(proof.x, proof.z)
+        moved = form.moved({"b": form.b - 1e-8 * form.nonnegative})  # each row asks for more
+        more = moved.residuals(proof.x, proof.z)
+        assert more.penalty - r.penalty == pytest.approx(
+            1e-8 * proof.z[form.nonnegative].sum(), 1e-2
+        )
+        off = s.residuals()
+        assert off.penalty <= 1e-9 and not off.above(1e-7)
+        assert any("worth" in why for why in replace(off, penalty=1e-6).above(1e-7))
+
+
 def test_a_wide_box_does_not_excuse_a_row_without_a_right_hand_side() -> None:
     for box in (2.0, 1e9):
         for row in (1.0, 1e6):
