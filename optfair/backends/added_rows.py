@@ -14,6 +14,7 @@ from optfair.backends.branching import integer_columns
 from optfair.backends.registry import conic_interface
 from optfair.compile.form import compile_problem
 from optfair.core.certificate import Certificate
+from optfair.core.labels import free_name
 from optfair.core.solution import Solution
 from optfair.core.term import family
 from optfair.errors import ClassError, Infeasible, SolverFailure, data_frame
@@ -29,7 +30,11 @@ Answer = Callable[[Any], Solution]
 
 
 def with_cuts(
-    problem: Problem, cuts: Callable[[Mapping[str, Any]], Any], answer: Answer, tolerance: float
+    problem: Problem,
+    cuts: Callable[[Mapping[str, Any]], Any],
+    answer: Answer,
+    tolerance: float,
+    deadline: float = np.inf,
 ) -> Solution:
     """Solve a problem again with what its user adds, until nothing new cuts the point off.
 
@@ -46,6 +51,8 @@ def with_cuts(
         Solves a problem and verifies it.
     tolerance : float
         Relative violation from which a row cuts a point off.
+    deadline : float
+        ``time.perf_counter()`` at which to stop.
 
     Returns
     -------
@@ -58,47 +65,54 @@ def with_cuts(
         It was stopped before a point obeyed all rows; the last, with its bound, is attached.
     """
     stated, count, rounds, spent = problem, 0, 0, dict[str, float]()
+    solution: Solution | None = None
     while True:
-        solution = answer(stated)
+        try:
+            solution = answer(stated)
+        except SolverFailure:
+            if solution is None or time.perf_counter() < deadline:
+                raise
+            raise _stopped(solution, "time_limit") from None
         for word, seconds in solution.seconds.items():
             spent[word] = spent.get(word, 0.0) + seconds
         rounds += 1
         begin = time.perf_counter()
         try:
-            given = _by_name(cuts(solution.values), count)
+            given = _by_name(cuts(solution.values), count, {*map(family, stated.constraints)})
         except KeyboardInterrupt:
             raise _stopped(solution, "interrupted") from None
         count += len(given)
         grown = stated.with_constraints(given) if given else stated
-        off = {
-            name
-            for name in given
-            if any(
-                t.relative_violation(solution.values) > tolerance
-                for label, t in grown.constraints.items()
-                if family(label) == family(name)
-            )
+        rows, unit, values = grown.constraints, grown.data_unit, solution.values
+        broken = {
+            family(label)
+            for label in rows.keys() - stated.constraints.keys()
+            if rows[label].violations(values, unit)[0] > tolerance
         }
+        off = {name for name in given if family(name) in broken}
         spent["cuts"] = spent.get("cuts", 0.0) + time.perf_counter() - begin
         if not off:
-            options = {
-                **solution.options,
-                "cuts": len(stated.constraints) - len(problem.constraints),
-            }
-            return replace(solution, options={**options, "rounds": rounds}, seconds=spent)
+            more = len(stated.constraints) - len(problem.constraints)
+            options = {**solution.options, "cuts": more, "rounds": rounds}
+            return replace(solution, options=options, seconds=spent)
         if solution.status.termination in EARLY:
             raise _stopped(solution, solution.status.termination)
+        if time.perf_counter() > deadline:
+            raise _stopped(solution, "time_limit")
         idle = [name for name in given if name not in off]
         stated = grown.without(*idle) if idle else grown
 
 
-def _by_name(given: Any, count: int) -> dict[str, Any]:
+def _by_name(given: Any, count: int, taken: set[str]) -> dict[str, Any]:
+    """Return the rows by names that no others have."""
     if given is None:
         return {}
-    if isinstance(given, Mapping):
-        return dict(given)
     several = list(given) if isinstance(given, (list, tuple)) else [given]
-    return {f"cut {count + i}": c for i, c in enumerate(several, 1)}
+    numbered = {f"cut {count + i}": c for i, c in enumerate(several, 1)}
+    named: dict[str, Any] = {}
+    for name, c in (given if isinstance(given, Mapping) else numbered).items():
+        named[free_name(str(name), taken | named.keys())] = c
+    return named
 
 
 def _stopped(last: Solution, word: str) -> SolverFailure:
@@ -216,7 +230,8 @@ def pooled(problem: Problem, many: int, answer: Answer) -> Solution:
             cp.sum(cp.multiply(1.0 - 2.0 * v, stated[name])) + float(v.sum())
             for name, v in at.items()
         )
-        stated = solution.problem.with_constraints({f"not solution {len(known)}": changed >= 1.0})
+        label = free_name(f"not solution {len(known)}", solution.problem.constraints)
+        stated = solution.problem.with_constraints({label: changed >= 1.0})
     return replace(known[0], pool=Pool(tuple(known), ended, proof))
 
 

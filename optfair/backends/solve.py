@@ -186,7 +186,9 @@ def solve(
         return solution
 
     def complete(stated: Problem) -> Solution:
-        return answer(stated) if cuts is None else with_cuts(stated, cuts, answer, tolerance)
+        if cuts is None:
+            return answer(stated)
+        return with_cuts(stated, cuts, answer, tolerance, request.deadline)
 
     solution = complete(problem) if solutions is None else pooled(problem, solutions, complete)
     if exact:

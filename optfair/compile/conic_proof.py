@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from optfair.compile.assembly import Sums
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core.certificate import UNKNOWN, Certificate, DualCheck, DualProof, Verdict, drift
 from optfair.core.expressions import Values
@@ -19,7 +20,7 @@ from optfair.errors import UnsupportedProblem
 from optfair.numbers import Floats, check_number
 from optfair.proofs import check_proof
 from optfair.proofs.bounds import LowerBound, lower_bound
-from optfair.proofs.cones import Cone
+from optfair.proofs.cones import Cone, largest_entry
 from optfair.proofs.portable import form_record, ratio
 from optfair.solution.conic_form import ConicForm
 
@@ -172,7 +173,10 @@ class ConicProof:
         apart = max(drift(values, ours), drift(multipliers, duals))
         form = self.compiled.form
         enough = is_enough(self.problem, form, self.x, self.tolerance)
-        return form_check(form, self.x, self.z, apart, enough)
+        check = form_check(form, self.x, self.z, apart, enough)
+        if check.unit >= SUMMED:
+            return check
+        return replace(check, unit=max(check.unit, SUMMED * largest_terms(self.problem, self.x)))
 
     def entry_sizes(self, name: str, values: Values) -> Floats:
         """Return the size of each entry of a constraint, 0 where its right-hand side tells it."""
@@ -387,6 +391,24 @@ def times(multipliers: Mapping[str, Any], factor: float) -> dict[str, Any]:
         scaled[name] = np.asarray(np.asarray(y, dtype=float) * factor)
         scaled[name].flags.writeable = False
     return scaled
+
+
+# Share of what an objective adds up, below which its evaluation at a point is rounding.
+SUMMED = 1e-9
+
+
+def largest_terms(problem: Problem, x: Floats) -> float:
+    """Return what the terms of an affine objective add up to in size at a point, 0 for others.
+
+    Costs that cancel are an objective that is no better known than these.
+    """
+    total = 0.0
+    for term in problem.objective.values():
+        e = term.build()
+        if e.is_affine() and not e.parameters() and e.variables():
+            sizes = Sums(e).made(e, sizes=True)[:, :-1]
+            total += float(sizes.sum()) * largest_entry(x)
+    return total if np.isfinite(total) else 0.0
 
 
 # Share of a tolerance that a bound may take of it; the rest is for what else is measured.

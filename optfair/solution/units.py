@@ -168,8 +168,8 @@ COLUMN = 1e-5
 BALANCING = 60
 # Sizes of right-hand sides below or above which points of curved programs are in another unit.
 LEVEL = (1.0 / 64.0, 1024.0)
-# Binary digits that coefficients alone may move that unit.
-REACH = 30.0
+# Binary digits that coefficients alone may move that unit, and that what is squared is smaller by.
+REACH, MISFIT = 30.0, 6.0
 # Binary digits by which numbers must come nearer for cones to be turned.
 TURNED = 4.0
 # Share of one multiplier of a cone in another at which it has lost digits.
@@ -179,17 +179,17 @@ BOOST = 32.0
 
 
 def balanced(
-    form: ConicForm, held: NDArray[np.bool_] | None = None
+    form: ConicForm, held: NDArray[np.bool_] | None = None, *, moderate: bool = False
 ) -> tuple[Floats, Floats] | None:
     """Return powers of two for rows and columns that bring numbers near 1, 1 for those that are held.
 
-    None where they are as they stand.
+    None where they are as they stand, unless moderate factors are asked for as well.
     """
     row, column, entry = coordinates(form.columns_of_rows)
     used = (entry != 0.0) & np.isfinite(entry)
     row, column, sizes = row[used], column[used], np.abs(entry[used])
     near = not sizes.size or (sizes.min() >= SMALL and sizes.max() <= LARGE)
-    if near and (form.polyhedral or not sizes.size):
+    if not sizes.size or (near and form.polyhedral):
         return None
     m, n = form.A.shape
     # what is tiny in its row and in its column is rounding, and says nothing of units
@@ -205,11 +205,13 @@ def balanced(
     in_column = np.where(in_column > 0.0, in_column, any_column)
     most = in_column[in_column > 0.0]
     alike = form.polyhedral or (most.min() >= COLUMN and most.max() <= 1.0 / COLUMN)
-    if alike and near:
+    if alike and near and not moderate:
         return None
     notable = sizes > NOISE * np.minimum(in_row[row], in_column[column])
     row, column, sizes = row[notable], column[notable], sizes[notable]
-    if alike and (not sizes.size or (sizes.min() >= SMALL and sizes.max() <= LARGE)):
+    if not sizes.size:
+        return None
+    if alike and not moderate and sizes.min() >= SMALL and sizes.max() <= LARGE:
         return None
     block = _blocks(form)
     logs, row = np.log2(sizes), block[row]
@@ -280,7 +282,7 @@ def _median(sizes: Floats) -> float:
 def level(form: ConicForm) -> tuple[Floats, Floats] | None:
     """Return one unit for all points, where all right-hand sides are small, or most are large.
 
-    They are measured by the largest coefficient in their cones. Cones have no unit, and interior-point methods stop at absolute residuals.
+    They are measured by the largest coefficient in their cones, which have no unit.
     """
     known = (form.b != 0.0) & np.isfinite(form.b)
     curved = any(known[c.start : c.stop].any() for c in form.cones if c.kind in ("exp", "pow"))
@@ -302,6 +304,11 @@ def level(form: ConicForm) -> tuple[Floats, Floats] | None:
     # sides over tiny coefficients are no size of points
     if abs(power - own) > REACH or abs(power) > MOST:
         return None
+    other = None if small or not form.P.nnz else balanced(form, moderate=True)
+    if other is not None:  # what is squared may have another unit than what they bound
+        bent = other[1][np.unique(form.P.indices)]
+        if np.median(np.log2(bent)) < power - MISFIT:
+            return other
     m, n = form.A.shape
     return np.full(m, np.exp2(-power)), np.full(n, np.exp2(power))
 

@@ -368,7 +368,15 @@ class _Front:
         for i in range(k):
             own = (OTHERS + (1.0 - k * OTHERS) * np.eye(k)[i]) / rough
             self._taken(self._at(own), own)
-        own_range = np.ptp([p.values for p in self.points], axis=0)
+        ends = np.array([p.values for p in self.points])
+        own_range, most = np.ptp(ends, axis=0), np.abs(np.vstack([alone, ends])).max(axis=0)
+        # what is left open where another is minimised alone goes with the root of the tolerance
+        least = float(self.asked["tolerance"]) * np.maximum(units, most)
+        idle = (own_range <= least) & (rough <= least / float(self.asked["tolerance"]) ** 0.5)
+        if idle.sum() >= k - 1:  # one objective is left: its optimum is the front
+            best = int(ends[:, idle.argmin()].argmin())
+            self.ranges, self.points, self.trades = rough, [self.points[best]], False
+            return
         self.ranges = np.where(own_range > NO_RANGE * rough, own_range, rough)
 
     def weighted(self, points: int, width: float | None, values: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from itertools import permutations
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import optfair as of
+from optfair.backends.added_rows import with_cuts
 
 RNG = np.random.default_rng(5)
 
@@ -137,3 +139,69 @@ def test_integer_constraints_that_exclude_each_other_are_proved_to() -> None:
         p.solve()
     assert e.value.certificate is not None and e.value.certificate.verify()
     assert set(e.value.conflict) == set(p.constraints)
+
+
+@pytest.mark.parametrize("unit", [1e-8, 1e-6, 1.0, 1e6])
+def test_cuts_are_measured_in_the_unit_of_the_data(unit: float) -> None:
+    y = cp.Variable(3, name="y")
+    p = of.from_cvxpy(cp.Problem(cp.Maximize(cp.sum(y)), [cp.abs(y) <= unit]), ["box"])
+
+    def ball(values: Any) -> Any:
+        v = np.asarray(values["y"])
+        return v / np.linalg.norm(v) @ p["y"] <= unit
+
+    s = p.solve(cuts=ball)
+    assert s.objective == pytest.approx(unit * np.sqrt(3.0), rel=1e-6) and s.grade.sound
+
+
+def test_rows_get_names_that_are_free() -> None:
+    x = cp.Variable(4, name="x", boolean=True)
+    goal = cp.Maximize(np.array([4.0, 3, 2, 1]) @ x)
+    p = of.from_cvxpy(cp.Problem(goal, [cp.sum(x) <= 3, x[0] <= 1]), ["k", "cut 1"])
+
+    def neighbours(values: Any) -> Any:
+        v = np.round(values["x"])
+        pairs = [i for i in range(3) if v[i] + v[i + 1] > 1.5]
+        return {"pair": p["x"][pairs[-1]] + p["x"][pairs[-1] + 1] <= 1} if pairs else {}
+
+    def unnamed(values: Any) -> Any:
+        return list(neighbours(values).values())
+
+    apart = [6.0, 5, 4, 4, 3, 2, 1, 0]  # of sets without neighbours
+    for cuts in (neighbours, unnamed):
+        s = p.solve(cuts=cuts, solutions=10)
+        assert [round(t.objective, 6) for t in s.pool] == apart and s.pool.ended == "exhausted"
+    assert "cut 2" in p.solve(cuts=unnamed).problem.constraints
+    last = p.solve(solutions=2).pool[1]
+    assert len(last.problem.solve(solutions=2).pool) == 2  # a pool of what a pool has left out
+
+
+def test_a_time_limit_is_that_of_all_rounds() -> None:
+    x = cp.Variable(3, name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Maximize(cp.sum(x)), [cp.abs(x) <= 1]), ["box"])
+    rounds = []
+
+    def slow(values: Any) -> Any:
+        rounds.append(1)
+        time.sleep(0.05)
+        v = np.asarray(values["x"])
+        return v / np.linalg.norm(v) @ p["x"] <= 1.0
+
+    with pytest.raises(of.SolverFailure, match="no point obeys all cuts yet") as stopped:
+        p.solve(cuts=slow, time_limit=0.2, tolerance=1e-12)
+    last: Any = stopped.value.solution
+    assert len(rounds) <= 5 and np.sqrt(3.0) - 1e-9 <= last.bound <= 3.0
+    # a solve that is late has the last point as well
+    calls = []
+
+    def answer(problem: Any) -> Any:
+        calls.append(problem)
+        if len(calls) > 1:
+            raise of.SolverFailure("late", "", "")
+        return problem.solve()
+
+    with pytest.raises(of.SolverFailure, match="no point obeys all cuts yet"):
+        with_cuts(p, slow, answer, 1e-7, deadline=0.0)
+    calls.clear()
+    with pytest.raises(of.SolverFailure, match="late"):
+        with_cuts(p, slow, answer, 1e-7)

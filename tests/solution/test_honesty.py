@@ -193,6 +193,24 @@ def test_a_gap_is_relative_to_what_varies_or_to_the_unit() -> None:
     assert told.certificate.verify().grade.by == s.solver
 
 
+@pytest.mark.parametrize("unit", [1.0, 1e-6, 1e6])
+@pytest.mark.parametrize("solver", [None, "highs", "clarabel"])
+def test_costs_that_cancel_are_measured_by_what_they_add_up(solver: Any, unit: float) -> None:
+    x, y = cp.Variable(name="x"), cp.Variable(3, name="y")
+    first, second = np.array([0.1, 0.7, 0.2]), np.array([0.2, 0.1, 0.4])
+    goals = [
+        unit * (0.1 * x + 0.2 * x - 0.3 * x),
+        unit * (first @ y + second @ y) - unit * (first + second) @ y,
+    ]
+    for goal in goals:
+        p = of.from_cvxpy(cp.Problem(cp.Minimize(goal), [x <= 4, x >= -3, y <= 4, y >= -3]))
+        s = p.solve(solver)
+        assert s.is_optimal() and abs(s.objective) <= 1e-14 * unit
+    # a cost that is small on its own is no rounding
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(1e-12 * unit * x), [x <= 4, x >= -3])).solve(solver)
+    assert s.objective == pytest.approx(-3e-12 * unit, rel=1e-6)
+
+
 EDGES: dict[str, tuple[Any, Any, float]] = {
     "power": (lambda x: cp.power(x, 20) <= 0, 1.0, 0.0),
     "logarithm": (lambda x: x - cp.log(x) <= 1, 1.0, 1.0),

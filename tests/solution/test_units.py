@@ -247,3 +247,27 @@ def test_rows_of_a_cone_have_one_unit_at_equilibrium() -> None:
     rows, columns = equilibrium(form)
     assert rows[0] == rows[1] == rows[2]
     assert all((np.frexp(v)[0] == 0.5).all() for v in (rows, columns))
+
+
+@pytest.mark.parametrize("length", [1e-4, 1.0, 1e3, 1e4, 1e5, 1e6])
+@pytest.mark.parametrize("cost", [1e-6, 1.0, 1e6])
+def test_a_misfit_has_another_unit_than_the_box_of_its_columns(length: float, cost: float) -> None:
+    x, far = cp.Variable(name="x"), cp.Variable(3, name="far")
+    y = cp.multiply([1.0 / length, 0.03 / length, 30.0 / length], far)
+    goals = {
+        "square": (
+            0.3 * (x / length) + cp.square(x / length - 1),
+            [x <= 5 * length, x >= -5 * length],
+        ),
+        "form": (
+            cp.sum(y) + cp.quad_form(y, np.array([[3.0, 1, 0], [1, 2, 1], [0, 1, 4]])),
+            [y <= 5, y >= -5, far <= 200 * length, far >= -200 * length],
+        ),
+    }
+    truth = {
+        "square": 0.2775,
+        "form": -0.25 * np.linalg.inv([[3.0, 1, 0], [1, 2, 1], [0, 1, 4]]).sum(),
+    }
+    for name, (goal, rows) in goals.items():
+        s = of.from_cvxpy(cp.Problem(cp.Minimize(cost * goal), rows)).solve()
+        assert s.objective == pytest.approx(cost * truth[name], rel=1e-6) and s.grade.sound

@@ -130,6 +130,23 @@ def test_what_does_not_trade_is_one_point_and_files_go_on(tmp_path: Path) -> Non
     assert sum(q.solution is None for q in again) >= 3
 
 
+@pytest.mark.parametrize("method", ["weighted", "epsilon"])
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_what_the_tolerance_leaves_open_is_no_range(unit: float, method: str) -> None:
+    x = cp.Variable(3, name="x")
+    rows = [
+        x <= 3 * unit,
+        x >= -unit,
+        np.array([[1.0, 0, -2], [2, 1, 2]]) @ x <= [2 * unit, 5 * unit],
+    ]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(0), rows))
+    distance = cp.sum_squares(x - unit * np.array([-3.0, 3, -2]))
+    goals = {"distance": distance, "height": cp.Maximize(2 * x[1])}
+    front = of.pareto(p, goals, method=method, points=5)
+    # (-1, 3, -1) is the optimum of both; what else was solved is worse in the distance alone
+    np.testing.assert_allclose(front.values, [[5 * unit**2, 6 * unit]], rtol=1e-6)
+
+
 def test_a_single_objective_that_is_not_convex() -> None:
     """Nothing is multiplied by a weight of 0: the concave distance and a cost, over a box."""
     x = cp.Variable(2, name="x")

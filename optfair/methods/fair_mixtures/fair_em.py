@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DeclarationError
-from optfair.methods.fair_clustering.algorithms.entropic_projection import project_masses
+from optfair.methods.fair_clustering.algorithms.entropic_projection import LOOSE, project_masses
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
 from optfair.methods.fair_clustering.algorithms.pricing import label_masses, smallest_ratio
 from optfair.methods.fair_clustering.assignment import FairAssignment
@@ -34,8 +34,6 @@ from optfair.numbers import Floats, Indices
 
 # Distance from the rules, in fractions of groups, at which a projection ends.
 EXACT = 1e-10
-# Distance from which on a projection does not count as one.
-LOOSE = 1e-8
 # Share of its fair part below which a component is dead.
 DEAD = 1e-8
 

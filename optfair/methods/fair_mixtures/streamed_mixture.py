@@ -87,6 +87,7 @@ def _both(
     components: Components,
     prices: Floats,
     curvature: bool,
+    temperature: float,
     statistics: bool,
     rows: MixedRows,
     index: Indices,
@@ -97,12 +98,38 @@ def _both(
     def sums(part: slice) -> _Both:
         few, g, w = rows[part], index[part], weights[part]
         joint = components.log_prob(few)
-        passed = mass_pass(joint, g, w, prices, curvature=curvature)
+        softer = joint if temperature == 1.0 else joint / temperature
+        passed = mass_pass(softer, g, w, prices, curvature=curvature)
         if not statistics:
             return _Both(passed, None)
         return _Both(passed, expectation(components, few, g, w, prices, joint=joint))
 
     return over_blocks(rows.count, sums)
+
+
+@dataclass(eq=False)
+class _Look:
+    """Passes of the projection at some components; those near its end are the M-step's as well."""
+
+    passes: StreamPasses
+    components: Components
+    temperature: float = 1.0
+    before: Floats | None = None
+    near: bool = False
+
+    def __call__(self, prices: Floats, curvature: bool = True) -> MassPass:
+        """Return value, masses and curvature at given prices."""
+        near = self.near and self.temperature == 1.0
+        passed = self.passes.both(self.components, prices, curvature, self.temperature, near)
+        if self.before is not None:
+            moved = np.abs(passed.masses - self.before) / self.passes.survey.shares[:, None]
+            self.near = bool(moved.max() < NEAR)
+        self.before = passed.masses
+        return passed
+
+    def tempered(self, temperature: float) -> _Look:
+        """Return the same with log densities divided by a temperature."""
+        return _Look(self.passes, self.components, temperature)
 
 
 class StreamPasses:
@@ -136,22 +163,21 @@ class StreamPasses:
 
     def oracle(self, components: Components) -> MassOracle:
         """Return the passes that the projection makes at these components."""
-        before: Floats | None = None
-        near = False
+        return _Look(self, components)
 
-        def look(prices: Floats, curvature: bool = True) -> MassPass:
-            nonlocal before, near
-            both: _Both = self._pass(partial(_both, components, prices, curvature, near))
-            if both.step is not None:
-                self._known = (components, prices, both.step)
-            masses = both.passed.masses
-            if before is not None:
-                moved = np.abs(masses - before) / self.survey.shares[:, None]
-                near = bool(moved.max() < NEAR)
-            before = masses
-            return both.passed
-
-        return look
+    def both(
+        self,
+        components: Components,
+        prices: Floats,
+        curvature: bool,
+        temperature: float,
+        near: bool,
+    ) -> MassPass:
+        """Make a pass for the projection, and where its prices are near for the M-step as well."""
+        both: _Both = self._pass(partial(_both, components, prices, curvature, temperature, near))
+        if both.step is not None:
+            self._known = (components, prices, both.step)
+        return both.passed
 
     def expectation(self, components: Components, prices: Floats) -> Expectation:
         """Return the sums of the E-step."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -206,6 +206,9 @@ POOR, GOOD = 1e-3, 0.5
 PATIENCE = 4
 # Fall of the distance, below this one, at which a rough search ends: what is left are lone rows.
 SLOW, LONE = 0.9, 3e-3
+# Distance at which a search has failed, that at which softer rows are near enough, the factor from
+# one temperature to the next, and so many of these at most.
+LOOSE, SOFT, COOLED, TEMPERATURES = 1e-8, 1e-3, 4.0, 24
 # Relative size of a gain of the bound that the cone program's own accuracy hides.
 ROUNDING = 1e-11
 
@@ -333,11 +336,45 @@ def project_masses(
     search.rough = rough
     try:
         status = search.run(np.zeros(program.masses.shape) if prices is None else prices)
+        if status == "stalled" and not rough and search.distance > LOOSE:
+            search = _cooled(search) or search
     except KeyboardInterrupt:
         if search.best is None:
             raise
         status = "interrupted"
-    return search.result(status)
+    return search.result("optimal" if search.distance <= tolerance else status)
+
+
+def _cooled(stalled: _Search) -> _Search | None:
+    r"""Search again from the prices of softer rows, None where that leads no nearer to the rules.
+
+    Rows that are all but hard have no curvature. At the temperature T of :math:`\ell / T` they
+    are soft, and the prices over T those of the program over T.
+    """
+    tempered = getattr(stalled.oracle, "tempered", None)
+    if tempered is None:
+        return None
+    program, form = stalled.program, stalled.program.form
+    prices, temperature, hot = np.zeros(program.masses.shape), 1.0, False
+    for _ in range(2 * TEMPERATURES):
+        temperature *= 1.0 / COOLED if hot else COOLED
+        last = hot and temperature == 1.0
+        own = replace(program, form=replace(form, P=form.P / temperature, q=form.q / temperature))
+        search = _Search(
+            stalled.oracle if last else tempered(temperature),
+            program if last else own,
+            stalled.tolerance if last else LOOSE,
+            stalled.deadline,
+            stalled.report if last else None,
+            stalled.size,
+        )
+        if search.run(prices / temperature) == "time_limit" or search.best is None:
+            return None
+        if last:
+            return search if search.distance < stalled.distance else None
+        hot = hot or search.distance <= SOFT
+        prices = search.best.prices * temperature if hot else prices
+    return None
 
 
 @dataclass(frozen=True, eq=False)

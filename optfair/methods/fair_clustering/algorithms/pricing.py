@@ -474,6 +474,10 @@ class LogRows:
         """Return value, masses and curvature at given prices."""
         return mass_pass(self.log_prob, self.labels, self.weights, prices, curvature=curvature)
 
+    def tempered(self, temperature: float) -> LogRows:
+        """Return the rows with their log densities divided by a temperature."""
+        return LogRows(self.log_prob / temperature, self.labels, self.weights, self.groups)
+
 
 def mass_pass(
     log_prob: Floats, labels: Indices, weights: Floats, prices: Floats, *, curvature: bool = True
