@@ -507,7 +507,8 @@ class HeldRows:
         model.run()
         status = _STATUS.get(model.getModelStatus(), "failed")
         if status == "infeasible":
-            return self._answered(status, z=_ray(model, limits, on))
+            ray = _ray(model, limits, on)
+            return self._answered(status, z=_alone(form, held) if ray is None else ray)
         point = np.asarray(model.getSolution().col_value, dtype=float)
         return self._answered(status, x=point if status == "optimal" else None)
 
@@ -526,6 +527,18 @@ def _ray(solver: Any, limits: Limits, on: NDArray[np.bool_] | None = None) -> Fl
         return None
     others = -np.asarray(ray[2], dtype=float) * (1.0 if on is None else on)
     return limits.multipliers(others, limits.of.A.T @ others)
+
+
+def _alone(form: ConicForm, held: NDArray[np.bool_]) -> Floats | None:
+    """Return the Farkas vector of a row without entries that nothing satisfies, None without one."""
+    empty = held & (np.diff(form.rows.indptr) == 0)
+    wrong = empty & ((form.equal & (form.b != 0.0)) | (form.nonnegative & (form.b < 0.0)))
+    if not wrong.any():
+        return None
+    z = np.zeros(form.b.size)
+    at = int(np.where(wrong, np.abs(form.b), 0.0).argmax())
+    z[at] = -np.sign(form.b[at])
+    return z
 
 
 def _raw(solver: Any, limits: Limits, scale: float, offset: float) -> RawPoint:

@@ -94,6 +94,11 @@ def solve(
     with reporting(as_json):
         check_output("--proof", proof, force)
         check_output("--out", out, force)
+        if out is not None and proof is not None and out.resolve() == proof.resolve():
+            raise DataError(
+                f"--out and --proof are one file, {out}",
+                remedy="give the proof a name of its own",
+            )
         if out is not None and out.suffix not in WRITERS:
             raise DataError(
                 f"--out {out} has no ending that a solution is written in",

@@ -398,16 +398,20 @@ SUMMED = 1e-9
 
 
 def largest_terms(problem: Problem, x: Floats) -> float:
-    """Return what the terms of an affine objective add up to in size at a point, 0 for others.
+    """Return what the terms of an affine objective add up to in size at a point, 0 where that is not known.
 
     Costs that cancel are an objective that is no better known than these.
     """
     total = 0.0
     for term in problem.objective.values():
         e = term.build()
-        if e.is_affine() and not e.parameters() and e.variables():
+        if not e.is_affine() or e.parameters() or not e.variables():
+            return 0.0
+        try:
             sizes = Sums(e).made(e, sizes=True)[:, :-1]
-            total += float(sizes.sum()) * largest_entry(x)
+        except (ArithmeticError, TypeError, ValueError):  # no sum of products, like x / 3
+            return 0.0
+        total += float(sizes.sum()) * largest_entry(x)
     return total if np.isfinite(total) else 0.0
 
 

@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from optfair.core.expressions import Values
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
+    from optfair.proofs.portable import Leaf
     from optfair.solution.conic_form import ConicForm
 
 # A radius is worth telling when it is so many times the size of the solution.
@@ -324,17 +325,22 @@ def _optimality(certificate: Optimality) -> dict[str, Any]:
     claim: dict[str, Any] = {"tolerance": plain(tolerance)}
     claim |= _point(exact, x, tolerance)
     enough = float(check_proof.number(claim["objective"])) - tolerance * size
-    for near, faint, last in starts(form, x, factors * proof.z * unit):
-        leaf = leaf_of(form, exact, near, x, cut, unit=size, faint=faint)
-        claim |= {"cut": None if leaf.cut is None else plain(leaf.cut), "radius": None}
-        try:
-            bound = _bound(exact, leaf.record, claim, x, enough)
+    best = -np.inf
+    for at, near, faint in starts(form, x, factors * proof.z * unit):
+        own = leaf_of(form, exact, near, at, cut, unit=size, faint=faint)
+        made = claim | {"cut": None if own.cut is None else plain(own.cut), "radius": None}
+        bound = _bound(exact, own, made, x, enough)
+        if bound > best:
+            best, leaf, kept = bound, own, made | {"bound": plain(bound)}
+        if best >= enough:
             break
-        except DataError:
-            if last:
-                raise
-    claim["bound"] = plain(bound if leaf.cut is None else min(bound, leaf.cut))
-    body = {"tree": leaf.record, "claim": claim, "point": vector_record(x)}
+    if best == -np.inf:
+        raise DataError(
+            "exact arithmetic does not confirm this certificate, so nothing is saved",
+            "columns that nothing bounds have residuals too large for a radius around the solution",
+            "bound the variables, solve to a tighter tolerance, or with another solver",
+        )
+    body = {"tree": leaf.record, "claim": kept, "point": vector_record(x)}
     return _framed("bound", named, record, body)
 
 
@@ -415,32 +421,26 @@ def _branched(certificate: Optimality, proof: BranchedBound) -> dict[str, Any]:
 
 
 def _bound(
-    exact: check_proof.Form, leaf: dict[str, Any], claim: dict[str, Any], x: Any, least: float
+    exact: check_proof.Form, leaf: Leaf, claim: dict[str, Any], x: Any, least: float
 ) -> float:
-    """Return a float below the exact bound, with the largest radius that still gives it."""
+    """Return a float below the exact bound, with the largest radius that gives it, or -inf."""
+    most = np.inf if leaf.cut is None else leaf.cut
     try:
-        lower = check_proof.lower(exact, leaf, (), claim)
-        return _below(lower)
+        return min(most, _below(check_proof.lower(exact, leaf.record, (), claim)))
     except check_proof.Rejected:
         near = CLEAR * max(1.0, float(np.abs(x).max(initial=0.0)))
 
     def within(radius: float) -> float:
         claim["radius"] = plain(radius)
-        return _below(check_proof.lower(exact, leaf, (), claim))
+        return min(most, _below(check_proof.lower(exact, leaf.record, (), claim)))
 
-    try:
+    with suppress(check_proof.Rejected):
         falls, bound = within(2.0 * near), within(near)
         if bound >= least:  # the loss is in proportion to the radius
             share = (bound - least) / max(bound - falls, 1e-15 * (bound - least), 1e-300)
             far = within(min(near * (1.0 + share * (1.0 - 1e-6)), 1e15))
             return far if far >= least else within(near)
-    except check_proof.Rejected as e:
-        raise DataError("nothing is proved of this bound", str(e)) from None
-    raise DataError(
-        "exact arithmetic does not confirm this certificate, so nothing is saved",
-        "columns that nothing bounds have residuals too large for a radius around the solution",
-        "bound the variables, solve to a tighter tolerance, or with another solver",
-    )
+    return -np.inf
 
 
 def _below(exact: Any) -> float:

@@ -246,14 +246,16 @@ def leaf_of(
     return Leaf(record, used)
 
 
-def starts(form: ConicForm, x: Floats, z: Floats) -> Iterator[tuple[Floats, float, bool]]:
-    """Yield multipliers, the share below which cones of them have none, and whether they are the last."""
-    yield z, 0.0, False
-    yield short(z), 0.0, False
+def starts(form: ConicForm, x: Floats, z: Floats) -> Iterator[tuple[Floats, Floats, float]]:
+    """Yield points, multipliers, and the share below which cones of these have none."""
+    yield x, z, 0.0
+    yield x, short(z), 0.0
+    yield x, z, FAINT
     near = inside(form, x, z)
-    yield z, FAINT, near is None
     if near is not None:
-        yield near, 0.0, True
+        yield x, near, 0.0
+    if form.P.nnz and not form.q.any():  # squares are 0 at least
+        yield 0.0 * x, 0.0 * z, 0.0
 
 
 def short(z: Floats) -> Floats:

@@ -195,3 +195,14 @@ def test_rows_without_an_integer_point_are_excluded_whatever_the_goal(goal: str)
     with pytest.raises(of.Infeasible) as none:
         of.from_cvxpy(cp.Problem(cp.Maximize(value), [y <= 1 - 1e-7, y >= 1e-7])).solve()
     assert none.value.certificate.verify()
+
+
+@pytest.mark.parametrize("integer", [True, False])
+@pytest.mark.parametrize("side", [3.0, -3.0, 1e-5])
+def test_a_row_without_entries_excludes_every_point(side: float, integer: bool) -> None:
+    b = cp.Variable(2, name="b", boolean=integer)
+    rules = [np.zeros(2) @ b == side, b >= 0, b <= 1]
+    for goal in (b[0], cp.sum_squares(b - 0.5)):
+        with pytest.raises(of.Infeasible) as caught:
+            of.from_cvxpy(cp.Problem(cp.Minimize(goal), rules)).solve()
+        assert "c0" in caught.value.conflict and caught.value.certificate.verify()

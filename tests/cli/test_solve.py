@@ -121,6 +121,9 @@ def test_prove_an_optimum_and_verify_it(diet: Path, tmp_path: Path) -> None:
     assert again.exit_code == 2 and "exists" in again.stderr
     assert run("prove", diet, "--out", proof, "--force").exit_code == 0
     assert run("solve", diet, "--proof", proof, "--force").exit_code == 0
+    both = run("solve", diet, "--proof", tmp_path / "a.json", "--out", tmp_path / "a.json")
+    assert both.exit_code == 2 and "one file" in both.output
+    assert not (tmp_path / "a.json").exists()
     assert run("verify", proof, diet).exit_code == 0
     assert [f.name for f in tmp_path.iterdir() if "proof" in f.name] == [proof.name]
     # branch and bound is a solver's word, which is no proof: a tree of proved bounds is

@@ -191,6 +191,20 @@ def off(*entries: Any) -> list[Any]:
     return [cp.bmat([[1, e], [e, 1]]) >> 0 for e in entries]
 
 
+@pytest.mark.parametrize("factor", [1.0, 1e3, 1e6, 1e9])
+def test_squares_that_can_vanish_are_proved_without_multipliers(
+    factor: float, tmp_path: Path
+) -> None:
+    A = np.array([[-2.0, 3, -2, -1], [2, -2, -3, -1], [-1, -3, -3, -1]])
+    F = np.array([[-2.0, 2, 1, 1], [1, -1, -2, 0]])
+    x = cp.Variable(4, name="x")
+    rows = [A[0] @ x <= 1.4037, A[1] @ x <= 1.5098, A[2] @ x == 1.2522, cp.abs(x) <= 4]
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(factor * cp.sum_squares(F @ x - 1)), rows)).solve()
+    assert s.grade.word == "proved"
+    s.certificate.save(tmp_path / "proof.json")
+    assert of.load_proof(tmp_path / "proof.json").verify()
+
+
 def test_blocks_are_those_of_the_declared_entries(tmp_path: Path) -> None:
     """As solvers take the rows they bound t: |u| <= 1, |u - t| <= 1. As they were declared t is free."""
     u, v, t = (cp.Variable(name=name) for name in "uvt")

@@ -206,6 +206,9 @@ def test_costs_that_cancel_are_measured_by_what_they_add_up(solver: Any, unit: f
         p = of.from_cvxpy(cp.Problem(cp.Minimize(goal), [x <= 4, x >= -3, y <= 4, y >= -3]))
         s = p.solve(solver)
         assert s.is_optimal() and abs(s.objective) <= 1e-14 * unit
+    # quotients are not taken apart: their sizes are not known
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(1e-10 * unit * (x / 7)), [x <= 4, x >= -3]))
+    assert p.solve(solver).objective == pytest.approx(-3e-10 * unit / 7, rel=1e-6)
     # a cost that is small on its own is no rounding
     s = of.from_cvxpy(cp.Problem(cp.Minimize(1e-12 * unit * x), [x <= 4, x >= -3])).solve(solver)
     assert s.objective == pytest.approx(-3e-12 * unit, rel=1e-6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -392,9 +393,11 @@ class _Ascent:
             )
             if not gain > 1e-15 * max(1.0, abs(here)):
                 return None
-            new = State.of(state.components.moved(step), self.sample)
-            gained = value(new.components, new) - here
-            if gained >= SHARE * gain:
+            new, gained = None, -np.inf
+            with np.errstate(all="ignore"), contextlib.suppress(np.linalg.LinAlgError):
+                new = State.of(state.components.moved(step), self.sample)
+                gained = value(new.components, new) - here
+            if new is not None and gained >= SHARE * gain:  # a step too long ends beyond the floats
                 if gained >= 0.5 * gain:
                     self.stiffness = max(self.stiffness * SOFTER, 1e-3)
                 return new

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,9 +102,9 @@ class FairMixture(
         Starts; the best objective is kept. "auto" is 1.
     max_iter, tol : int, float
         A start ends after so many iterations, or when the objective gains less than this share.
-    reg_covar : float
+    reg_covar : float or "auto"
         Least variance in any direction. Estimates respect it exactly, so objectives stay
-        monotone.
+        monotone. "auto" is 1e-6 of the least variance of a column that is not constant.
     min_probability : float
         Least probability of a category.
     batch_size : int, float or None
@@ -210,7 +210,7 @@ class FairMixture(
         n_init: Any = "auto",
         max_iter: int = 300,
         tol: float = 1e-6,
-        reg_covar: float = 1e-6,
+        reg_covar: float | Literal["auto"] = "auto",
         min_probability: float = 1e-6,
         batch_size: Any = None,
         delta_rows: Any = None,

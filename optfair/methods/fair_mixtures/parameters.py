@@ -42,7 +42,7 @@ RANGES = {
     "lam": (0.0, np.inf, "0 is no penalty, and larger is fairer; give e.g. 10"),
     "size_penalty": (0.0, np.inf, "0 is none, and larger keeps clusters larger; give e.g. 0.02"),
     "eps": (0.0, 2.0, "0 is perfect fairness, None leaves rules= alone; give e.g. 0.02"),
-    "reg_covar": (0.0, np.inf, "a least variance; give e.g. 1e-6"),
+    "reg_covar": (0.0, np.inf, 'a least variance; give e.g. 1e-6, or "auto"'),
     "tol": (0.0, 1.0, "a share of the objective; give e.g. 1e-6"),
     "min_probability": (0.0, 0.1, "give e.g. 1e-6"),
 }
@@ -70,7 +70,8 @@ def check_settings(model: Any) -> None:
     if model.n_jobs is not None and model.n_jobs != -1:
         _whole(model, "n_jobs")
     for name, (least, most, remedy) in RANGES.items():
-        if name != "eps" or model.eps is not None:
+        free = {"eps": None, "reg_covar": "auto"}
+        if name not in free or getattr(model, name) != free[name]:
             _between(model, name, least, most, remedy)
     if not model.min_probability > 0.0:
         raise DeclarationError(
@@ -338,7 +339,7 @@ def empty_of(model: Any, sample: Sample, columns: Columns) -> Components:
         sample,
         model.n_components,
         model.covariance_type,
-        model.reg_covar,
+        _least_variance(model, sample),
         columns.offsets,
         model.min_probability,
     )
@@ -366,3 +367,18 @@ def penalty_of(model: Any, groups: int) -> Penalty | None:
 def start_scale(model: Any) -> float:
     """Return the factor on the standard deviations that a fit starts from."""
     return SOFTER if model.fairness == "penalty" and model.lam > 0.0 else 1.0
+
+
+# Share of the variance of the rows that a component's is at least, by default.
+LEAST = 1e-6
+
+
+def _least_variance(model: Any, sample: Sample) -> float:
+    """Return the least variance in any direction, by default that share of the least column's."""
+    if not isinstance(model.reg_covar, str):
+        return float(model.reg_covar)
+    X = sample.rows.numeric
+    variances = sample.weights @ (X - sample.weights @ X) ** 2
+    return (
+        LEAST * float(variances[variances > 0.0].min(initial=np.inf)) if variances.any() else LEAST
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -456,3 +457,60 @@ def test_hard_labels_obey_to_the_row() -> None:
     fair = FairMixture(4, eps=0.05, label_rule="fair", random_state=0).fit(X, groups=g)
     assert (fair.labels_ != model.labels_).sum() <= 3 * 4 * 3
     assert fair.hard_labels_ is None
+
+
+def heaps(seed: int, apart: float) -> tuple[Any, Any]:
+    """Return rows in three heaps that hold the groups in unequal shares."""
+    rng = np.random.default_rng(seed)
+    heap = rng.integers(0, 3, 100)
+    groups = (rng.random(100) < np.array([0.2, 0.5, 0.8])[heap]).astype(int)
+    X = rng.normal(size=(100, 2)) + apart * np.array([[0, 0], [1, 0], [0, 1]])[heap]
+    return X, groups
+
+
+@pytest.mark.parametrize("apart", [100.0, 1000.0])
+@pytest.mark.parametrize("shape", ["shared", "diag", "full"])
+@pytest.mark.parametrize("seed", [2, 4, 5])
+def test_rows_that_are_all_but_hard_obey_the_rule(seed: int, shape: Any, apart: float) -> None:
+    X, groups = heaps(seed, apart)
+    model = FairMixture(3, covariance_type=shape, random_state=0).fit(X, groups=groups)
+    assert model.status_ == "converged"
+    assert model.delta_ <= 1e-9 and abs(model.gap_) <= 1e-9
+
+    def chunks() -> Any:
+        return ((X[i : i + 25], groups[i : i + 25]) for i in range(0, 100, 25))
+
+    streamed = FairMixture(3, covariance_type=shape, random_state=0).fit_stream(chunks)
+    assert streamed.status_ == "converged" and streamed.delta_ <= 1e-9
+
+
+@pytest.mark.parametrize("shape", ["shared", "diag", "tied", "full"])
+def test_likelihoods_move_with_the_unit_alone(shape: Any) -> None:
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(60, 3)), np.arange(60) % 2
+    fits = [
+        FairMixture(2, covariance_type=shape, random_state=0, tol=1e-9, max_iter=2000).fit(
+            unit * X, groups=groups
+        )
+        for unit in (1e-6, 1.0, 1e6)
+    ]
+    shifts = [3.0 * np.log(unit) for unit in (1e-6, 1.0, 1e6)]
+    found = [m.log_likelihood_ + shift for m, shift in zip(fits, shifts, strict=True)]
+    np.testing.assert_allclose(found, found[1], atol=1e-4)
+    # a variance that is asked for is one, in the units of the rows
+    least = FairMixture(2, covariance_type="diag", reg_covar=4.0, random_state=0)
+    assert (least.fit(X, groups=groups).covariances_ >= 4.0 - 1e-12).all()
+
+
+@pytest.mark.parametrize("algorithm", ["em", "gradient"])
+@pytest.mark.parametrize("shape", ["full", "tied"])
+@pytest.mark.parametrize("unit", [1e-6, 1e-3, 1e3, 1e6])
+def test_a_step_beyond_the_floats_is_taken_back(unit: float, shape: Any, algorithm: Any) -> None:
+    X, groups = unit * np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2
+    model = FairMixture(
+        2, covariance_type=shape, fairness="penalty", lam=1.0, start="soft", algorithm=algorithm
+    ).set_params(random_state=0, max_iter=20)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        model.fit(X, groups=groups)
+    assert np.isfinite(model.log_likelihood_) and (np.diff(model.history_) >= 0.0).all()
