@@ -341,8 +341,14 @@ def _described(
 
 
 def _unreachable(p: FairAssignment, counts: WholeCounts, soft: str = SOFT) -> DataError:
-    """Name the groups without whose whole numbers of rows the rules could hold."""
+    """Name the groups without whose whole numbers of rows the rules could hold, if none can."""
     names = p.group_names
+    if not counts.impossible(time_limit=SETTLED):
+        return DataError(
+            "no labels of whole rows that obey the rules were found",
+            "whole numbers of rows may obey them, but the search ended without labels",
+            f"give more time, allow more (a larger eps, a smaller balance), or use {soft}",
+        )
     blamed = [
         f"{str(name)!r} ({counts.counts[g]:.0f} rows)"
         for g, name in enumerate(names)
@@ -354,9 +360,7 @@ def _unreachable(p: FairAssignment, counts: WholeCounts, soft: str = SOFT) -> Da
         else "whole rows of several groups together do not divide as the rules ask"
     )
     return DataError(
-        "no labels of whole rows obey the rules"
-        if counts.impossible(time_limit=SETTLED)
-        else "no labels of whole rows that obey the rules were found",
+        "no labels of whole rows obey the rules",
         why,
         f"allow more (a larger eps, a smaller balance), or use {soft}, whose fractions obey",
     )

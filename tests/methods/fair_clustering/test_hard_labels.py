@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import pairwise, permutations, product
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import pytest
 
 import optfair as of
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
-from optfair.methods.fair_clustering.algorithms.count_tree import IntegerSearch
+from optfair.methods.fair_clustering.algorithms.count_tree import IntegerSearch, _cheapest
 from optfair.methods.fair_clustering.algorithms.integer_masses import (
     CountedRows,
     CountRules,
@@ -253,3 +253,47 @@ def test_many_rows_are_labelled_near_the_bound_of_whole_rows() -> None:
     found = hard_labels(soft, gap=1e-4, time_limit=60.0)
     assert found.exact and obeys(p, found.labels)
     assert found.gap <= 1e-4 < found.soft_gap and found.grade.word == "proved"
+
+
+def test_labels_that_ties_split_are_moved_to_their_counts() -> None:
+    # many clusters with narrow shares: a dive finds no counts, rows of the nearest are split
+    rng, n, K, G = np.random.default_rng(3), 5000, 40, 4
+    heap = rng.integers(0, 6, n)
+    X = rng.normal(size=(n, 2)) + 2 * rng.normal(size=(6, 2))[heap]
+    shares = rng.dirichlet(2 * np.ones(G), size=6)
+    groups = np.array([rng.choice(G, p=shares[b]) for b in heap])
+    groups[:G] = np.arange(G)
+    share = np.bincount(groups) / n
+    rule = of.fair_clustering.proportion(
+        dict(enumerate(0.7 * share)), dict(enumerate(share + 0.3 * (1 - share)))
+    )
+    centers = X[rng.choice(n, K, replace=False)]
+    soft = of.FairAssignment(X, groups=groups, centers=centers, fairness=rule).solve()
+    labels = hard_labels(soft, time_limit=0.5)
+    counts = np.array([np.bincount(groups[labels.labels == k], minlength=G) for k in range(K)])
+    size = counts.sum(axis=1, keepdims=True)
+    low, high = 0.7 * share * size, (share + 0.3 * (1 - share)) * size
+    assert (counts >= low - 1e-6).all() and (counts <= high + 1e-6).all()
+    assert labels.violation == 0.0 and soft.bound <= labels.objective <= 1.05 * soft.bound
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_rows_move_along_the_cheapest_paths(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    K = 4
+    move = rng.random((K, K))
+    np.fill_diagonal(move, np.inf)
+    ends = rng.random(K) < 0.5
+    ends[0] = False
+    path = _cheapest(move, 0, ends)
+    lengths = {
+        (0, *middle, end): sum(move[a, b] for a, b in pairwise((0, *middle, end)))
+        for end in np.flatnonzero(ends)
+        for r in range(K - 1)
+        for middle in permutations([k for k in range(1, K) if k != end], r)
+    }
+    if not lengths:
+        assert path is None
+    else:
+        assert path is not None and path[0] == 0 and ends[path[-1]]
+        assert sum(move[a, b] for a, b in pairwise(path)) == pytest.approx(min(lengths.values()))

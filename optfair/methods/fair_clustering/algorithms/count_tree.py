@@ -6,6 +6,7 @@ import heapq
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 import scipy.sparse as sp
@@ -42,6 +43,8 @@ Integers = NDArray[np.intp]
 RANKS, SHARED, LEAST = 8.0, 2_000.0, 1.0
 # Arcs that a tree is tried on at most, and price of a row that leaves its box on the open side.
 MOST_ARCS, FAR = 80_000, 1e6
+# Rows that are moved at most where labels miss their counts.
+MOVED = 200
 # Nodes after which labels are sought otherwise.
 UNLABELLED = 400
 # Nodes from one dive to the next.
@@ -468,11 +471,41 @@ class IntegerSearch(WholeCounts):
         last = order[np.diff(rows[order], append=-1) != 0]
         labels = np.empty(costs.size, dtype=np.intp)
         labels[rows[last]] = clusters[last]
-        labels = self.rows.kept(labels)
-        if not np.array_equal(self._counted(labels), np.round(counts)):
+        moved = self._moved(self.rows.kept(labels), np.round(counts))
+        if moved is None:
             return None
         prices = search.program.prices(search.y, search.z)
-        return Labelling(labels, self.rows.cost(labels), self.bound, prices)
+        return Labelling(moved, self.rows.cost(moved), self.bound, prices)
+
+    def _moved(self, labels: Integers, counts: Floats) -> Integers | None:
+        """Return labels with these counts, by few rows moved along cheapest paths; None where many are off.
+
+        Rows that ties have split are rounded, and may miss the counts by a row.
+        """
+        off = counts - self._counted(labels)
+        if np.abs(off).sum() > 2.0 * MOVED:
+            return None
+        labels, K = labels.copy(), counts.shape[1]
+        for g in np.flatnonzero(off.any(axis=1)):
+            parts = [(block, a, b) for h, a, b, block in self.costs.blocks() if h == g]
+            D = np.hstack([block for block, _, _ in parts])
+            rows = np.concatenate([np.arange(a, b) for _, a, b in parts])
+            single = self.rows.alone[rows]
+            while off[g].any():
+                start, at = int(off[g].argmin()), labels[rows]
+                move, who = np.full((K, K), np.inf), np.zeros((K, K), dtype=np.intp)
+                for k in range(K):
+                    own = np.flatnonzero(single & (at == k))
+                    if own.size:
+                        gains = D[:, own] - D[k, own]
+                        who[k], move[k] = own[gains.argmin(axis=1)], gains.min(axis=1)
+                path = _cheapest(move, start, off[g] > 0.0)
+                if path is None:
+                    return None
+                for j, k in pairwise(path):
+                    labels[rows[who[j, k]]] = k
+                off[g, start], off[g, path[-1]] = off[g, start] + 1.0, off[g, path[-1]] - 1.0
+        return labels
 
     def _counted(self, labels: Integers) -> Floats:
         shape = self.program.masses.shape
@@ -497,6 +530,31 @@ class IntegerSearch(WholeCounts):
         at = self.program.masses.ravel()
         entries = (np.ones(at.size), (np.arange(at.size), at))
         return sp.csc_array(entries, shape=(at.size, self.program.form.q.size))
+
+
+def _cheapest(move: Floats, start: int, ends: NDArray[np.bool_]) -> list[int] | None:
+    """Return the clusters of a cheapest path to one of some ends, None without any."""
+    K = len(move)
+    far, before = np.full(K, np.inf), np.full(K, -1)
+    far[start] = 0.0
+    for _ in range(K):
+        via = far[:, None] + move
+        best = via.argmin(axis=0)
+        better = via[best, np.arange(K)] < far - 1e-12 * np.abs(
+            far, where=np.isfinite(far), out=np.zeros(K)
+        )
+        better[start] = False
+        if not better.any():
+            break
+        far[better], before[better] = via[best, np.arange(K)][better], best[better]
+    path = [int(np.where(ends, far, np.inf).argmin())]
+    if not ends.any() or not np.isfinite(far[path[0]]):
+        return None
+    while path[-1] != start:
+        if before[path[-1]] < 0 or len(path) > K:
+            return None
+        path.append(int(before[path[-1]]))
+    return path[::-1]
 
 
 def _fixed(program: MassProgram, masses: Floats, paid: float) -> MassProgram:

@@ -388,6 +388,8 @@ class CountedRows:
         self.counts = every[self.costs.rows]
         # clusters of those that stand for settled rows, -1 for open ones
         self._settled = np.append(np.full(rows.at.size, -1), k)[self.costs.rows]
+        #: which stand for one row that may move
+        self.alone = (self._settled < 0) & (self.counts == 1.0)
         #: weight of a row and number of rows of each group
         self.total = rows.counts.sum(axis=1) + np.bincount(rows.groups, minlength=G)
         self.unit = shares / self.total
