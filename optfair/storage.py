@@ -366,3 +366,25 @@ def check_record(record: Mapping[str, Any], fields: Mapping[str, Any], where: st
                 "it was saved by another version, or damaged" if given is not None else "",
                 "save it again",
             )
+
+
+def made_folder(folder: str | Path) -> Path:
+    """Return a folder that files can be written to, made where it does not exist.
+
+    Raises
+    ------
+    DataError
+        It is a file, or cannot be made or written to.
+    """
+    path = Path(folder)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise DataError(
+            f"the folder {str(folder)!r} cannot be made",
+            e.strerror or str(e),
+            "choose another place",
+        ) from None
+    if not os.access(path, os.W_OK):
+        raise DataError(f"the folder {str(folder)!r} cannot be written")
+    return path

@@ -245,7 +245,8 @@ def _check_binary(problem: Problem) -> None:
     lower, upper = compiled.form.column_bounds
     columns = integer_columns(problem, compiled)
     there = all((np.asarray(compiled.places()[name]) >= 0).all() for name in problem.integers)
-    if not there or (lower[columns] < 0.0).any() or (upper[columns] > 1.0).any():
+    whole = np.ceil(lower[columns]), np.floor(upper[columns])
+    if not there or (whole[0] < 0.0).any() or (whole[1] > 1.0).any():
         raise ClassError(
             "an integer variable may have another value than 0 and 1",
             "rows that leave out a solution are written on binaries",

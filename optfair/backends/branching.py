@@ -278,7 +278,8 @@ def proved(certificate: Optimality, time_limit: float) -> Optimality:
         closed = proved(Optimality(inner, 0.1 * tolerance), time_limit).solution
         return _graded(solution, replace(solution.proof, relaxed=closed), tolerance)  # type: ignore[type-var]
     compiled = compile_problem(relaxed(problem), conic_interface())
-    search = _Search(problem, compiled, tolerance, time.perf_counter() + time_limit)
+    end = time.perf_counter() + time_limit
+    search = _Search(problem, compiled, tolerance, end, unit=solution.unit)
     tree = search.tree(solution)
     proof = BranchedBound(problem, compiled, search.x, tree)
     values = compiled.values(search.x)
@@ -393,8 +394,10 @@ class _Search:
         tolerance: float,
         deadline: float,
         most: float = np.inf,
+        unit: float = np.inf,
     ) -> None:
         self.problem, self.compiled, self.form = problem, compiled, compiled.form
+        self.unit = min(unit, self.form.unit)
         self.integer = integer_columns(problem, compiled)
         self.tolerance, self.deadline, self.most = tolerance, deadline, most
         self.x, self.upper, self.closed = np.zeros(0), np.inf, 0
@@ -402,7 +405,7 @@ class _Search:
     @property
     def target(self) -> float:
         """What a case must reach."""
-        size = max(self.form.unit, abs(self.upper - self.form.offset))
+        size = max(self.unit, abs(self.upper - self.form.offset))
         return self.upper - 0.5 * self.tolerance * size
 
     def tree(self, solution: Solution) -> Split | Case:
@@ -421,7 +424,7 @@ class _Search:
     def _keep(self, fixed: Mapping[int, int]) -> str:
         """Keep the best point with these integers, if it is better; return how that ended."""
         limits = tuple((j, above, v) for j, v in fixed.items() for above in (True, False))
-        for solved in (self._solved, self._in_fractions):
+        for solved in (self._solved, self._in_units, self._in_fractions):
             status, x, _ = solved(limits)
             if status != "optimal" or x is None:
                 return status
@@ -440,20 +443,35 @@ class _Search:
     def _solved(self, limits: tuple[Limit, ...]) -> tuple[str, Floats | None, Floats | None]:
         own = within(self.form, limits)
         if not own.polyhedral:
-            scale = own.cost_scale("largest")
-            result = solve_cone_program(
-                own.P * scale,
-                own.q * scale,
-                own.A,
-                own.b,
-                own.cones,
-                tolerance=0.01 * self.tolerance,
-                time_limit=self.deadline - time.perf_counter(),
-            )
-            return result.status, result.x, None if result.z is None else result.z / scale
+            return self._conic(own, own.cost_scale("largest"))
         nothing = np.zeros(own.q.size, dtype=bool)
         raw, _ = solve_form(own, nothing, own.cost_scale("typical"), {}, False)
         return raw.status, raw.x, raw.z
+
+    def _conic(self, own: ConicForm, scale: float) -> tuple[str, Floats | None, Floats | None]:
+        result = solve_cone_program(
+            own.P * scale,
+            own.q * scale,
+            own.A,
+            own.b,
+            own.cones,
+            tolerance=0.01 * self.tolerance,
+            time_limit=self.deadline - time.perf_counter(),
+        )
+        return result.status, result.x, None if result.z is None else result.z / scale
+
+    def _in_units(self, limits: tuple[Limit, ...]) -> tuple[str, Floats | None, Floats | None]:
+        """Solve a case that is not linear in units of its columns, and of the objective."""
+        own = within(self.form, limits)
+        if own.polyhedral:
+            return "linear", None, None
+        units = balanced(own, moderate=True)
+        if units is None:
+            return "in units near 1", None, None
+        rows, columns = units
+        scaled = own.in_units(rows, columns)
+        status, x, z = self._conic(scaled, scaled.cost_scale("largest"))
+        return status, None if x is None else x * columns, None if z is None else z * rows
 
     def _in_fractions(self, limits: tuple[Limit, ...]) -> tuple[str, Floats | None, Floats | None]:
         """Solve a case whose floats do not close it, where it is linear, by its exact basis."""
@@ -493,7 +511,7 @@ class _Search:
                 "give more time: prove(time_limit=...)",
             )
         own, whole = within(self.form, limits), None
-        for solved in (self._solved, self._in_fractions):
+        for solved in (self._solved, self._in_units, self._in_fractions):
             status, x, z = solved(limits)
             if status == "infeasible" and z is not None:
                 proof = proved_infeasible(own, z, {})

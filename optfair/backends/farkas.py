@@ -565,12 +565,17 @@ def _shortest(form: ConicForm, seconds: float | None, weight: float) -> Floats |
         return None
     limit = np.inf if seconds is None else seconds
     q = sp.csc_array(form.q[None, :] / largest)
-    half = sp.csc_array(sp.vstack([form.A, form.P, q]))
+    linear = all(c.kind in ("zero", "nonneg") for c in form.cones)
+    A = form.A
+    if linear:  # no row has a side, so each may be in a unit of its own
+        sizes = np.asarray(abs(form.rows).max(axis=1).todense()).ravel()
+        A = sp.diags_array(np.exp2(-np.round(np.log2(np.where(sizes > 0.0, sizes, 1.0))))) @ A
+    half = sp.csc_array(sp.vstack([A, form.P, q]))
     both = sp.csc_array(sp.hstack([half, -half]))
     sides = np.zeros(m + n + 1)
     sides[-1] = -1.0
     cost = np.full(2 * n, weight)
-    if all(c.kind in ("zero", "nonneg") for c in form.cones):
+    if linear:
         lower = np.where(np.append(form.nonnegative, np.zeros(n + 1, dtype=bool)), -np.inf, sides)
         answer = solve_linear_program(
             cost, both, lower, sides, np.zeros(2 * n), np.full(2 * n, np.inf), time_limit=limit

@@ -14,13 +14,14 @@ import typer
 from optfair.cli.cluster import cluster
 from optfair.cli.console import (
     FAILED,
+    PICTURES,
     Force,
     Json,
     Name,
     Problems,
     Solvers,
     answer,
-    check_output,
+    check_outputs,
     document,
     is_model,
     lines,
@@ -63,7 +64,7 @@ def explain(
 ) -> None:
     """Say why a formula is convex or not, or a model has its class."""
     with reporting(as_json):
-        check_output("--picture", picture, force)
+        check_outputs({"--picture": picture}, force, endings=PICTURES)
         if is_model(formula):
             _refuse_options("explain", where, shape, picture)
             _explain_model(formula, as_json)
@@ -152,7 +153,7 @@ def prove(
 def _prove_optimum(name: str, out: Path | None, force: bool, as_json: bool) -> None:
     from optfair.errors import SolverFailure, UnsupportedProblem
 
-    check_output("--out", out, force)
+    check_outputs({"--out": out}, force)
     subject = named(name)
     s = subject.problem.solve()
     if s.problem.integers and not s.grade.sound:  # a solver's branching: grown again, with bounds

@@ -14,7 +14,7 @@ from optfair.cli.console import (
     Force,
     Json,
     SafeCells,
-    check_output,
+    check_outputs,
     document,
     lines,
     reporting,
@@ -100,7 +100,7 @@ def cluster(
     from optfair.cli.report import clustered
 
     with reporting(as_json):
-        _check_outputs(file, out, report, force)
+        check_outputs({"--out": out, "--report": report}, force, read={"the file to read": file})
         if report is not None:
             check_page()
         read = read_table(file)
@@ -139,20 +139,6 @@ def cluster(
             _print(clustering, written)
         if clustering.fair.status_ in ("interrupted", "time_limit"):
             raise typer.Exit(FAILED)
-
-
-def _check_outputs(file: Path, out: Path | None, report: Path | None, force: bool) -> None:
-    """Raise unless both files can be written, before anything is solved."""
-    given = [("--out", out), ("--report", report)]
-    paths = [(option, path) for option, path in given if path is not None]
-    for option, path in paths:
-        if path.resolve() == file.resolve():
-            raise DataError(
-                f"{option} {path} is the file to read", remedy="give another name, rows are kept"
-            )
-        check_output(option, path, force)
-    if len(paths) == 2 and paths[0][1].resolve() == paths[1][1].resolve():
-        raise DataError(f"--out and --report are both {out}", remedy="give each a file of its own")
 
 
 def _numbers(clustering: Any) -> dict[str, Any]:

@@ -112,7 +112,7 @@ def reporting(as_json: bool) -> Iterator[None]:
 
 
 def save_proof(certificate: Any, path: Path) -> None:
-    """Write a proof, in place of one that is there: `check_output` has asked whether it may."""
+    """Write a proof, in place of one that is there: `check_outputs` has asked whether it may."""
     beside = path.with_name(f"new-{os.getpid()}-{path.name}")
     try:
         certificate.save(beside)
@@ -121,34 +121,69 @@ def save_proof(certificate: Any, path: Path) -> None:
         beside.unlink(missing_ok=True)
 
 
-def check_output(option: str, path: Path | None, force: bool) -> None:
-    """Raise unless a file that was asked for can be written.
+def check_outputs(
+    given: Mapping[str, Path | None],
+    force: bool,
+    *,
+    read: Mapping[str, Path | None] | None = None,
+    endings: Iterable[str] = (),
+) -> None:
+    """Raise unless files that were asked for can be written, before any work.
+
+    Parameters
+    ----------
+    given : mapping
+        Option -> file; None where it was not asked for.
+    force : bool
+        Whether one that exists may be written over.
+    read : mapping, optional
+        What is read or gone on with -> file: none of the others may be one of them.
+    endings : iterable of str
+        What these files may end in; anything by default.
 
     Raises
     ------
     DataError
-        Its folder does not exist, it is a folder, it exists, or it may not be written.
+        A folder does not exist or is in the place of a file, a file exists or may not be written,
+        two are one, or it has another ending.
     """
-    if path is None:
-        return
-    if not path.parent.is_dir():
-        raise DataError(
-            f"{option} {path} is in a folder that does not exist",
-            f"there is no folder {path.parent}",
-            "make it, or choose another",
-        )
-    if path.is_dir():
-        raise DataError(f"{option} {path} is a folder", remedy="give the name of a file")
-    if path.exists() and not force:
-        raise DataError(f"{option} {path} exists", remedy="choose another name, or --force")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise DataError(f"{option} {path} cannot be written", remedy="choose another place")
+    others = {option: path.resolve() for option, path in (read or {}).items() if path is not None}
+    for option, path in given.items():
+        if path is None:
+            continue
+        if not path.parent.is_dir():
+            raise DataError(
+                f"{option} {path} is in a folder that does not exist",
+                f"there is no folder {path.parent}",
+                "make it, or choose another",
+            )
+        if path.is_dir():
+            raise DataError(f"{option} {path} is a folder", remedy="give the name of a file")
+        same = next((name for name, other in others.items() if other == path.resolve()), None)
+        if same is not None:
+            raise DataError(
+                f"{option} {path} is {same} as well", remedy="give each a file of its own"
+            )
+        if path.exists() and not force:
+            raise DataError(f"{option} {path} exists", remedy="choose another name, or --force")
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise DataError(f"{option} {path} cannot be written", remedy="choose another place")
+        if endings and path.suffix not in endings:
+            raise DataError(
+                f"{option} {path} has no ending that is written",
+                remedy=f"end it in one of {', '.join(endings)}",
+            )
+        others[option] = path.resolve()
 
 
 def write_files(texts: Mapping[Path, str]) -> None:
     """Write each file in one step, so that none is left half written."""
     for path, text in texts.items():
         write_text(path, text)
+
+
+#: endings of pictures
+PICTURES = (".png", ".svg", ".pdf")
 
 
 def write_picture(path: Path, draw: Callable[[Any], object]) -> None:

@@ -20,7 +20,7 @@ from optfair import metrics, registry
 from optfair.cli.console import Json, answer, document, lines, reporting, table
 from optfair.errors import DataError, needed
 from optfair.registry import fact_files
-from optfair.storage import write_whole
+from optfair.storage import made_folder, write_whole
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -250,6 +250,7 @@ def demo(out: Path, quick: bool = False) -> dict[str, Any]:
 
     begin = time.perf_counter()
     needed("matplotlib", 'pip install "optfair[plot]"')  # before anything is solved, not after
+    made_folder(out)
     X, sex = datasets.load("german_credit").numeric("sex", standardize=True)
     problem = _declared(X, sex)
     solution = problem.solve(tolerance=TOLERANCE)
@@ -421,7 +422,6 @@ def _front(front: dict[str, list[float]], best: float) -> Figure:
 
 
 def _saved(figures: dict[str, Figure], out: Path) -> list[str]:
-    out.mkdir(parents=True, exist_ok=True)
     say("Pictures", title=True)
     files = []
     for name, figure in figures.items():

@@ -12,6 +12,7 @@ import typer
 
 from optfair.cli.console import (
     FAILED,
+    PICTURES,
     Force,
     Json,
     Name,
@@ -20,7 +21,7 @@ from optfair.cli.console import (
     SafeCells,
     Solver,
     Solvers,
-    check_output,
+    check_outputs,
     document,
     lines,
     named,
@@ -92,18 +93,8 @@ def solve(
     if verbose and as_json:
         raise typer.BadParameter("--verbose and --json exclude each other")
     with reporting(as_json):
-        check_output("--proof", proof, force)
-        check_output("--out", out, force)
-        if out is not None and proof is not None and out.resolve() == proof.resolve():
-            raise DataError(
-                f"--out and --proof are one file, {out}",
-                remedy="give the proof a name of its own",
-            )
-        if out is not None and out.suffix not in WRITERS:
-            raise DataError(
-                f"--out {out} has no ending that a solution is written in",
-                remedy=f"end it in one of {', '.join(WRITERS)}",
-            )
+        check_outputs({"--out": out}, force, endings=WRITERS)
+        check_outputs({"--proof": proof}, force, read={"--out": out})
         subject = named(name)
         s = subject.problem.solve(
             solver,
@@ -288,7 +279,7 @@ def sweep(
     from optfair.sweeps import sweep as swept
 
     with reporting(as_json):
-        check_output("--out", out, force)
+        check_outputs({"--out": out}, force, read={"--save": save}, endings=(".csv", *PICTURES))
         subject = named(name)
         options: dict[str, Any] = {"solver": solver, "tolerance": tolerance, "n_jobs": jobs}
         options |= {"width": width, "time_limit": time_limit, "save": save}
@@ -327,7 +318,7 @@ def pareto(
     from optfair.sweeps import pareto as front
 
     with reporting(as_json):
-        check_output("--out", out, force)
+        check_outputs({"--out": out}, force, read={"--save": save}, endings=(".csv", *PICTURES))
         subject = named(name)
         options: dict[str, Any] = {"solver": solver, "tolerance": tolerance, "n_jobs": jobs}
         options |= {"width": width, "time_limit": time_limit, "save": save}
@@ -370,6 +361,10 @@ def _written(value: Any) -> str:
     return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 
+# Points of a sweep that one call may ask for.
+MOST = 100_000
+
+
 def _values(text: str) -> list[float]:
     """Return the numbers of 1,2,3 or of first:last:step or first:last, which has no others."""
     import numpy as np
@@ -378,8 +373,15 @@ def _values(text: str) -> list[float]:
         if ":" not in text:
             return [float(part) for part in text.split(",")]
         low, high, *step = (float(part) for part in text.split(":"))
-        return [low, high] if not step else np.arange(low, high + 0.5 * step[0], *step).tolist()
-    except (ValueError, TypeError, ZeroDivisionError, MemoryError) as e:
+        if not step:
+            return [low, high]
+        (each,) = step
+        if not (high - low) * each > 0.0 and high != low:
+            raise ValueError(f"steps of {each:g} do not lead from {low:g} to {high:g}")
+        if abs(high - low) > MOST * abs(each):
+            raise ValueError(f"they are more than {MOST:,} points")
+        return np.arange(low, high + 0.5 * each, each).tolist() if each else [low]
+    except (ValueError, TypeError) as e:
         raise DataError(
             f"{text!r} are no values", str(e), "write 1,2,3 or first:last:step"
         ) from None
@@ -435,7 +437,7 @@ def export(
     from optfair.formats.files import export as exported
 
     with reporting(False):
-        check_output("PATH", path, force)
+        check_outputs({"PATH": path}, force, read={"the file to read": Path(name)})
         subject = named(name)
         exported(subject.problem, path)
         lines(f"wrote {path}: {subject.problem.problem_class}")
@@ -480,7 +482,7 @@ def compare(
     from optfair.comparison import compare_solvers
 
     with reporting(as_json):
-        check_output("--report", report, force)
+        check_outputs({"--report": report}, force)
         if report is not None:
             check_page()
         asked = None if names is None else _split(names)

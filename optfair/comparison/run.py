@@ -30,7 +30,7 @@ from optfair.errors import (
     SolverFailure,
     UnsupportedProblem,
 )
-from optfair.storage import check_record, read_json, write_text
+from optfair.storage import check_record, made_folder, read_json, write_text
 
 if TYPE_CHECKING:
     from optfair.backends.request import SolverProfile
@@ -222,17 +222,7 @@ class Store:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self.runs = self.folder / "runs"
-        try:
-            self.runs.mkdir(parents=True, exist_ok=True)
-        except OSError as e:
-            raise DataError(
-                f"the folder {str(folder)!r} cannot be made",
-                e.strerror or str(e),
-                "choose another place",
-            ) from None
-        if not os.access(self.runs, os.W_OK):
-            raise DataError(f"the folder {str(folder)!r} cannot be written")
+        self.runs = made_folder(self.folder / "runs")
 
     def key(
         self, problem: str, profile: SolverProfile, tolerance: float, repeat: int, *asked: Any

@@ -159,8 +159,9 @@ class Residuals:
             "named values differ from the proof by": (self.consistency, 1e-12),
         }
         reasons += [f"{k} {v:.1e}" for k, (v, limit) in checks.items() if not v <= limit]
-        if self.largest >= BEYOND and np.isfinite(self.largest):
-            reasons.append(f"a value of {self.largest:.1e} is no optimum")
+        for size, what in ((self.largest, "no optimum"), (self.extent, "no coordinate of one")):
+            if size >= BEYOND and np.isfinite(size):
+                reasons.append(f"a value of {size:.1e} is {what}")
         return tuple(reasons)
 
     def __str__(self) -> str:

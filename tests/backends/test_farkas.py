@@ -265,3 +265,15 @@ def test_equations_of_which_there_are_too_many_exclude_each_other_beside_a_norm(
     with pytest.raises(of.Infeasible) as e:
         of.from_cvxpy(problem, ["fit"]).solve()
     assert e.value.conflict == ("fit",) and e.value.certificate.verify()
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1e-9, 1.0, 1e9])
+def test_a_ray_leaves_no_row_whatever_its_unit(unit: float) -> None:
+    y = cp.Variable(2, name="y")
+    rows = [unit * (y[0] - y[1]) <= unit, y >= 0]
+    with pytest.raises(of.Unbounded) as caught:
+        of.from_cvxpy(cp.Problem(cp.Minimize(-y[0]), rows)).solve()
+    assert caught.value.certificate.verify()
+    # a small coefficient is one: there is no ray where it holds
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(-y[0]), [*rows, y[1] <= 5])).solve()
+    assert s.objective == pytest.approx(-6.0)

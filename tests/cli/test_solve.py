@@ -85,6 +85,26 @@ def test_a_file_that_cannot_be_written_is_refused_before_solving(tmp_path: Path)
     assert result.exit_code == 2 and "folder that does not exist" in result.stderr
 
 
+def test_what_is_written_is_checked_before_any_work(
+    diet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*words: object) -> str:
+        done = run(*words)
+        assert done.exit_code == 2 and done.exception.__class__ is SystemExit
+        return str(done.output)
+
+    monkeypatch.setattr("optfair.sweeps.sweep", None)  # nothing is solved
+    sweep = ("sweep", "diet", "minimum nutrition[0]", "0:4:1")
+    assert "no ending that is written" in refused(*sweep, "--out", tmp_path / "s.xyz")
+    saved = tmp_path / "k.csv"
+    assert "is --save as well" in refused(*sweep, "--out", saved, "--save", saved)
+    assert "no ending" in refused("pareto", "diet", "--out", tmp_path / "p.xyz")
+    assert "no ending" in refused("explain", "x*y", "--picture", tmp_path / "p.xyz")
+    assert "the file to read" in refused("export", diet, diet, "--force")
+    assert "cannot be made" in refused("demo", "--out", diet)
+    assert {f.name for f in tmp_path.iterdir()} == {diet.name}
+
+
 def test_read(diet: Path) -> None:
     text = run("read", diet).stdout
     assert f"{diet}: LP, minimize" in text and "servings\t8" in text
@@ -122,7 +142,7 @@ def test_prove_an_optimum_and_verify_it(diet: Path, tmp_path: Path) -> None:
     assert run("prove", diet, "--out", proof, "--force").exit_code == 0
     assert run("solve", diet, "--proof", proof, "--force").exit_code == 0
     both = run("solve", diet, "--proof", tmp_path / "a.json", "--out", tmp_path / "a.json")
-    assert both.exit_code == 2 and "one file" in both.output
+    assert both.exit_code == 2 and "is --out as well" in both.output
     assert not (tmp_path / "a.json").exists()
     assert run("verify", proof, diet).exit_code == 0
     assert [f.name for f in tmp_path.iterdir() if "proof" in f.name] == [proof.name]
@@ -200,7 +220,9 @@ def test_a_sweep_prints_its_band_and_writes_its_points(diet: Path, tmp_path: Pat
         (("minimum nutrition[9]", "1,2"), "no parameter or row"),
         (("minimum nutrition", "1,2"), "has 4 right-hand sides"),
         (("minimum nutrition[0]", "1,x"), "are no values"),
-        (("minimum nutrition[0]", "1:2:0"), "are no values"),
+        (("minimum nutrition[0]", "1:2:0"), "do not lead from 1 to 2"),
+        (("minimum nutrition[0]", "4:0:1"), "do not lead from 4 to 0"),
+        (("minimum nutrition[0]", "0:1:1e-12"), "more than 100,000 points"),
         (("minimum nutrition[0]", "nan,1"), "nan"),
     ],
 )

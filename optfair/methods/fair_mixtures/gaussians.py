@@ -2,6 +2,7 @@ r"""Gaussian parts of mixture components, in five shapes of covariance."""
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -333,9 +334,15 @@ def _root(covariance: Floats, floor: float) -> Floats:
     Raising eigenvalues maximises the likelihood among the covariances that respect the floor.
     """
     values, vectors = np.linalg.eigh(covariance)
-    if values.min() < floor:
-        values = np.maximum(values, floor)
-        covariance = (vectors * values[..., None, :]) @ np.swapaxes(vectors, -1, -2)
+    low = values.min() < floor
+    values = np.maximum(values, floor) if low else values
     if not values.min() > 0.0:
         return np.zeros_like(covariance)  # the caller says what is wrong
-    return np.asarray(np.linalg.cholesky(covariance))
+    if not low:
+        with contextlib.suppress(np.linalg.LinAlgError):
+            return np.asarray(np.linalg.cholesky(covariance))
+    # the factor of a product, which is not made: rounding may leave it no such factor
+    halves = np.sqrt(values)[..., :, None] * np.swapaxes(vectors, -1, -2)
+    R = np.linalg.qr(halves, mode="r")
+    signs = np.where(np.diagonal(R, axis1=-2, axis2=-1) < 0.0, -1.0, 1.0)
+    return np.asarray(np.swapaxes(signs[..., :, None] * R, -1, -2))

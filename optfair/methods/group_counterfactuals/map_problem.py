@@ -302,9 +302,13 @@ class MapProblem(GroupProblem):
             )
         centered = np.zeros((0, d)) if X is None else score.check_points(X)
         mean = centered.mean(axis=0) if moments is None else moments.mean
+        if moments is None:  # the mean of equal numbers is one of them, and not next to it
+            mean = np.where(np.ptp(centered, axis=0) == 0.0, centered[0], mean)
         centered -= mean  # a copy already: the only one of the members that is kept
-        centered.flags.writeable = False
         own = Moments.of_rows(centered, mean) if moments is None else moments
+        if moments is None:  # what has no variance moves no member
+            centered[:, np.diag(own.covariance) == 0.0] = 0.0
+        centered.flags.writeable = False
         return {"centered": centered, "moments": own, "plug in": moments is None}
 
     moments = Datum[Moments]("Moments that the cost is declared with.")

@@ -525,6 +525,11 @@ class IntegerLeastSquares(Problem):
         seen = check_vector(b, "b", columns.shape[0])
         super().__init__({"A": columns, "b": seen, "lower": low, "upper": high})
 
+    @property
+    def objective_unit(self) -> float:
+        """The largest square of a measurement, at most 1."""
+        return min(1.0, float(np.abs(self.data["b"]).max(initial=0.0)) ** 2) or 1.0
+
     def declare(self) -> Declaration:
         """Declare the coefficients, their misfit and bounds."""
         d = self.data

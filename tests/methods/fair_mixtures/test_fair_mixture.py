@@ -17,6 +17,7 @@ import optfair as of
 from optfair import metrics
 from optfair.errors import DataError, DeclarationError, Infeasible
 from optfair.methods.fair_mixtures.fair_mixture import FairMixture
+from optfair.methods.fair_mixtures.gaussians import _root
 
 
 @pytest.fixture(scope="module")
@@ -514,3 +515,29 @@ def test_a_step_beyond_the_floats_is_taken_back(unit: float, shape: Any, algorit
         warnings.simplefilter("ignore", UserWarning)
         model.fit(X, groups=groups)
     assert np.isfinite(model.log_likelihood_) and (np.diff(model.history_) >= 0.0).all()
+
+
+@pytest.mark.parametrize("shape", ["full", "tied"])
+@pytest.mark.parametrize("seed", range(3))
+def test_columns_whose_variances_are_far_apart_have_a_factor(seed: int, shape: Any) -> None:
+    rng = np.random.default_rng(seed)
+    units = 10.0 ** np.linspace(-4, 3, 8)
+    X = (
+        rng.normal(size=(90, 3)) @ rng.normal(size=(3, 8)) + 1e-3 * rng.normal(size=(90, 8))
+    ) * units
+    model = FairMixture(3, covariance_type=shape, random_state=seed, max_iter=30)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        model.fit(X, groups=np.arange(90) % 2)
+    assert np.isfinite(model.log_likelihood_) and model.delta_ <= 1e-9
+    assert (np.linalg.eigvalsh(model.covariances_ / np.outer(units, units)) > 0.0).all()
+
+
+def test_a_floor_below_rounding_leaves_a_factor() -> None:
+    rng = np.random.default_rng(0)
+    V = np.linalg.qr(rng.normal(size=(5, 5)))[0]
+    sizes = np.array([1e-30, 1e-12, 1.0, 1e3, 1e6])
+    L = _root((V * sizes) @ V.T, 1e-18)
+    assert np.isfinite(L).all() and (np.diag(L) > 0.0).all()
+    np.testing.assert_allclose(L @ L.T, (V * sizes) @ V.T, atol=1e-9)
+    np.testing.assert_array_equal(L, np.tril(L))

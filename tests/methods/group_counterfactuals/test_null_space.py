@@ -8,6 +8,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
+import optfair as of
 from optfair.features.feature_problem import immutable
 from optfair.methods.group_counterfactuals.affine_maps import PSDMap
 from optfair.methods.group_counterfactuals.fixed_basis import (
@@ -107,3 +108,25 @@ def test_what_is_free_and_unbounded_is_the_identity() -> None:
     A[0, 1] = A[1, 0] = 1.0  # semidefinite needs 1 / 1.5 at least: the identity will do
     found = nearest_to_identity(A, root, None, 2.0)  # at least 1/2 + 1 / (1.5 - 1/2)
     assert np.allclose(found, [[1.5, 1.0, 0.0], [1.0, 1.5, 0.0], [0.0, 0.0, 1.0]])
+
+
+@pytest.mark.parametrize("constant", [0.7, 30.3, 0.1, -1e5 / 3])
+@pytest.mark.parametrize("make", [of.PSDMap, of.group_counterfactuals.AffineMap])
+def test_the_mean_of_equal_numbers_leaves_nothing_to_be_stretched(
+    make: Any, constant: float
+) -> None:
+    # a mean that is off by an ulp left 1e-16, and a matrix of 1e17 bought score at no cost
+    rng = np.random.default_rng(0)
+    w, spread = np.array([-0.5, -1.5]), rng.normal(size=10)
+    X = np.column_stack([np.full(10, constant), spread])
+    p = make(X, score=(w, 0.0), threshold=float((X @ w).max() - 1.0))
+    assert not p.data["centered"][:, 0].any() and p.moments.mean[0] == constant
+    bare = of.group_counterfactuals.AffineMap(
+        spread[:, None], score=(w[1:], 0.0), threshold=float((spread * w[1]).max() - 1.0)
+    ).solve()
+    s = p.solve()
+    # moving the constant as well is cheaper: by its share of the score's slope
+    assert 0.0 < s.objective < bare.objective and s.grade.sound
+    assert s.objective == pytest.approx(0.9148619636654, rel=1e-6)
+    assert np.abs(s["matrix"]).max() < 1e6
+    p.map(s)
