@@ -22,8 +22,8 @@ from optfair.solution.units import Handed, alike, balanced, congruence, level, t
 
 T = TypeVar("T")
 
-# Violations of rows below this share of their terms are as good as none.
-NEGLIGIBLE = 1e-12
+# Violations of rows below this share of their terms are as good as none, and rounding of slacks.
+NEGLIGIBLE, ROUGH = 1e-12, 8.0 * np.finfo(float).eps
 # Right-hand sides, the largest of which is less, are in a unit of their own.
 LEAST = 1e-290
 # Curvature of programs in other units: beyond it sides over tiny coefficients are no size of points.
@@ -167,9 +167,8 @@ class ConicForm:
     def residuals(self, x: Floats, z: Floats, enough: float = np.inf) -> ConicResiduals:
         """Return the relative residuals of the pair (x, z), with a bound that is ``enough`` or the best.
 
-        Feasibility is relative to 1 + the largest right-hand side or objective entry,
-        the gap to max(1, abs(objective)). The last ones are kept: a solver may have asked for
-        those that are asked for again to prove its answer.
+        Feasibility is relative to 1 + the largest right-hand side or objective entry, the gap to
+        max(1, abs(objective)). The last ones are kept: what a solver asked for is asked for again.
         """
         asked = (x.tobytes(), z.tobytes(), enough)
         return self.remembered("residuals", asked, lambda: self._residuals(x, z, enough))
@@ -185,6 +184,7 @@ class ConicForm:
         own = np.maximum(np.abs(r) - rounding, 0.0) / (1.0 + np.abs(self.q) + np.abs(Px))
         stationarity = float(own.max(initial=0.0))
         proved = lower_bound(self, x, z, objective, enough)
+        penalty -= ROUGH * float(np.abs(z) @ (np.abs(self.b) + self.products.terms(np.abs(x))))
         return ConicResiduals(
             primal=primal / (1.0 + largest_entry(self.b)),
             dual=max(stationarity, outside / scale),

@@ -8,12 +8,15 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import optfair as of
 from optfair.backends import conic_backend
 from optfair.backends.farkas import InfeasibilityProof, claimed_infeasible
 from optfair.compile.form import compile_problem
 from optfair.proofs.bounds import Unpaid
+from optfair.proofs.cones import Cone
+from optfair.solution.conic_form import ConicForm
 from optfair.solution.residuals import Residuals
 
 
@@ -257,6 +260,19 @@ def test_violations_are_held_against_the_objective_at_their_multipliers() -> Non
         off = s.residuals()
         assert off.penalty <= 1e-9 and not off.above(1e-7)
         assert any("worth" in why for why in replace(off, penalty=1e-6).above(1e-7))
+
+
+def test_what_rounding_leaves_of_a_slack_is_no_violation() -> None:
+    # |(2 w, u - v)| <= u + v in floats at 1e6, where u v = w**2 exactly: the slack is that of rounding
+    A = np.array([[-1.0, -1.0, 0.0], [-1.0, 1.0, 0.0], [0.0, 0.0, -2.0]])
+    form = ConicForm(
+        sp.csc_array((3, 3)), np.zeros(3), 0.0, sp.csc_array(A), np.zeros(3), (Cone("soc", 0, 3),)
+    )
+    for v in (1519006.4135, 3e6 / 7, 2.0**20):
+        x = np.array([1.0 / v, v, 1.0])
+        z = 1e12 * np.array([1.0, 1.0 - 2.0 / v**2, -2.0 / v])
+        assert form.residuals(x, z).penalty == 0.0
+        assert form.residuals(x * np.array([1.0, 1.0, 2.0]), z).penalty > 0.0
 
 
 def test_a_wide_box_does_not_excuse_a_row_without_a_right_hand_side() -> None:
