@@ -132,7 +132,7 @@ ROW_BY_ROW = (Equality, Inequality, NonNeg, NonPos, SOC, Zero)
 
 
 # How many times its unit the largest coefficient of an objective may be.
-BESIDE = 1e4
+BESIDE = 10.0
 
 
 class Relaxation:

@@ -238,3 +238,14 @@ def test_groups_in_large_units_are_moved_as_in_others(unit: float) -> None:
         ).solve()
         assert far.grade.word == "proved"
         assert far.objective == pytest.approx(plain.objective * unit**2, rel=1e-6)
+
+
+@pytest.mark.parametrize("unit", [1e-2, 1e-3, 3e-4, 1e-4, 1e3])
+@pytest.mark.parametrize("seed", range(4))
+def test_bounds_on_both_sides_are_proved_in_any_unit(seed: int, unit: float) -> None:
+    rng = np.random.default_rng(seed)
+    X, w = rng.normal(size=(60, 4)), rng.normal(size=4)
+    s = of.PSDMap(unit * X, score=(w / unit, 0.0), threshold=1.0, K=3.0, k=3.0).solve()
+    truth = of.PSDMap(X, score=(w, 0.0), threshold=1.0, K=3.0, k=3.0).solve()
+    assert s.solver == "lazy-rows" and s.grade.word == "proved"
+    assert s.objective / unit**2 == pytest.approx(truth.objective, rel=1e-6)
