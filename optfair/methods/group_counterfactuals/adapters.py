@@ -427,8 +427,11 @@ class SupportProof:
     source: str = "branch and bound, with a dual bound for every leaf"
 
     def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
-        """Recompute the bound of every leaf and that the leaves cover all choices."""
-        bound, dual = np.inf, 0.0
+        """Recompute the bound of every leaf and that the leaves cover all choices.
+
+        Leaves have multipliers of their own: those that are given play no part.
+        """
+        bound, dual, apart = np.inf, 0.0, True
         worst: DualCheck | None = None
         for leaf in self.leaves:
             if isinstance(leaf.proof, Infeasible):
@@ -440,14 +443,14 @@ class SupportProof:
                 return DualCheck(-np.inf, np.inf)
             part = s.proof.check(s.values, s.multipliers)
             bound, dual = min(bound, part.bound), max(dual, part.dual)
+            apart = apart and part.apart
             if part.reported or part.unpaid is not None:
                 worst = part if worst is None else _weaker(worst, part)
         bound = bound if self.covers() else -np.inf
         if worst is None:
-            return DualCheck(bound, dual)
-        return replace(
-            worst, bound=bound, dual=dual, complementarity=0.0, consistency=0.0, estimate=None
-        )
+            return DualCheck(bound, dual, apart=apart)
+        nothing: dict[str, Any] = {"complementarity": 0.0, "consistency": 0.0, "estimate": None}
+        return replace(worst, bound=bound, dual=dual, apart=apart, **nothing)
 
     def covers(self) -> bool:
         """Whether no two leaves overlap and their shares of all choices add up to 1."""

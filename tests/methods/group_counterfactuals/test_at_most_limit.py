@@ -300,3 +300,20 @@ def test_a_bound_on_the_mean_bounds_each_matrix_by_its_share() -> None:
             row = q.constraints[f"few.turn{piece.part} up"]
             off = row.relative_violation({**values, piece.matrix.name(): turned})
             assert (off == 0) == inside
+
+
+@pytest.mark.parametrize("unit", [1e-4, 1e4])
+@pytest.mark.parametrize("model", ["AffineMap", "PSDMap", "DiagonalMap", "ScaledMap"])
+@pytest.mark.parametrize("shift", [0.0, 15.0])
+def test_choices_are_proved_in_any_unit(model: str, unit: float, shift: float) -> None:
+    def solved(u: float) -> Any:
+        rng = np.random.default_rng(0)
+        rows, w = rng.normal(size=(20, 3)) + shift, np.abs(rng.normal(size=3))
+        make = getattr(of.group_counterfactuals, model)
+        p = make(u * rows, score=(w / u, 0.0), threshold=1.0, K=1.2)
+        return p.with_constraints(few=of.group_counterfactuals.at_most(2)).solve()
+
+    s, truth = solved(unit), solved(1.0)
+    assert s.solver == "support-search" and s.grade.word == "proved"
+    assert s.objective / unit**2 == pytest.approx(truth.objective, rel=1e-6, abs=1e-7)
+    assert (truth.objective > 0.1) == (shift == 0.0)  # those far ahead stay where they are

@@ -111,4 +111,8 @@ def test_what_it_does_not_take() -> None:
     assert p.with_integrality("mean").structure_refusal("feature-support")
     assert p.without("few").structure_refusal("feature-support")
     diagonal = problem(DiagonalMap, k=1.6).with_constraints(few=at_most(2))
-    assert "mixed-integer QP" in diagonal.structure_refusal("feature-support")
+    assert not diagonal.structure_refusal("feature-support")
+    rows = np.random.default_rng(0).normal(size=(20, 17))
+    many = DiagonalMap(rows, score=(np.ones(17), 0.0), threshold=1.0)
+    refusal = many.with_constraints(few=at_most(2)).structure_refusal("feature-support")
+    assert "of more than 16 features the mixed-integer QP" in refusal
