@@ -43,10 +43,10 @@ from optfair.core.solution import Solution
 from optfair.errors import Infeasible, OptfairError, SolverFailure, UnsupportedProblem
 from optfair.numbers import Floats
 from optfair.solution.conic_form import ConicForm
+from optfair.solution.units import Handed, equilibrium
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
-    from optfair.solution.units import Handed
 
 # (compiled problem, scale of the objective, options by the solver's names, whether to log)
 Call = Callable[[Compiled, float, dict[str, Any], bool], RawPoint]
@@ -390,7 +390,11 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     def call(compiled: Compiled, scale: float, options: dict[str, Any], log: bool) -> RawPoint:
         left = request.seconds_left if request.time_limit is not None else np.inf
         # when asked again, cones are handed over as they stand
-        handed = compiled.form.handed(compiled.integer, turned=request.tighter == 1.0)
+        form = compiled.form
+        if request.sides and not compiled.integer.any():
+            handed: Handed | None = Handed.of(form, *equilibrium(form, sides=True))
+        else:
+            handed = form.handed(compiled.integer, turned=request.tighter == 1.0)
         seconds = request.apart(profile)
         return _call(compiled, handed, profile, scale, options, log, warm, seconds, left)
 

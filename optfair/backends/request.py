@@ -66,12 +66,15 @@ class Retry:
         Classes it is tried for; all when there is none.
     options : dict
         Options by the solver's own names.
+    sides : bool
+        Whether right-hand sides have a say in the units that it is handed.
     """
 
     why: str
     tighter: float = 1.0
     classes: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
+    sides: bool = False
 
 
 @dataclass(frozen=True)
@@ -255,10 +258,6 @@ def _version(package: str) -> str:
         return ""
 
 
-def _retry(table: dict[str, Any]) -> Retry:
-    return Retry(**{**table, "classes": tuple(table.get("classes", ()))})
-
-
 def load_profile(path: Path) -> SolverProfile:
     """Read a solver's file; unknown keys are an error."""
     facts = load_facts(path)
@@ -269,7 +268,8 @@ def load_profile(path: Path) -> SolverProfile:
             raise DeclarationError(f"unknown key {key!r} in {path}", remedy=nearest(key, known))
     facts = {k: tuple(v) if isinstance(v, list) else v for k, v in facts.items()}
     try:
-        facts["retry"] = tuple(_retry(table) for table in facts.get("retry", ()))
+        retries = ({**t, "classes": tuple(t.get("classes", ()))} for t in facts.get("retry", ()))
+        facts["retry"] = tuple(Retry(**table) for table in retries)
         return SolverProfile(**facts)
     except TypeError as e:
         raise DeclarationError(f"{path} is incomplete", str(e), "add the missing keys") from None
@@ -305,9 +305,8 @@ class Request:
         ``time.perf_counter()`` when the verb began.
     isolate : bool
         Solve in a process of its own, which may crash or hang.
-    tighter : float
-        What the tolerances handed to the solver are divided by; the result is held to
-        ``tolerance`` in any case.
+    tighter, sides : float, bool
+        As of `Retry`; the result is held to ``tolerance`` in any case.
     """
 
     tolerance: float = 1e-7
@@ -320,6 +319,7 @@ class Request:
     started: float = field(default_factory=time.perf_counter)
     isolate: bool = False
     tighter: float = 1.0
+    sides: bool = False
 
     def __post_init__(self) -> None:
         checks = {
@@ -420,7 +420,8 @@ class Request:
     def retried(self, retry: Retry) -> Request:
         """Return what is asked of the same solver next; options that were given stay."""
         options = {**retry.options, **self.options}
-        return replace(self, tighter=self.tighter * retry.tighter, options=options)
+        tighter = self.tighter * retry.tighter
+        return replace(self, tighter=tighter, sides=retry.sides, options=options)
 
     def until(self, deadline: float) -> Request:
         """Return the same with less time, where there is a limit."""

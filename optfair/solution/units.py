@@ -235,13 +235,15 @@ def balanced(
     return units if fit and _bends_alike(form, units[1]) else None
 
 
-def equilibrium(form: ConicForm) -> tuple[Floats, Floats]:
+def equilibrium(form: ConicForm, *, sides: bool = False) -> tuple[Floats, Floats]:
     """Return powers of two that bring the largest entry of each row and each column near 1.
 
-    The rows of a cone have one unit.
+    And right-hand sides, where that is asked for. The rows of a cone have one unit.
     """
-    rows, columns = digits.balanced(form.A)
-    return rows[_blocks(form)], columns
+    A = sp.hstack([form.A, sp.csc_array(form.b[:, None])], format="csc") if sides else form.A
+    rows, columns = digits.balanced(A)
+    last = columns[-1] if sides else 1.0
+    return rows[_blocks(form)] * last, columns[: form.q.size] / last
 
 
 def _bends_alike(form: ConicForm, columns: Floats) -> bool:
@@ -280,10 +282,7 @@ def _median(sizes: Floats) -> float:
 
 
 def level(form: ConicForm) -> tuple[Floats, Floats] | None:
-    """Return one unit for all points, where all right-hand sides are small, or most are large.
-
-    They are measured by the largest coefficient in their cones, which have no unit.
-    """
+    """Return one unit for all points, where all sides are small in their cones, or most are large."""
     known = (form.b != 0.0) & np.isfinite(form.b)
     curved = any(known[c.start : c.stop].any() for c in form.cones if c.kind in ("exp", "pow"))
     if curved or not known.any():

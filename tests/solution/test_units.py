@@ -271,3 +271,20 @@ def test_a_misfit_has_another_unit_than_the_box_of_its_columns(length: float, co
     for name, (goal, rows) in goals.items():
         s = of.from_cvxpy(cp.Problem(cp.Minimize(cost * goal), rows)).solve()
         assert s.objective == pytest.approx(cost * truth[name], rel=1e-6) and s.grade.sound
+
+
+@pytest.mark.parametrize("cost", [1.0, 1e3, 1e6])
+@pytest.mark.parametrize("length", [1e-3, 1.0, 1e3])
+def test_sides_have_a_say_where_coefficients_alone_mislead(length: float, cost: float) -> None:
+    x = cp.Variable(2, name="x")
+    u = x / length
+    rows = [
+        np.array([1.0, -1.0]) @ u * cost <= -3 * cost,
+        cp.norm(u - np.array([2.0, -3.0])) * cost <= 3 * cost,
+        u <= 5,
+        u >= -5,
+    ]
+    goal = cp.Minimize(np.array([2.0, -1.0]) @ u * cost)
+    p = of.from_cvxpy(cp.Problem(goal, rows), ["row", "ball", "up", "lo"])
+    s = p.soften("ball", 50.0).solve()
+    assert s.objective == pytest.approx(127.814427 * cost, rel=1e-6) and s.grade.sound
