@@ -170,6 +170,9 @@ class ChunkFactory(RowSource):
                 "yield (X, groups) in it, or return an iterator over such pairs",
             )
         for index, given in enumerate(made):
+            X = given[0] if isinstance(given, tuple) and given else given
+            if np.ndim(X) == 2 and len(X) == 0:  # a filter left none of its rows
+                continue
             yield chunk_of(given, index, self.groups, self.sample_weight, self.text, self.grouped)
 
 

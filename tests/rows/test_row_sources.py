@@ -223,3 +223,22 @@ def test_results_do_not_depend_on_threads() -> None:
         return source.map_reduce(lambda c: float(c.X.sum()), lambda a, b: a + b, n_jobs)
 
     assert total(1) == total(3)  # to the last digit: always in the order of the chunks
+
+
+def test_chunks_without_rows_are_passed_over() -> None:
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(60, 2)), np.arange(60) % 2
+
+    def filtered() -> Any:
+        yield X[:0], groups[:0]
+        for i in range(0, 60, 20):
+            yield X[i : i + 20], groups[i : i + 20]
+            yield X[:0], groups[:0]
+
+    def plain() -> Any:
+        return ((X[i : i + 20], groups[i : i + 20]) for i in range(0, 60, 20))
+
+    costs = [of.FairKMeans(3, random_state=0).fit_stream(rows).cost_ for rows in (filtered, plain)]
+    assert costs[0] == costs[1]
+    with pytest.raises(of.DataError, match="no rows"):
+        of.FairKMeans(3).fit_stream(lambda: iter([(X[:0], groups[:0])]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,7 +12,13 @@ from numpy.typing import NDArray
 
 from optfair.core.composition import Rule
 from optfair.core.solution import Solution
-from optfair.errors import DataError, DeclarationError, Infeasible, SolverFailure
+from optfair.errors import (
+    DataError,
+    DeclarationError,
+    Infeasible,
+    SolverFailure,
+    UnsupportedProblem,
+)
 from optfair.features.feature_problem import FeatureProblem, immutable
 from optfair.methods.cluster_counterfactuals.adapters import best_known
 from optfair.methods.cluster_counterfactuals.algorithms.polyhedra import Batch, Moves, join, linear
@@ -299,7 +306,7 @@ class NearestPoints:
             s = None if there else self._solution(p)
             ask = None if s is None else lambda: s
             proved = s is None or s.is_optimal(PROVED)
-            batch = Batch.of(y, 0.0, 0.0) if s is None else Batch.of(s["point"], s.objective, s.gap)
+            batch = Batch.of(y, 0.0, 0.0) if s is None else _one(s)
         status = "optimal" if proved else "bounded"
         return Counterfactual(
             self.features,
@@ -325,10 +332,14 @@ class NearestPoints:
         return table.nearest(Y, source, target)
 
     def _solution(self, p: ClusterCounterfactual) -> Solution:
-        """Solve a problem; where no route proves a point of several quadratics, keep the best."""
+        """Solve a problem and prove it; where no route proves several quadratics, keep the best."""
         if not p.structure_refusal(SEVERAL_QUADRATICS):
             return best_known(p, time_limit=self.time_limit)
-        return p.solve(time_limit=self.time_limit)
+        s = p.solve(time_limit=self.time_limit)
+        if p.integers and not s.grade.sound:  # few integers: a tree of their cases is soon closed
+            with contextlib.suppress(SolverFailure, UnsupportedProblem):
+                s = s.certificate.prove(time_limit=self.time_limit).solution
+        return s
 
     def distance(self, objective: Any) -> Any:
         """Return distances: objectives of l2 are squared."""
@@ -402,7 +413,12 @@ class NearestPoints:
             return Batch.empty(1, y.size)
         except SolverFailure:  # neither a point nor a proof that there is none
             return replace(Batch.empty(1, y.size), gap=np.array([np.inf]))
-        return Batch.of(s["point"], s.objective, s.gap)
+        return _one(s)
+
+
+def _one(s: Solution) -> Batch:
+    """Return a solution as a batch; a bound on somebody's word proves nothing beyond 0."""
+    return Batch.of(s["point"], s.objective, s.gap if s.grade.sound else max(s.gap, 1.0))
 
 
 def satisfied(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
+from sklearn.cluster import KMeans
 
 import optfair as of
 from optfair.methods.cluster_counterfactuals.algorithms.polyhedra import Batch, Moves, join, linear
@@ -131,3 +134,27 @@ def test_search_leaves_some_feature_of_every_earlier_set_alone():
     assert [sorted(s) for _, s in found] == [[0, 1], [0, 2], [1, 2], [0, 3], [1, 3], [2, 3]]
     assert [v for v, _ in found] == sorted(v for v, _ in found)
     assert different_feature_sets(lambda _: None, 3) == []
+
+
+@pytest.mark.parametrize("metric", ["l2", "l1"])
+@pytest.mark.parametrize("kind", ["whole", "one_hot"])
+def test_integers_are_proved_or_not_called_optimal(
+    kind: str, metric: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    X = 2.0 * rng.normal(size=(80, 5))
+    X[:, 2:] = np.round(X[:, 2:]) if kind == "whole" else np.eye(3)[rng.integers(0, 3, 80)]
+    given: Any = {"whole": [2, 3, 4]} if kind == "whole" else {"one_hot": [[2, 3, 4]]}
+    model = KMeans(3, n_init=1, random_state=0).fit(X)
+    explainer = of.ClusterExplainer(model, distance=metric, **given)
+    many = explainer.explain_many(X[:4])
+    assert set(many.status) == {"optimal"} and (many.gap <= 1e-6).all()
+    for i in range(4):
+        assert explainer.explain(X[i]).best.distance == pytest.approx(many.distance[i], abs=1e-6)
+
+    def open_tree(*given: Any, **more: Any) -> Any:
+        raise of.SolverFailure("the tree of cases is not closed in time")
+
+    # on a solver's word alone no point is the nearest
+    monkeypatch.setattr("optfair.core.verbs.CertificateVerbs.prove", open_tree)
+    assert set(explainer.explain_many(X[:2]).status) == {"bounded"}
