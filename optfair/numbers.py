@@ -147,6 +147,9 @@ def check_matrix(values: Any, what: str, *, columns: int | None = None) -> Float
             f"shape {matrix.shape}",
             "give centers in the coordinates of the rows",
         )
+    if 0.0 < np.abs(matrix).max() < 1e-140:
+        why = "the squares of such numbers are no floats"
+        raise DataError(f"{what} has no entry above 1e-140", why, "state it in other units")
     return matrix
 
 

@@ -693,3 +693,16 @@ def test_labels_of_another_type_are_told_apart() -> None:
     model = of.FairKMeans(2, random_state=0).fit(X, groups=g)
     with pytest.raises(DataError, match="did not see: '0', '1'"):
         model.predict(X, groups=g.astype(str))
+
+
+@pytest.mark.parametrize("unit", [1e-200, 1e-160, 1e-130, 1e-100])
+def test_rows_whose_squares_are_no_floats_are_refused(unit: float) -> None:
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(size=(100, 2)), rng.normal(size=(100, 2)) + 8.0])
+    groups = np.arange(200) % 2
+    if unit < 1e-140:
+        with pytest.raises(of.DataError, match="state it in other units"):
+            of.FairKMeans(2, random_state=0, n_init=2).fit(unit * X, groups=groups)
+        return
+    model = of.FairKMeans(2, random_state=0, n_init=2).fit(unit * X, groups=groups)
+    assert sorted(np.bincount(model.labels_)) == [100, 100]
