@@ -253,7 +253,7 @@ def off_edges(problem: Problem, compiled: Compiled, x: Floats, value: float, off
 
 
 def onto_domain(problem: Problem, compiled: Compiled, x: Floats, tolerance: float) -> Floats:
-    """Return a point near x where the objective has a value, x where it has one or none is near.
+    """Return a point near x where all terms have a value, x where they have one or none is near.
 
     An interior-point method that ends at the edge of a domain may end beyond it by a rounding,
     where the root of a number is none. What functions ask of affine arguments is met by the
@@ -261,14 +261,24 @@ def onto_domain(problem: Problem, compiled: Compiled, x: Floats, tolerance: floa
     """
     if compiled.form.polyhedral or problem.problem_class.name in ("LP", "QP"):
         return x
-    values = compiled.values(x)
+    values, straight = compiled.values(x), ("LP", "QP", "QCQP")
+    rows = [
+        t for t in problem.constraints.values() if t.evidence.problem_class.name not in straight
+    ]
+    edged = [t for t in rows if any(a.domain for a in t.build().args)]
+
+    def defined(at: Mapping[str, Any]) -> bool:
+        return all(np.isfinite(t.violations(at)[0]) for t in edged)
+
     with np.errstate(all="ignore"):
-        if np.isfinite(value := problem.objective_at(values)):
+        if np.isfinite(value := problem.objective_at(values)) and defined(values):
             return off_edges(problem, compiled, x, value, tolerance)
     offsets, at = {}, 0
     for v in problem.variables.values():
         offsets[v.id], at = at, at + v.size
-    asked = [c for t in problem.objective.values() for c in t.build().domain]
+    sets = [t.build().domain for t in problem.objective.values()]
+    sets += [a.domain for t in edged for a in t.build().args]
+    asked = [c for own in sets for c in own]
     sides = [c.expr for c in asked if isinstance(c, Inequality) and c.expr.is_affine()]
     sides = [e for e in sides if e.variables()]
     try:
@@ -293,8 +303,9 @@ def onto_domain(problem: Problem, compiled: Compiled, x: Floats, tolerance: floa
         place = np.ravel(compiled.places()[name], order="F")
         moved[place[place >= 0]] = y[at : at + v.size][place >= 0]
         at += v.size
+    values = compiled.values(moved)
     with np.errstate(all="ignore"):
-        return moved if np.isfinite(problem.objective_at(compiled.values(moved))) else x
+        return moved if np.isfinite(problem.objective_at(values)) and defined(values) else x
 
 
 def _as_stated(form: ConicForm, x: Floats) -> Floats:

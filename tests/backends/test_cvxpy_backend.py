@@ -211,3 +211,23 @@ def test_a_point_beside_the_edge_is_moved_inside_along_tight_rows() -> None:
     assert abs(p.objective_at(values) - 9.0) <= 1e-6
     assert np.trace(values["X"]) == pytest.approx(1.0, abs=1e-9)
     assert np.abs(near - x).max() <= 1e-6
+
+
+ROWS = {
+    "divergence": lambda x: cp.kl_div(x[0], x[1]) <= 2 * x[1],
+    "relative entropy": lambda x: cp.rel_entr(x[0], x[1]) <= x[1],
+    "entropy": lambda x: cp.sum(cp.rel_entr(x, 1)) <= 2,
+    "root": lambda x: cp.sqrt(x[0]) + x[1] >= 0.5,
+}
+
+
+@pytest.mark.parametrize("unit", [1.8e-6, 1e-5, 5.6e-5, 1.8e-2, 0.32, 1e4])
+@pytest.mark.parametrize("row", ROWS)
+def test_a_row_holds_at_the_edge_of_its_domain(row: str, unit: float) -> None:
+    # solvers end a rounding beyond the edge, where the function is infinite
+    y = cp.Variable(2, name="y")
+    x = unit * (y + 0.0)
+    rules = [x[0] - x[1] <= -0.5, ROWS[row](x), x <= 5]
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(x[0] + x[1]), rules)).solve()
+    assert s.objective == pytest.approx(0.5, abs=1e-6)
+    assert max(s.residuals().primal.values()) <= 1e-7
