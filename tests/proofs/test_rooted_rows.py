@@ -89,8 +89,10 @@ def test_a_bound_of_rows_that_the_form_does_not_have_is_not_proved() -> None:
     far = [x >= -1e8, x <= 1e8]
     problem = of.from_cvxpy(cp.Problem(cp.Minimize(t), [form <= t, *far]))
     # x = (1e8, -1e8) has t = -2**-51 * 1e16 = -4.4
-    with pytest.raises(SolverFailure, match="gap"):
-        problem.solve()
+    try:  # in other units a solver may say 0, on its word
+        assert not problem.solve().grade.sound
+    except SolverFailure as e:
+        assert "gap" in str(e)
     compiled = compile_problem(problem, "CLARABEL").form
     assert lower_bound(compiled, np.zeros(compiled.q.size), dual_of(compiled)).value < -4.4
     near = of.from_cvxpy(cp.Problem(cp.Minimize(t), [form <= t, x >= -1, x <= 1])).solve()
