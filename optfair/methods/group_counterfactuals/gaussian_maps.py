@@ -462,7 +462,8 @@ class MixtureMap(SymmetricMap):
         As in `PSDMap`.
     bounds : {"local", "global"}
         Whether K and k bound every :math:`A_j`, or only their mean :math:`\sum_j \pi_j A_j`.
-        The paper asks for both, but the first implies the second.
+        The paper asks for both, but the first implies the second; with "global" every
+        :math:`A_j` is positive semidefinite all the same.
     valid : {"own", "every"}
         Whether a member must reach the target by the map of its own component, or by that of
         every component, for maps that are drawn by the responsibilities.
