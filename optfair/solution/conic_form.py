@@ -22,8 +22,8 @@ from optfair.solution.units import Handed, alike, balanced, congruence, level, t
 
 T = TypeVar("T")
 
-# Shares of its terms to which a row holds, of an objective that is no penalty; rounding of slacks.
-NEGLIGIBLE, SLIGHT, ROUGH = 1e-12, 1e-9, 8.0 * np.finfo(float).eps
+# Violations of rows below this share of their terms are as good as none, and rounding of slacks.
+NEGLIGIBLE, ROUGH = 1e-12, 8.0 * np.finfo(float).eps
 # Right-hand sides, the largest of which is less, are in a unit of their own.
 LEAST = 1e-290
 # Curvature of programs in other units: beyond it sides over tiny coefficients are no size of points.
@@ -216,7 +216,7 @@ class ConicForm:
             if c.kind != "soc":
                 si, zi = s[c.start : c.stop], z[c.start : c.stop]
                 off, o = c.lacking(si), c.distance(zi, dual=True)
-                sums = o * float(np.abs(si).sum()), c.penalty(si, off, zi, SLIGHT * unit)
+                sums = o * float(np.abs(si).sum()), c.penalty(si, off, zi, NEGLIGIBLE * unit)
                 figures.append((largest_entry(off), o, *c.products(si, zi, unit), *sums))
         table = np.array(figures).T
         return *table[:4].max(axis=1).tolist(), *table[4:].sum(axis=1).tolist()
