@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 #: (column, whether from above, limit)
 Limit = tuple[int, bool, int]
+#: (how a case ended, its point, its multipliers)
+Solved = tuple[str, Floats | None, Floats | None]
+Way = Callable[[tuple[Limit, ...]], Solved]
 
 # How far from an integer a number counts as fractional, and cuts above one another.
 FRACTION, DEPTH = 1e-6, 400
@@ -424,7 +427,7 @@ class _Search:
     def _keep(self, fixed: Mapping[int, int]) -> str:
         """Keep the best point with these integers, if it is better; return how that ended."""
         limits = tuple((j, above, v) for j, v in fixed.items() for above in (True, False))
-        for solved in (self._solved, self._in_units, self._in_fractions):
+        for solved in self._ways:
             status, x, _ = solved(limits)
             if status != "optimal" or x is None:
                 return status
@@ -440,15 +443,21 @@ class _Search:
                 return status
         return "violated where its integers are rounded"
 
-    def _solved(self, limits: tuple[Limit, ...]) -> tuple[str, Floats | None, Floats | None]:
+    @property
+    def _ways(self) -> tuple[Way, Way]:
+        """How a case is solved: first in floats, then where these do not close it."""
+        return self._solved, self._in_fractions if self.form.polyhedral else self._in_units
+
+    def _solved(self, limits: tuple[Limit, ...]) -> Solved:
         own = within(self.form, limits)
         if not own.polyhedral:
-            return self._conic(own, own.cost_scale("largest"))
+            return self._conic(own)
         nothing = np.zeros(own.q.size, dtype=bool)
         raw, _ = solve_form(own, nothing, own.cost_scale("typical"), {}, False)
         return raw.status, raw.x, raw.z
 
-    def _conic(self, own: ConicForm, scale: float) -> tuple[str, Floats | None, Floats | None]:
+    def _conic(self, own: ConicForm) -> Solved:
+        scale, left = own.cost_scale("largest"), self.deadline - time.perf_counter()
         result = solve_cone_program(
             own.P * scale,
             own.q * scale,
@@ -456,28 +465,23 @@ class _Search:
             own.b,
             own.cones,
             tolerance=0.01 * self.tolerance,
-            time_limit=self.deadline - time.perf_counter(),
+            time_limit=left,
         )
         return result.status, result.x, None if result.z is None else result.z / scale
 
-    def _in_units(self, limits: tuple[Limit, ...]) -> tuple[str, Floats | None, Floats | None]:
-        """Solve a case that is not linear in units of its columns, and of the objective."""
+    def _in_units(self, limits: tuple[Limit, ...]) -> Solved:
+        """Solve a case with cones in units of its rows and columns, where others than its own are near 1."""
         own = within(self.form, limits)
-        if own.polyhedral:
-            return "linear", None, None
         units = balanced(own, moderate=True)
         if units is None:
-            return "in units near 1", None, None
+            return "not known in other units", None, None
         rows, columns = units
-        scaled = own.in_units(rows, columns)
-        status, x, z = self._conic(scaled, scaled.cost_scale("largest"))
+        status, x, z = self._conic(own.in_units(rows, columns))
         return status, None if x is None else x * columns, None if z is None else z * rows
 
-    def _in_fractions(self, limits: tuple[Limit, ...]) -> tuple[str, Floats | None, Floats | None]:
-        """Solve a case whose floats do not close it, where it is linear, by its exact basis."""
+    def _in_fractions(self, limits: tuple[Limit, ...]) -> Solved:
+        """Solve a linear case whose floats do not close it by its exact basis."""
         own = within(self.form, limits)
-        if not own.polyhedral:
-            return "not known in fractions", None, None
         try:
             x, z = exact_optimum(own, self.deadline - time.perf_counter())
         except Contradictory as e:
@@ -511,7 +515,7 @@ class _Search:
                 "give more time: prove(time_limit=...)",
             )
         own, whole = within(self.form, limits), None
-        for solved in (self._solved, self._in_units, self._in_fractions):
+        for solved in self._ways:
             status, x, z = solved(limits)
             if status == "infeasible" and z is not None:
                 proof = proved_infeasible(own, z, {})

@@ -37,6 +37,7 @@ from optfair.backends.request import (
 )
 from optfair.compile.conic_proof import ConicProof, unpriced
 from optfair.compile.form import Compiled, compile_problem
+from optfair.core.canonical import built
 from optfair.core.coefficients import quadratic_map
 from optfair.core.quadratics import NotQuadratic
 from optfair.core.solution import Solution
@@ -265,7 +266,7 @@ def onto_domain(problem: Problem, compiled: Compiled, x: Floats, tolerance: floa
     rows = [
         t for t in problem.constraints.values() if t.evidence.problem_class.name not in straight
     ]
-    edged = [t for t in rows if any(a.domain for a in t.build().args)]
+    edged = [t for t in rows if any(a.domain for a in built(t).args)]
 
     def defined(at: Mapping[str, Any]) -> bool:
         return all(np.isfinite(t.violations(at)[0]) for t in edged)
@@ -276,8 +277,8 @@ def onto_domain(problem: Problem, compiled: Compiled, x: Floats, tolerance: floa
     offsets, at = {}, 0
     for v in problem.variables.values():
         offsets[v.id], at = at, at + v.size
-    sets = [t.build().domain for t in problem.objective.values()]
-    sets += [a.domain for t in edged for a in t.build().args]
+    sets = [built(t).domain for t in problem.objective.values()]
+    sets += [a.domain for t in edged for a in built(t).args]
     asked = [c for own in sets for c in own]
     sides = [c.expr for c in asked if isinstance(c, Inequality) and c.expr.is_affine()]
     sides = [e for e in sides if e.variables()]

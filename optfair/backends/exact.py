@@ -14,7 +14,7 @@ import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.backends.linear_program import HeldRows, Kept, solve_form
+from optfair.backends.linear_program import Kept, solve_form
 from optfair.compile.conic_proof import ConicProof, ExactOptimum, RescaledProof
 from optfair.core.solution import Solution, Status
 from optfair.errors import ClassError, Infeasible, OptfairError, SolverFailure
@@ -232,9 +232,6 @@ def exact_optimum(
         )
         kept = last if last is not None else kept
         if said.status == "infeasible":  # the last digits of dependent rows, magnified
-            if said.z is None:  # presolve says so, and leaves no vector
-                every = np.ones(asked.b.size, dtype=bool)
-                said = HeldRows(asked, 1e-10).solve(every, end - time.perf_counter())
             link = None if said.z is None else Entries.of(declared).contradiction(said.z, row)
             if link is not None:
                 raise Contradictory(f"{why}, and its rows contradict each other", link)

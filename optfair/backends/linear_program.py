@@ -377,7 +377,8 @@ def solve_form(
         return solve_form(form, integer, scale, options, log, start, **again)
     if raw.status == "infeasible" and raw.z is None and not integer.any():
         left = float(options.get("time_limit", np.inf)) - solver.getRunTime()
-        raw = replace(raw, z=HeldRows(form, 1e-9).solve(np.ones(form.b.size, bool), left).z)
+        rows_held = HeldRows(form, min(1e-9, tolerance))
+        raw = replace(raw, z=rows_held.solve(np.ones(form.b.size, bool), left).z)
     if scaled is not None:
         raw = replace(
             raw,

@@ -436,9 +436,8 @@ class _Search:
         """The best attempt, when it is feasible."""
         return self.best[1] if self.best is not None and not self.best[0][0] else None
 
-    @property
     def _excluded(self) -> Infeasible | None:
-        """A proof that no point is feasible, by a small tree of cases: the objective has no say in it."""
+        """Return a proof that no point is feasible, by a small tree of cases, whatever the objective."""
         left = min(TREE_SECONDS, self.request.deadline - time.perf_counter())
         claimed = bool(self.claims) and self.claims[0].claim == "infeasible"
         curved = self.problem.problem_class.name != "LP" and not self.named
@@ -458,7 +457,7 @@ class _Search:
             fall = endless(self.problem, beginnings(self.problem, best, request))
             if fall is not None:
                 raise fall
-        if (none := self._excluded) is not None:
+        if (none := self._excluded()) is not None:
             raise none
         if self.claims:
             self.claims[0].solution = best

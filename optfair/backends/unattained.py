@@ -218,7 +218,7 @@ def unattained(solution: Solution) -> UnattainedOptimum | None:
     return None if chain is None else UnattainedOptimum(form, *chain)
 
 
-# How far along an axis points are looked at, which are no optima beyond, and where a fall may begin.
+# How far along an axis points are looked at (beyond is no optimum), and where a fall may begin.
 DISTANCES = tuple(10.0**k for k in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14))
 BEGINNINGS = (0.0, 1.0, 1e3)
 

@@ -14,7 +14,6 @@ import typer
 from optfair.cli.cluster import cluster
 from optfair.cli.console import (
     FAILED,
-    PICTURES,
     Force,
     Json,
     Name,
@@ -26,6 +25,7 @@ from optfair.cli.console import (
     is_model,
     lines,
     named,
+    pictures,
     reporting,
     save_proof,
     table,
@@ -64,7 +64,7 @@ def explain(
 ) -> None:
     """Say why a formula is convex or not, or a model has its class."""
     with reporting(as_json):
-        check_outputs({"--picture": picture}, force, endings=PICTURES)
+        check_outputs({"--picture": picture}, force, endings=pictures())
         if is_model(formula):
             _refuse_options("explain", where, shape, picture)
             _explain_model(formula, as_json)

@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from optfair.errors import DataError, Infeasible, OptfairError, SolverFailure, Unbounded
+from optfair.errors import (
+    DataError,
+    Infeasible,
+    OptfairError,
+    SolverFailure,
+    Unbounded,
+    needed,
+)
 from optfair.formats.text import readable
 from optfair.registry import fact_files
 from optfair.storage import write_text, write_whole
@@ -126,7 +133,7 @@ def check_outputs(
     force: bool,
     *,
     read: Mapping[str, Path | None] | None = None,
-    endings: Iterable[str] = (),
+    endings: Iterable[str] | None = None,
 ) -> None:
     """Raise unless files that were asked for can be written, before any work.
 
@@ -138,8 +145,8 @@ def check_outputs(
         Whether one that exists may be written over.
     read : mapping, optional
         What is read or gone on with -> file: none of the others may be one of them.
-    endings : iterable of str
-        What these files may end in; anything by default.
+    endings : iterable of str, optional
+        What these files may end in; asked for only where one is given.
 
     Raises
     ------
@@ -168,10 +175,11 @@ def check_outputs(
             raise DataError(f"{option} {path} exists", remedy="choose another name, or --force")
         if not os.access(path if path.exists() else path.parent, os.W_OK):
             raise DataError(f"{option} {path} cannot be written", remedy="choose another place")
-        if endings and path.suffix not in endings:
+        allowed = None if endings is None else tuple(endings)
+        if allowed is not None and path.suffix.lower() not in allowed:
             raise DataError(
                 f"{option} {path} has no ending that is written",
-                remedy=f"end it in one of {', '.join(endings)}",
+                remedy=f"end it in one of {', '.join(allowed)}",
             )
         others[option] = path.resolve()
 
@@ -182,8 +190,16 @@ def write_files(texts: Mapping[Path, str]) -> None:
         write_text(path, text)
 
 
-#: endings of pictures
-PICTURES = (".png", ".svg", ".pdf")
+def pictures() -> Iterator[str]:
+    """Yield the endings of pictures that can be drawn.
+
+    Raises
+    ------
+    NotInstalled
+        matplotlib is missing.
+    """
+    bases = needed("matplotlib.backend_bases", 'pip install "optfair[plot]"')
+    yield from (f".{kind}" for kind in bases.FigureCanvasBase.filetypes)
 
 
 def write_picture(path: Path, draw: Callable[[Any], object]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,6 @@ import typer
 
 from optfair.cli.console import (
     FAILED,
-    PICTURES,
     Force,
     Json,
     Name,
@@ -25,6 +25,7 @@ from optfair.cli.console import (
     document,
     lines,
     named,
+    pictures,
     plain,
     reporting,
     save_proof,
@@ -106,7 +107,7 @@ def solve(
         if proof is not None:
             save_proof(s.certificate, proof)
         if out is not None:
-            write_files({out: WRITERS[out.suffix](subject, s, safe_cells)})
+            write_files({out: WRITERS[out.suffix.lower()](subject, s, safe_cells)})
         if as_json:
             document(_record(subject, s))
         else:
@@ -279,7 +280,9 @@ def sweep(
     from optfair.sweeps import sweep as swept
 
     with reporting(as_json):
-        check_outputs({"--out": out}, force, read={"--save": save}, endings=(".csv", *PICTURES))
+        check_outputs(
+            {"--out": out}, force, read={"--save": save}, endings=chain([".csv"], pictures())
+        )
         subject = named(name)
         options: dict[str, Any] = {"solver": solver, "tolerance": tolerance, "n_jobs": jobs}
         options |= {"width": width, "time_limit": time_limit, "save": save}
@@ -318,7 +321,9 @@ def pareto(
     from optfair.sweeps import pareto as front
 
     with reporting(as_json):
-        check_outputs({"--out": out}, force, read={"--save": save}, endings=(".csv", *PICTURES))
+        check_outputs(
+            {"--out": out}, force, read={"--save": save}, endings=chain([".csv"], pictures())
+        )
         subject = named(name)
         options: dict[str, Any] = {"solver": solver, "tolerance": tolerance, "n_jobs": jobs}
         options |= {"width": width, "time_limit": time_limit, "save": save}
@@ -339,7 +344,7 @@ def _hand_on(
 ) -> None:
     """Write a sweep or a front as a table or a picture, and print some of its columns or all."""
     frame = result.frame()
-    if out is not None and out.suffix == ".csv":
+    if out is not None and out.suffix.lower() == ".csv":
         rows = (frame.columns, *frame.where(frame.notna(), "").itertuples(index=False))
         write_files({out: csv_text(rows, safe=safe)})
     elif out is not None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from optfair.compile.assembly import Sums
 from optfair.compile.form import Compiled, compile_problem
+from optfair.core.canonical import built
 from optfair.core.certificate import UNKNOWN, Certificate, DualCheck, DualProof, Verdict, drift
 from optfair.core.expressions import Values
 from optfair.errors import UnsupportedProblem
@@ -404,7 +405,7 @@ def largest_terms(problem: Problem, x: Floats) -> float:
     """
     total = 0.0
     for term in problem.objective.values():
-        e = term.build()
+        e = built(term)
         if not e.is_affine() or e.parameters() or not e.variables():
             return 0.0
         try:

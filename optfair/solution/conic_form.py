@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.numbers import Floats
-from optfair.proofs.bounds import LowerBound, Unpaid, lower_bound
+from optfair.proofs.bounds import LowerBound, Unpaid, loosened, lower_bound
 from optfair.proofs.columns import Rooted, declared_bounds, linear_rows
 from optfair.proofs.cones import Cone, SecondOrder, beside_diagonals, largest_entry, unscaled
 from optfair.proofs.definiteness import Definiteness, definiteness
@@ -178,12 +178,12 @@ class ConicForm:
         scale, unit = 1.0 + max(largest_entry(self.q), largest_entry(Px)), max(1.0, abs(objective))
         primal, outside, products, relative, leak, penalty = self._cones(s, z, max(unit, scale))
         r = Px + self.q + self.across.times(z)
-        # each column by its own scale, one large cost must not excuse the others; what large
-        # multipliers leave by cancelling in double precision is no residual
+        # each column by its own scale; what large multipliers leave by cancelling is no residual
         rounding = 16.0 * np.finfo(float).eps * self.across.terms(np.abs(z))
         own = np.maximum(np.abs(r) - rounding, 0.0) / (1.0 + np.abs(self.q) + np.abs(Px))
         stationarity = float(own.max(initial=0.0))
         proved = lower_bound(self, x, z, objective, enough)
+        held, _ = loosened(self, objective, (x, z))  # nobody's word is on rows that are rounded
         penalty -= ROUGH * float(np.abs(z) @ (np.abs(self.b) + self.products.terms(np.abs(x))))
         return ConicResiduals(
             primal=primal / (1.0 + largest_entry(self.b)),
@@ -195,7 +195,7 @@ class ConicForm:
             bound=proved.value,
             unpaid=proved.unpaid,
             fault=proved.fault,
-            estimate=self.dual_objective(x, z) + self._least(r, x) - leak,
+            estimate=held.dual_objective(x, z) + self._least(r, x) - leak,
             rows=self._rows(x, s),
             face=self._face(x, s),
             penalty=max(0.0, penalty),

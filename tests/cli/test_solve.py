@@ -220,6 +220,7 @@ def test_a_sweep_prints_its_band_and_writes_its_points(diet: Path, tmp_path: Pat
         (("minimum nutrition[9]", "1,2"), "no parameter or row"),
         (("minimum nutrition", "1,2"), "has 4 right-hand sides"),
         (("minimum nutrition[0]", "1,x"), "are no values"),
+        (("minimum nutrition[0]", "1:2:0"), "are no values"),
         (("minimum nutrition[0]", "1:2:0"), "do not lead from 1 to 2"),
         (("minimum nutrition[0]", "4:0:1"), "do not lead from 4 to 0"),
         (("minimum nutrition[0]", "0:1:1e-12"), "more than 100,000 points"),

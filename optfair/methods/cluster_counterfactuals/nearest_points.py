@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -335,10 +336,13 @@ class NearestPoints:
         """Solve a problem and prove it; where no route proves several quadratics, keep the best."""
         if not p.structure_refusal(SEVERAL_QUADRATICS):
             return best_known(p, time_limit=self.time_limit)
+        begin = time.perf_counter()
         s = p.solve(time_limit=self.time_limit)
-        if p.integers and not s.grade.sound:  # few integers: a tree of their cases is soon closed
+        left = begin + self.time_limit - time.perf_counter()
+        # of few integers a tree of their cases is soon closed
+        if p.integers and not s.grade.sound and left > 0.0:
             with contextlib.suppress(SolverFailure, UnsupportedProblem):
-                s = s.certificate.prove(time_limit=self.time_limit).solution
+                s = s.certificate.prove(time_limit=left).solution
         return s
 
     def distance(self, objective: Any) -> Any:

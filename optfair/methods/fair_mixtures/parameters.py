@@ -379,6 +379,4 @@ def _least_variance(model: Any, sample: Sample) -> float:
         return float(model.reg_covar)
     X = sample.rows.numeric
     variances = sample.weights @ (X - sample.weights @ X) ** 2
-    return (
-        LEAST * float(variances[variances > 0.0].min(initial=np.inf)) if variances.any() else LEAST
-    )
+    return LEAST * float(variances[variances > 0.0].min()) if variances.any() else LEAST

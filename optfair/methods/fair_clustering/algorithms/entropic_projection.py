@@ -337,23 +337,23 @@ def project_masses(
     try:
         status = search.run(np.zeros(program.masses.shape) if prices is None else prices)
         if status == "stalled" and not rough and search.distance > LOOSE:
-            search = _cooled(search) or search
+            search, status = _cooled(search)
     except KeyboardInterrupt:
         if search.best is None:
             raise
         status = "interrupted"
-    return search.result("optimal" if search.distance <= tolerance else status)
+    return search.result(status)
 
 
-def _cooled(stalled: _Search) -> _Search | None:
-    r"""Search again from the prices of softer rows, None where that leads no nearer to the rules.
+def _cooled(stalled: _Search) -> tuple[_Search, str]:
+    r"""Search again from the prices of softer rows; return how, or as it was where that is no nearer.
 
     Rows that are all but hard have no curvature. At the temperature T of :math:`\ell / T` they
     are soft, and the prices over T those of the program over T.
     """
-    tempered = getattr(stalled.oracle, "tempered", None)
+    tempered, as_it_was = getattr(stalled.oracle, "tempered", None), (stalled, "stalled")
     if tempered is None:
-        return None
+        return as_it_was
     program, form = stalled.program, stalled.program.form
     prices, temperature, hot = np.zeros(program.masses.shape), 1.0, False
     for _ in range(2 * TEMPERATURES):
@@ -368,13 +368,14 @@ def _cooled(stalled: _Search) -> _Search | None:
             stalled.report if last else None,
             stalled.size,
         )
-        if search.run(prices / temperature) == "time_limit" or search.best is None:
-            return None
+        status = search.run(prices / temperature)
+        if status == "time_limit" or search.best is None:
+            return as_it_was
         if last:
-            return search if search.distance < stalled.distance else None
+            return (search, status) if search.distance < stalled.distance else as_it_was
         hot = hot or search.distance <= SOFT
         prices = search.best.prices * temperature if hot else prices
-    return None
+    return as_it_was
 
 
 @dataclass(frozen=True, eq=False)
