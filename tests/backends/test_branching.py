@@ -17,6 +17,7 @@ from optfair.backends.branching import (
     BranchedBound,
     Case,
     Split,
+    _Search,
     bound_of,
     cases,
 )
@@ -206,3 +207,53 @@ def test_a_row_without_entries_excludes_every_point(side: float, integer: bool) 
         with pytest.raises(of.Infeasible) as caught:
             of.from_cvxpy(cp.Problem(cp.Minimize(goal), rules)).solve()
         assert "c0" in caught.value.conflict and caught.value.certificate.verify()
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e-4, 1.0, 1e4])
+def test_bounds_of_integers_are_proved_in_the_unit_of_their_problem(unit: float) -> None:
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(6, 3))
+    b = A @ np.array([1.0, -2.0, 3.0]) + 0.3 * rng.normal(size=6)
+    p = of.textbook.IntegerLeastSquares(A=unit * A, b=unit * b, lower=-5, upper=5)
+    proved = p.solve().certificate.prove()
+    assert proved.verify() and proved.solution.bound / unit**2 == pytest.approx(
+        0.33354546, rel=1e-5
+    )
+    rows = np.random.default_rng(1).normal(size=(9, 2)) * unit
+    facility = of.fair_clustering.FairFacilityLocation(
+        rows,
+        groups=np.arange(9) % 2,
+        sites=rows[:4],
+        n_centers=2,
+        goal="center",
+        fairness=of.max_gap(0.4),
+    )
+    proved = facility.solve().certificate.prove()
+    assert proved.verify() and proved.solution.bound / unit**2 == pytest.approx(2.0984114, rel=1e-6)
+
+
+def test_measurements_that_are_small_beside_the_columns_set_no_unit() -> None:
+    rng = np.random.default_rng(0)
+    A, b = rng.normal(size=(6, 3)), 1e-8 * rng.normal(size=6)
+    s = of.textbook.IntegerLeastSquares(A=A, b=b, lower=-5, upper=5).solve()
+    assert not s["coefficients"].any() and s.certificate.prove().verify()
+
+
+def test_a_linear_case_that_floats_miss_is_solved_in_fractions(monkeypatch: Any) -> None:
+    x, z = cp.Variable(name="x"), cp.Variable(name="z", integer=True)
+    rows = [x + z >= 1.5, z <= 3, z >= 0, x >= 0, x <= 2]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x + 0.1 * z), rows))
+    s = p.solve()
+    real, asked = _Search._in_fractions, []
+
+    def beside(self: Any, limits: Any) -> Any:
+        return "optimal", np.full(self.form.q.size, 1e-3), np.zeros(self.form.b.size + len(limits))
+
+    def counted(self: Any, limits: Any) -> Any:
+        asked.append(limits)
+        return real(self, limits)
+
+    monkeypatch.setattr(_Search, "_solved", beside)
+    monkeypatch.setattr(_Search, "_in_fractions", counted)
+    proved = s.certificate.prove()
+    assert asked and proved.verify() and proved.solution.objective == pytest.approx(s.objective)

@@ -105,6 +105,13 @@ def test_what_is_written_is_checked_before_any_work(
     assert {f.name for f in tmp_path.iterdir()} == {diet.name}
 
 
+@pytest.mark.parametrize("kind", ["png", "jpg", "SVG", "pdf"])
+def test_points_are_drawn_in_any_format_of_pictures(kind: str, tmp_path: Path) -> None:
+    file = tmp_path / f"sweep.{kind}"
+    assert run("sweep", "diet", "minimum nutrition[0]", "0:4:2", "--out", file).exit_code == 0
+    assert file.stat().st_size > 1000
+
+
 def test_read(diet: Path) -> None:
     text = run("read", diet).stdout
     assert f"{diet}: LP, minimize" in text and "servings\t8" in text

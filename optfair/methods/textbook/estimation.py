@@ -527,8 +527,9 @@ class IntegerLeastSquares(Problem):
 
     @property
     def objective_unit(self) -> float:
-        """The largest square of a measurement, at most 1."""
-        return min(1.0, float(np.abs(self.data["b"]).max(initial=0.0)) ** 2) or 1.0
+        """The largest square of a measurement, or of what an integer adds to it, at most 1."""
+        sizes = (float(np.abs(self.data[name]).max(initial=0.0)) for name in ("A", "b"))
+        return min(1.0, max(sizes) ** 2) or 1.0
 
     def declare(self) -> Declaration:
         """Declare the coefficients, their misfit and bounds."""

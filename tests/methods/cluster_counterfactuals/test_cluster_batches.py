@@ -152,7 +152,8 @@ def test_integers_are_proved_or_not_called_optimal(
     for i in range(4):
         assert explainer.explain(X[i]).best.distance == pytest.approx(many.distance[i], abs=1e-6)
 
-    def open_tree(*given: Any, **more: Any) -> Any:
+    def open_tree(*given: Any, time_limit: float) -> Any:
+        assert 0.0 < time_limit < 10.0  # what solving has left of the limit for one row
         raise of.SolverFailure("the tree of cases is not closed in time")
 
     # on a solver's word alone no point is the nearest

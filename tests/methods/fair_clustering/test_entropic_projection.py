@@ -392,3 +392,41 @@ def test_many_rows() -> None:
     for rule in (of.perfect_fairness(), of.max_gap(0.02)):
         s = FairResponsibilities(L, groups=g, fairness=rule).solve()
         assert s.is_optimal(1e-9)
+
+
+def hard(seed: int) -> tuple[Any, Any, Any, Any]:
+    """Return log densities of rows that are all but hard, groups, weights and the rule."""
+    rng = np.random.default_rng(seed)
+    heap = rng.integers(0, 3, 100)
+    groups = (rng.random(100) < np.array([0.2, 0.5, 0.8])[heap]).astype(int)
+    places = 100.0 * np.array([[0.0, 0], [1, 0], [0, 1]])
+    X = rng.normal(size=(100, 2)) + places[heap]
+    log_prob = -0.5 * ((X[:, None] - places) ** 2).sum(axis=2)
+    p = FairResponsibilities(log_prob, groups=groups)
+    return log_prob, groups, np.full(100, 0.01), compile_rules(p).program
+
+
+@pytest.mark.parametrize("seed", [2, 4, 5, 7])
+def test_hard_rows_are_cooled_down_from_softer_ones(seed: int, monkeypatch: Any) -> None:
+    found = project(*hard(seed), tolerance=1e-10)
+    assert found.status == "optimal" and found.distance <= 1e-10
+    bound = found.value
+    # from prices that are far off as well; where rows have no softer ones it says that it stalled
+    far = project(*hard(seed), prices=1e3 * found.prices, tolerance=1e-10)
+    assert far.status == "optimal" and far.value == pytest.approx(bound, rel=1e-9)
+    monkeypatch.setattr(LogRows, "tempered", None)
+    cold = project(*hard(seed), prices=1e3 * found.prices, tolerance=1e-10)
+    assert cold.status == "stalled" and cold.distance > 0.5
+
+
+def test_a_search_that_is_stopped_at_its_end_says_that_it_was() -> None:
+    log_prob, groups = rows(200)
+    p = FairResponsibilities(log_prob, groups=groups)
+    given = log_prob, groups, np.full(200, 1 / 200), compile_rules(p).program
+
+    def stop(entry: Any) -> None:
+        if entry.slack <= 1e-9:
+            raise KeyboardInterrupt
+
+    found = project(*given, tolerance=1e-9, report=stop)
+    assert found.status == "interrupted" and found.distance <= 1e-9
