@@ -170,6 +170,7 @@ class Residuals:
             f"{'objective mismatch':<24} {self.objective:.1e}",
             f"{'dual':<24} {self.dual:.1e}",
             f"{'gap':<24} {self.gap:.1e}   bound by {self.source or 'nobody'}",
+            f"{'penalty of violations':<24} {self.penalty:.1e}",
             f"{'complementarity':<24} {self.complementarity:.1e}",
             f"{'consistency':<24} {self.consistency:.1e}",
         ]
@@ -260,7 +261,7 @@ class Measurement:
             check.apart and not loose,
             self.extent,
             check.face,
-            0.0 if loose else check.penalty / size,
+            0.0 if loose else float(check.penalty / size),
         )
 
 
