@@ -168,9 +168,7 @@ def check_outputs(
             raise DataError(f"{option} {path} is a folder", remedy="give the name of a file")
         same = next((name for name, other in others.items() if other == path.resolve()), None)
         if same is not None:
-            raise DataError(
-                f"{option} {path} is {same} as well", remedy="give each a file of its own"
-            )
+            raise DataError(f"{option} {path} is {same} too", remedy="give each a file of its own")
         if path.exists() and not force:
             raise DataError(f"{option} {path} exists", remedy="choose another name, or --force")
         if not os.access(path if path.exists() else path.parent, os.W_OK):

@@ -97,7 +97,7 @@ def test_what_is_written_is_checked_before_any_work(
     sweep = ("sweep", "diet", "minimum nutrition[0]", "0:4:1")
     assert "no ending that is written" in refused(*sweep, "--out", tmp_path / "s.xyz")
     saved = tmp_path / "k.csv"
-    assert "is --save as well" in refused(*sweep, "--out", saved, "--save", saved)
+    assert "is --save too" in refused(*sweep, "--out", saved, "--save", saved)
     assert "no ending" in refused("pareto", "diet", "--out", tmp_path / "p.xyz")
     assert "no ending" in refused("explain", "x*y", "--picture", tmp_path / "p.xyz")
     assert "the file to read" in refused("export", diet, diet, "--force")
@@ -149,7 +149,7 @@ def test_prove_an_optimum_and_verify_it(diet: Path, tmp_path: Path) -> None:
     assert run("prove", diet, "--out", proof, "--force").exit_code == 0
     assert run("solve", diet, "--proof", proof, "--force").exit_code == 0
     both = run("solve", diet, "--proof", tmp_path / "a.json", "--out", tmp_path / "a.json")
-    assert both.exit_code == 2 and "is --out as well" in both.output
+    assert both.exit_code == 2 and "is --out too" in both.output
     assert not (tmp_path / "a.json").exists()
     assert run("verify", proof, diet).exit_code == 0
     assert [f.name for f in tmp_path.iterdir() if "proof" in f.name] == [proof.name]
