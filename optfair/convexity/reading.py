@@ -407,10 +407,11 @@ class Reader:
     def _geometric_mean(self, e: Any) -> Node:
         if getattr(e, "axis", None) is not None:
             return self._opaque(e)
-        inner = self.node(e.args[0])
+        # entries of weight 0 take no part: CVXPY asks nothing of them
+        kept = np.flatnonzero(e._keep).tolist()
+        inner = select(self.node(e.args[0]), kept)
         self.demand(inner, "geo_mean", fractional=True)
-        exact = [Fraction(w) for w in e.w]
-        return self.algebra.product([(select(inner, [i]), w) for i, w in enumerate(exact)])
+        return self.algebra.product([(select(inner, [i]), Fraction(w)) for i, w in enumerate(e.w)])
 
     def _p_norm(self, e: Any) -> Node:
         p = exponent(e.p) if math.isfinite(float(e.p)) else None

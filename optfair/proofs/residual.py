@@ -35,10 +35,8 @@ Ints = NDArray[np.int64]
 
 # Multipliers that are moved by more than this share of the largest are others.
 NEAR = 1e-6
-# Times that rows are looked for which have one unpaid column only.
-LEVELS = 100
-# Entries that are multiplied sooner than some of them are taken apart.
-BRIEF = 20_000
+# Times that rows are looked for which have one unpaid column only: so long is a chain of states.
+LEVELS = 10_000
 # Nowhere is a block known to have room.
 EDGE: Mapping[int, float] = MappingProxyType({})
 # Times that columns which a move opens are made 0 with the others.
@@ -178,23 +176,26 @@ def peeled(
     entry, column, row = entries_of(form.rows, free)
     here = unpaid[column] & (entry != 0.0)
     row, column, entry = free[row[here]], column[here], np.abs(entry[here])
-    open_ones = unpaid.copy()
+    columns = sp.csc_array((entry, (row, column)), shape=(z.size, unpaid.size))
+    # how many columns of a row are left, and the sum of their numbers: of one that is the column
+    open_ones, left = int(np.count_nonzero(unpaid)), np.bincount(row, minlength=z.size)
+    numbers = np.bincount(row, column, z.size)
+    ready = np.flatnonzero(left == 1)
     levels: list[tuple[Ints, Ints, Floats]] = []
-    for _ in range(LEVELS):
-        if not open_ones.any():
-            break
-        single = np.flatnonzero(np.bincount(row, minlength=z.size)[row] == 1)
-        if not single.size:
-            return None
+    while ready.size and len(levels) < LEVELS:
+        column = np.unique(numbers[ready].astype(np.intp))
+        entry, row, which = entries_of(columns, column)
+        single = np.flatnonzero(left[row] == 1)
         # of the rows of a column the one with most room, then with the largest entry
-        order = np.lexsort((-entry[single], -room[row[single]], column[single]))
-        _, first = np.unique(column[single][order], return_index=True)
+        order = np.lexsort((-entry[single], -room[row[single]], which[single]))
+        _, first = np.unique(which[single][order], return_index=True)
         one = single[order][first]
-        levels.append((row[one], column[one], entry[one]))
-        open_ones[column[one]] = False
-        here = open_ones[column]
-        row, column, entry = row[here], column[here], entry[here]
-    if open_ones.any():
+        levels.append((row[one], column, entry[one]))
+        open_ones -= column.size
+        np.subtract.at(left, row, 1)
+        np.subtract.at(numbers, row, column[which])
+        ready = row[left[row] == 1]
+    if open_ones:
         return None
     moved = np.zeros(z.size)
     with np.errstate(over="ignore"):
@@ -219,8 +220,12 @@ def peeled(
 
 
 def _reached_in(sizes: Any, rows: Ints, step: Floats) -> Floats:
-    """Return what `reached` says of some rows; to take few entries apart is more work than all."""
-    return reached(sizes, step)[rows] if sizes.nnz <= BRIEF else reached(sizes[rows], step)
+    """Return what `reached` says of some rows, from their entries alone."""
+    entry, inner, which = entries_of(sizes, rows)
+    terms = entry * step[inner]
+    most = np.bincount(which, terms, rows.size) * (1.0 + 1e-9)
+    met = np.bincount(which, (entry > 0.0) & (step[inner] > 0.0), rows.size) > 0.0
+    return np.where(met, most + 1e-300, most)
 
 
 def _movable(form: ConicForm, z: Floats, depths: Mapping[int, float] = EDGE) -> Floats:

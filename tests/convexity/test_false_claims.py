@@ -452,3 +452,18 @@ def test_a_power_of_0_is_1_in_every_entry() -> None:
     p = cp.Parameter(name="p", value=2.0)
     q = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(cp.power(v, p)) + v[0]), [v >= 1, v <= 2]))
     assert round(q.at(p=0.0).solve().objective, 9) == 3.0
+
+
+def test_entries_of_weight_0_take_no_part_in_a_geometric_mean() -> None:
+    second, first = (cp.geo_mean(cp.hstack([x, y]), w) for w in ([0, 1], [1, 0]))
+    box = [x >= -1, x <= 1, y >= -1, y <= 1]
+    assert of.prove(second * second - x * x, box).curvature == "neither"
+    assert of.prove(y * y * y - first).curvature == "neither"
+    assert of.prove(x * x * x - first).curvature == "convex"
+    for cost, truth in ((cp.power(second, 4) - x * x, -1.0), (y * y * y - first, -2.0)):
+        s = of.from_cvxpy(cp.Problem(cp.Minimize(cost), box)).solve()
+        assert (round(s.objective, 6), bool(s.certificate.verify())) == (truth, True)
+    X = cp.Variable((2, 2), name="X")
+    corner = cp.geo_mean(cp.vec(X, order="F"), [0, 1, 0, 0])
+    s = of.from_cvxpy(cp.Problem(cp.Maximize(corner - X[0, 1]), [cp.abs(X) <= 1])).solve()
+    assert round(s.objective, 6) == 2.0

@@ -25,6 +25,7 @@ from optfair.proofs.definiteness import (
     lower_root,
 )
 from optfair.proofs.residual import (
+    LEVELS,
     Residual,
     _movable,
     _normals,
@@ -226,10 +227,7 @@ def test_own_bounds_absorb_what_an_interior_point_leaves() -> None:
 
 def chain(n: int) -> ConicForm:
     """min x_0 with x_{j+1} = x_j, x_n >= 1 for free columns: every column is closed by its own row."""
-    A = np.zeros((n, n))
-    for j in range(n - 1):
-        A[j, j], A[j, j + 1] = 0.1, -0.1
-    A[n - 1, n - 1] = -1.0
+    A = sp.diags_array([np.append(np.full(n - 1, 0.1), -1.0), np.full(n - 1, -0.1)], offsets=[0, 1])
     q = np.zeros(n)
     q[0] = 0.3
     b = np.append(np.zeros(n - 1), -1.0)
@@ -238,19 +236,17 @@ def chain(n: int) -> ConicForm:
 
 
 def test_columns_are_peeled_one_by_one() -> None:
-    form = chain(2_000)
-    z = np.append(np.full(1_999, -3.0), 0.3)
-    found = residual_of(form, None, z, form.q)
-    moved = peeled(form, found, z, np.ones(2_000, dtype=bool))
-    # only one row has a single open column at a time, and there are more rows than levels
-    assert moved is None
-    short = chain(60)
-    z = np.append(np.full(59, -3.0), 0.3)
-    found = residual_of(short, None, z, short.q)
-    moved = peeled(short, found, z, np.ones(60, dtype=bool))
-    assert moved is not None and (moved[0].size == 0.0).all() and 0.0 < moved[1] < 1e-12
-    proved = short.lower_bound(np.ones(60), z)
-    assert proved.unpaid is None and 0.3 - 1e-12 <= proved.value <= 0.3
+    # one row at a time has a single open column: a chain of states
+    for n in (60, 2_000):
+        form, z = chain(n), np.append(np.full(n - 1, -3.0), 0.3)
+        found = residual_of(form, None, z, form.q)
+        moved = peeled(form, found, z, np.ones(n, dtype=bool))
+        assert moved is not None and (moved[0].size == 0.0).all() and 0.0 < moved[1] < 1e-11
+        proved = form.lower_bound(np.ones(n), z)
+        assert proved.unpaid is None and 0.3 - 1e-11 <= proved.value <= 0.3
+    longer, z = chain(LEVELS + 2), np.append(np.full(LEVELS + 1, -3.0), 0.3)
+    found = residual_of(longer, None, z, longer.q)
+    assert peeled(longer, found, z, np.ones(z.size, dtype=bool)) is None
 
 
 def closings(form: ConicForm, found: Residual, z: np.ndarray) -> list[tuple[Residual, float]]:
