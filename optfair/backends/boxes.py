@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from optfair.convexity.expression import Leaf, Node, Opaque, affine, linear, sub
 from optfair.convexity.hessians import Boxes, halved
 from optfair.convexity.intervals import FARTHEST, Interval
 from optfair.convexity.powers import line_of
+from optfair.convexity.proof import values
 from optfair.convexity.reading import Unread, demanded, leaf_of, read, read_constraint
 from optfair.core.canonical import built
 from optfair.core.certificate import Certificate, DualCheck, Verdict, drift
@@ -41,6 +42,16 @@ OTHER = 10.0
 def inside(point: Point, domain: Domain) -> Point:
     """Return the nearest point within the boxes."""
     return {n: np.clip(x, domain.box(n).low, domain.box(n).high) for n, x in point.items()}
+
+
+def finite_at(nodes: Iterable[Node], point: Point) -> bool:
+    """Return whether functions have finite values at a point, as far as they are known."""
+    for node in nodes:
+        here = {leaf: Interval.exactly(point[leaf][:, None]) for leaf in node.leaves}
+        v = values(node, here)
+        if v is not None and not (np.isfinite(v.low).all() and np.isfinite(v.high).all()):
+            return False
+    return True
 
 
 def local_optimum(
@@ -245,14 +256,10 @@ class Program:
 
     def defined(self, x: Floats) -> bool:
         """Whether every function that is read has a finite value at a point."""
-        here = Interval.exactly(x[:, None])
-        with np.errstate(all="ignore"):
-            enclosures = [
-                values_over(n, self.entries, here)
-                for n in (self.goal, *(f.node for f in self.facts))
-            ]
-        ends = [e for v in enclosures if v is not None for e in (v.low, v.high)]
-        return all(np.isfinite(e).all() for e in ends)
+        at = {leaf: np.zeros(leaf.size) for leaf, _ in self.entries}
+        for (leaf, j), v in zip(self.entries, x, strict=True):
+            at[leaf][j] = v
+        return finite_at((self.goal, *(f.node for f in self.facts)), at)
 
     def closed(self, tree: Boxes) -> float:
         """Return the least of the objective over all boxes of a tree that covers the program's."""

@@ -93,9 +93,19 @@ def within(form: ConicForm, limits: tuple[Limit, ...]) -> ConicForm:
     sign = np.array([1.0 if above else -1.0 for _, above, _ in limits])
     columns = [j for j, _, _ in limits]
     rows = sp.csc_array((sign, (np.arange(k), columns)), shape=(k, form.q.size))
-    b = np.append(form.b, sign * [float(limit) for *_, limit in limits])
-    A = sp.csc_array(sp.vstack([form.A, rows]))
-    return replace(form, A=A, b=b, cones=(*form.cones, Cone("nonneg", m, m + k)))
+    ends = sign * [float(limit) for *_, limit in limits]
+    cones = (*form.cones, Cone("nonneg", m, m + k))
+
+    def longer(own: ConicForm, b: Floats) -> ConicForm:
+        return replace(own, A=sp.csc_array(sp.vstack([own.A, rows])), b=b, cones=cones)
+
+    made = longer(form, np.append(form.b, ends))
+    if form.congruent is not None:  # its units are found once: a limit is in that of its column
+        there, units, lengths = form.congruent
+        own = longer(there, np.append(there.b, ends / lengths[columns]))
+        own.__dict__["congruent"] = None
+        made.__dict__["congruent"] = own, np.append(units, 1.0 / lengths[columns]), lengths
+    return made
 
 
 def integer_columns(problem: Problem, compiled: Compiled) -> NDArray[np.int64]:
@@ -457,6 +467,10 @@ class _Search:
         return raw.status, raw.x, raw.z
 
     def _conic(self, own: ConicForm) -> Solved:
+        if own.congruent is not None:
+            near, rows, columns = own.congruent
+            status, x, z = self._conic(near)
+            return status, None if x is None else x * columns, None if z is None else z * rows
         scale, left = own.cost_scale("largest"), self.deadline - time.perf_counter()
         result = solve_cone_program(
             own.P * scale,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,18 +12,18 @@ import cvxpy as cp
 import numpy as np
 from cvxpy.constraints import Inequality, NonPos
 
-from optfair.backends.boxes import Point, excluded_by_ranges, inside, local_optimum
+from optfair.backends.boxes import Point, excluded_by_ranges, finite_at, inside, local_optimum
 from optfair.backends.farkas import InfeasibilityProof, claimed_infeasible
 from optfair.backends.registry import choose
 from optfair.backends.request import SMALL, Outcome, Request, SolverProfile
 from optfair.compile.form import compile_problem
 from optfair.convexity.derivatives import gradient_at
-from optfair.convexity.domain import Domain, Fact
+from optfair.convexity.domain import IMPLIED, Domain, Fact
 from optfair.convexity.expression import Leaf, Node, affine
 from optfair.convexity.intervals import Interval
-from optfair.convexity.proof import CurvatureProof, within
+from optfair.convexity.proof import CurvatureProof, values, within
 from optfair.convexity.prove import proved_where
-from optfair.convexity.reading import Unread, leaf_of, read, read_constraint
+from optfair.convexity.reading import Unread, demanded, leaf_of, read, read_constraint
 from optfair.core.canonical import built
 from optfair.core.certificate import DualCheck, Verdict, drift
 from optfair.core.composition import constraint_term, objective_term
@@ -62,12 +63,15 @@ class Curved:
         Its function in normal form.
     sign : float
         1 where it is convex, -1 where concave.
+    domain : Domain
+        Where it was proved, and its functions are defined.
     """
 
     term: Term
     proof: CurvatureProof
     node: Node
     sign: float
+    domain: Domain
 
     @classmethod
     def of(cls, term: Term, sense: str) -> Curved:
@@ -76,12 +80,12 @@ class Curved:
         proof = term.evidence.proof or _by_rules(term, "convex" if sign > 0 else "concave")
         if proof is None:
             raise UnsupportedProblem(f"{term.name!r} has no proof of its curvature")
-        return cls(term, proof, read(proof.expression, proof.domain).node, sign)
-
-    @property
-    def domain(self) -> Domain:
-        """Where it was proved."""
-        return self.proof.domain
+        reading = read(proof.expression, proof.domain)
+        if reading.curved:
+            raise UnsupportedProblem(
+                f"{term.name!r} is defined where a function that is not affine is not negative"
+            )
+        return cls(term, proof, reading.node, sign, reading.domain)
 
     def tangent(self, point: Point, boxes: Domain) -> tuple[Floats, dict[Leaf, Floats]] | None:
         r"""Return c, G with :math:`f(x) \ge c + G x` within boxes, below a convex f.
@@ -258,11 +262,12 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
             "a variable of a curved term has none on one side",
             "choose a solver of cones, or state bounds",
         )
+    defined = _definition(problem)
     begun = time.perf_counter()
     best: tuple[float, dict[str, Floats]] | None = None
     sign = 1.0 if problem.sense == "minimize" else -1.0
 
-    def offer(point: Mapping[Leaf, Floats]) -> None:
+    def offer(point: Point) -> None:
         nonlocal best
         values = {
             n: np.reshape(point[leaf], problem.variables[n].shape, order="F")
@@ -275,6 +280,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         if (
             worst <= 0.1 * request.tolerance
             and np.isfinite(value)
+            and defined(point, 0.1 * request.tolerance)
             and (best is None or value < best[0])
         ):
             best = value, values
@@ -415,6 +421,29 @@ def _row(term: Term, domain: Domain) -> list[Fact]:
         return []
 
 
+def _definition(problem: Problem) -> Callable[[Point, float], bool]:
+    """Return what says whether all functions are defined and finite at a point, up to a tolerance."""
+    asked: list[Fact] = []
+    nodes: list[Node] = []
+    for t in problem.terms:
+        written = built(t)
+        for part in getattr(written, "args", ()) if isinstance(t, ConstraintTerm) else [written]:
+            with contextlib.suppress(DataError, Unread):
+                asked += demanded(part, Domain())
+                nodes.append(read(part, Domain()).node)
+
+    def defined(point: Point, tolerance: float) -> bool:
+        for fact in asked:
+            v = values(
+                fact.node, {n: Interval.exactly(point[n][:, None]) for n in fact.node.leaves}
+            )
+            if v is not None and not (v.low <= tolerance).all():
+                return False
+        return finite_at(nodes, point)
+
+    return defined
+
+
 def _middle(leaves: Mapping[str, Leaf], domain: Domain) -> Point:
     point = {}
     for leaf in leaves.values():
@@ -483,7 +512,7 @@ def _without_curves(problem: Problem, curved: list[Curved], domain: Domain) -> P
     for name, v in heights.items():
         goals[name] = objective_term(name, v, known, problem.sense)
     rows = dict(with_heights.constraints)
-    straight = Domain([f for f in domain.facts if affine(f.node)])
+    straight = Domain([f for f in domain.facts if affine(f.node) and f.name != IMPLIED])
     for leaf, v in flat.items():
         box, plain = domain.box(leaf), straight.box(leaf)
         low = np.isfinite(box.low) & (box.low > plain.low)

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from optfair.compile.assembly import Part, Stuffing, Sums, replaced, row_places
 from optfair.core.canonical import Canonical, height
-from optfair.core.coefficients import beyond, corrected
+from optfair.core.coefficients import beyond, corrected, means
 from optfair.core.expressions import dense
 from optfair.core.labels import scalar_row
 from optfair.core.parameters import Numbers
@@ -32,7 +32,6 @@ from optfair.core.quadratics import NotQuadratic, QuadraticMap, backend_of
 from optfair.core.term import adds, shown, triangle
 from optfair.errors import UnsupportedProblem, shortened
 from optfair.numbers import Floats, Indices
-from optfair.proofs.cones import means
 from optfair.proofs.definiteness import is_symmetric
 from optfair.proofs.rounding import cancelled, distinct, summed
 

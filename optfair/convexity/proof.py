@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from optfair.convexity import hessians, powers, rules, theorems
 from optfair.convexity.algebra import Algebra
 from optfair.convexity.derivatives import Jet, evaluate
-from optfair.convexity.domain import IMPLIED, Domain
+from optfair.convexity.domain import IMPLIED, Domain, Fact
 from optfair.convexity.expression import Leaf, Node, Opaque, select, text
 from optfair.convexity.intervals import Interval
 from optfair.convexity.reading import demanded, read
@@ -135,9 +135,9 @@ class Chord:
             return self.middle[0] - self.ends[1]
         return self.ends[0] - self.middle[1]
 
-    def recomputed(self, node: Node, domain: Domain) -> Chord | None:
+    def recomputed(self, node: Node, domain: Domain, asked: Sequence[Fact] = ()) -> Chord | None:
         """Return the chord with values computed anew, None where an end is not within."""
-        return exact_chord(node, domain, self.kind, self.entry, self.first, self.second)
+        return exact_chord(node, domain, self.kind, self.entry, self.first, self.second, asked)
 
 
 def values(node: Node, leaves: dict[Leaf, Interval]) -> Interval | None:
@@ -175,6 +175,16 @@ def within(point: dict[Leaf, Floats], domain: Domain) -> bool:
     return bool(obeyed(shaped, domain, 1, beside=False).all())
 
 
+def _defined(three: Mapping[Leaf, Interval], asked: Sequence[Fact]) -> bool:
+    """Return whether points obey what functions ask of their arguments."""
+    for fact in asked:
+        if fact.node.leaves:
+            evaluated = values(fact.node, {n: three[n] for n in fact.node.leaves})
+            if evaluated is None or not (evaluated.high <= 0.0).all():
+                return False
+    return True
+
+
 def exact_chord(
     node: Node,
     domain: Domain,
@@ -182,8 +192,12 @@ def exact_chord(
     entry: int,
     first: dict[Leaf, Floats],
     second: dict[Leaf, Floats],
+    asked: Sequence[Fact] = (),
 ) -> Chord | None:
-    """Return a chord whose gap is proved, by enclosures at three exact points."""
+    """Return a chord whose gap is proved, by enclosures at three exact points.
+
+    What functions ask of their arguments is shown there, too.
+    """
     three = {}  # both ends and the middle, as columns
     for leaf, a in first.items():
         b, box = second[leaf], domain.box(leaf)
@@ -193,7 +207,7 @@ def exact_chord(
         # where the midpoint is no float, an enclosure of it
         three[leaf] = Interval(np.stack([a, b, both.low], 1), np.stack([a, b, both.high], 1))
     ends_only = {leaf: x.low[:, :2] for leaf, x in three.items()}
-    if not obeyed(ends_only, domain, 2).all():
+    if not obeyed(ends_only, domain, 2).all() or not _defined(three, asked):
         return None
     scalar = select(node, [entry])
     evaluated = values(scalar, {leaf: x for leaf, x in three.items() if leaf in scalar.leaves})
@@ -422,10 +436,11 @@ class CurvatureWitness(_Answer):
             return _verdict(("the expression cannot be read again",))
         if self.domain.unread:
             return _verdict(("chords may leave constraints that are not read",))
+        asked = demanded(self.expression, Domain())
         reasons = tuple(
             f"the chord against {c.kind} does not show it"
             for c in self.chords
-            if c.recomputed(node, self.domain) is None
+            if c.recomputed(node, self.domain, asked) is None
         )
         return _verdict(reasons if self.chords else ("there is no chord",))
 

@@ -534,3 +534,28 @@ def _of_atom(e: Any) -> Any:
         raise TypeError
     A, b, args = made
     return False, sp.csr_array(A), b, args, [0, *accumulate(a.size for a in args)]
+
+
+def means(
+    row: NDArray[Any], at: NDArray[Any], data: Floats, beside: NDArray[np.bool_]
+) -> tuple[NDArray[Any], NDArray[Any], Floats, bool]:
+    """Return entries with the mean of the two at each place beside a diagonal, and whether all are exact.
+
+    Examples
+    --------
+    >>> row, at, beside = np.array([0, 0, 1]), np.zeros(3, dtype=int), np.array([True, False])
+    >>> means(row, at, np.array([1.0, 2.0, 5.0]), beside)[2:]
+    (array([1.5, 5. ]), True)
+    >>> means(row, at, np.array([1.0, 2.0**-53, 5.0]), beside)[2:]
+    (array([0.5, 5. ]), False)
+    """
+    order = np.lexsort((at, row))
+    row, at, data = row[order], at[order], data[order]
+    first = np.flatnonzero((np.diff(row, prepend=-1) != 0) | (np.diff(at, prepend=-1) != 0))
+    two, half = np.diff(first, append=row.size) > 1, np.where(beside[row[first]], 0.5, 1.0)
+    one, other = data[first], np.where(two, np.append(data, 0.0)[first + 1], 0.0)
+    p, q = half * one, half * other
+    mean = p + q
+    error = (p - (mean - (mean - p))) + (q - (mean - p))
+    exact = (error == 0.0) & (p / half == one) & (q / half == other)
+    return row[first], at[first], mean, bool(exact.all())

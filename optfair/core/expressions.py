@@ -88,13 +88,6 @@ def _supports(node: Any, replacements: Mapping[int, Any]) -> Iterator[tuple[int,
         yield from _supports(arg, replacements)
 
 
-def fresh_copy(variable: Any, *, integer: bool = False) -> Any:
-    """Return a new variable with the same shape, name and attributes."""
-    attributes = {k: v for k, v in variable.attributes.items() if v not in (None, False)}
-    attributes |= {"integer": True} if integer else {}
-    return cp.Variable(variable.shape, name=variable.name(), **attributes)
-
-
 class Evaluator:
     """Evaluates one expression or constraint at many points, from any thread.
 
@@ -194,6 +187,11 @@ class Evaluator:
         except np.linalg.LinAlgError:
             return np.full(self.stated.shape, np.nan)
 
+    def _undefined(self, sides: tuple[Floats, Floats]) -> NDArray[np.bool_]:
+        """Return where a side has no finite value that is not affine: a constant may be infinite."""
+        bent = [s for s, e in zip(sides, self.stated.args, strict=True) if not e.is_affine()]
+        return np.asarray(sum((~np.isfinite(s) for s in bent), start=np.False_), dtype=bool)
+
     def violation(self, values: Values) -> Floats:
         """Return how far a constraint is violated, elementwise."""
         with np.errstate(all="ignore"):  # as in `read`; and infinity less infinity
@@ -203,7 +201,7 @@ class Evaluator:
                     return np.asarray(np.abs(self.read(values, _violation)), dtype=float)
             except np.linalg.LinAlgError:
                 return np.full(self.stated.shape, np.nan)
-            over = sides[0] - sides[1]
+            over = np.where(self._undefined(sides), np.nan, sides[0] - sides[1])
         return np.abs(over) if isinstance(self.stated, Equality) else np.maximum(over, 0.0)
 
 

@@ -18,11 +18,10 @@ from optfair.core.display import Explanation, describe, explain, explain_change,
 from optfair.core.expressions import (
     Values,
     check_parameters,
-    fresh_copy,
     refuse_nonfinite,
     substitute,
 )
-from optfair.core.identity import Origin, packed
+from optfair.core.identity import Origin, fresh_copy, packed
 from optfair.core.labels import Labels
 from optfair.core.problem_class import LAZY_ROWS, PROVED_TERMS, Evidence, ProblemClass, Structure
 from optfair.core.term import ConstraintTerm, ObjectiveTerm, Term, family, of_family

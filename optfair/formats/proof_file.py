@@ -454,8 +454,7 @@ def _violation(exact: check_proof.Form, x: list[int], under: int, tolerance: flo
             worst, _ = check_proof.violation(exact, x, under, check_proof.number(plain(off)))
         except check_proof.Rejected:
             continue
-        curved = any(kind not in ("zero", "nonneg") for kind, *_ in exact.cones)
-        return plain(max(off if curved else 0.0, float(np.nextafter(float(worst), np.inf))))
+        return plain(float(np.nextafter(float(worst), np.inf)))
     return plain(tolerance)
 
 

@@ -320,7 +320,7 @@ def violation(form: Form, x: list[int], under: int, off: Fraction) -> Any:
             worst = max([worst, *(Fraction(abs(s[i]), sizes[i]) for i in out)])
             far = max([far, *(abs(s[i]) for i in out)])
         else:  # a step along the axis of the cone
-            far = max(far, up := math.ceil(off * max(sizes[start:stop])))
+            worst, far = max(worst, off), max(far, up := math.ceil(off * max(sizes[start:stop])))
             moved = [s[i] + up * (i in form.heads) for i in range(start, stop)]
             require(inside(kind, moved, more, False), f"the {kind} cone at row {start} is violated")
     return worst, Fraction(far, form.unit * under)
@@ -348,7 +348,7 @@ def bound(form: Form, proof: Any) -> str:
     figures = f"objective {float(form.sign * value):.12g}, bound {float(form.sign * low):.12g}"
     figures += f", gap {float(gap):.1e}, violation {float(worst):.1e}"
     where = "" if radius is None else f" for |x| <= {float(number(radius)):.3g}"
-    return f"proved{where}: {figures} (absolute {float(absolute):.1e})"
+    return f"proved{where}: {figures} (absolute {float(absolute):.1e}, tolerance {float(tolerance):.0e})"
 
 
 def unbounded(form: Form, proof: Any) -> str:

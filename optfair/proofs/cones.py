@@ -23,8 +23,8 @@ ConeKind = Literal["zero", "nonneg", "soc", "psd", "exp", "pow"]
 
 # What is positive but smaller is taken for this: below it floats lose digits.
 FLOOR = 1e-290
-# Largest order of a matrix whose products are formed in long doubles, which are slow.
-LONG = 250
+# Largest orders of matrices whose eigenvalues are found, and of those whose roots are squared exactly.
+LONG, DIGITS = 250, 1_200
 # Steps of inverse iteration, which find the least eigenvalue to a few percent.
 INVERSE = 12
 # Entries for each that is not 0 from which on a matrix is multiplied as a sparse one.
@@ -301,31 +301,6 @@ def unscaled(entries: Floats) -> tuple[Floats, NDArray[np.bool_]]:
     return np.take_along_axis(some, fits.argmax(axis=0)[None], axis=0)[0], fits.sum(axis=0) == 1
 
 
-def means(
-    row: NDArray[Any], at: NDArray[Any], data: Floats, beside: NDArray[np.bool_]
-) -> tuple[NDArray[Any], NDArray[Any], Floats, bool]:
-    """Return entries with the mean of the two at each place beside a diagonal, and whether all are exact.
-
-    Examples
-    --------
-    >>> row, at, beside = np.array([0, 0, 1]), np.zeros(3, dtype=int), np.array([True, False])
-    >>> means(row, at, np.array([1.0, 2.0, 5.0]), beside)[2:]
-    (array([1.5, 5. ]), True)
-    >>> means(row, at, np.array([1.0, 2.0**-53, 5.0]), beside)[2:]
-    (array([0.5, 5. ]), False)
-    """
-    order = np.lexsort((at, row))
-    row, at, data = row[order], at[order], data[order]
-    first = np.flatnonzero((np.diff(row, prepend=-1) != 0) | (np.diff(at, prepend=-1) != 0))
-    two, half = np.diff(first, append=row.size) > 1, np.where(beside[row[first]], 0.5, 1.0)
-    one, other = data[first], np.where(two, np.append(data, 0.0)[first + 1], 0.0)
-    p, q = half * one, half * other
-    mean = p + q
-    error = (p - (mean - (mean - p))) + (q - (mean - p))
-    exact = (error == 0.0) & (p / half == one) & (q / half == other)
-    return row[first], at[first], mean, bool(exact.all())
-
-
 def below_semidefinite(M: Floats) -> float:
     """Return how far the least eigenvalue of a symmetric matrix is below 0, as floats show it.
 
@@ -477,8 +452,18 @@ class SecondOrder:
 
 
 def _semidefinite(Z: Floats) -> bool:
-    """Whether a symmetric matrix is proved semidefinite: as it stands, else without empty rows."""
-    return dense_shift(Z, 0.0) == 0.0 or definiteness(Z).shift == 0.0
+    """Whether a symmetric matrix is proved semidefinite: as it stands, without empty rows, with digits."""
+    if dense_shift(Z, 0.0) == 0.0 or definiteness(Z).shift == 0.0:
+        return True
+    own = Z.diagonal()
+    if not (1e-140 < own.min() <= own.max() < 1e140 and len(Z) <= DIGITS):
+        return False
+    units = np.exp2(-np.round(0.5 * np.log2(own)))
+    near, spare = Z * units[:, None] * units, 4.0 * (len(Z) + 4.0) * UNIT
+    np.fill_diagonal(near, near.diagonal() - spare)
+    with contextlib.suppress(np.linalg.LinAlgError):
+        return _beyond(near, scipy.linalg.cholesky(near, lower=True)) + 4.0 * UNIT <= spare
+    return False
 
 
 def _least_eigenvalue(Z: Floats) -> float:
@@ -518,21 +503,38 @@ def _lift(Z: Floats) -> float:
     return float(lift + slack)
 
 
-def _beyond(Z: Floats) -> float:
+def _beyond(Z: Floats, F: Floats | None = None) -> float:
     r"""Return a bound on how far a matrix is from :math:`F F^T`, which is positive semidefinite.
 
-    :math:`\|Z - F F^T\|_2 \le \|Z - F F^T\|_F`, the product in long doubles: where these have more
-    digits it is smaller than what the factorisation of a singular matrix is charged for.
+    Of :math:`\|Z - F F^T\|_2 \le \|Z - F F^T\|_F` the products are exact: F is taken as a sum of
+    parts with so few digits. That is smaller by 1e3 than what a factorisation is charged for.
+
+    References
+    ----------
+    K. Ozaki, T. Ogita, S. Oishi, S. Rump, Error-free transformations of matrix multiplication by
+    using fast routines of matrix multiplication and its applications, Numerical Algorithms 59 (2012).
     """
-    n = len(Z)
-    if n > LONG or not (1e-140 < float(np.abs(Z).max()) < np.inf):
-        return np.inf  # squares may underflow; or entries are not known
-    sizes, vectors = np.linalg.eigh(Z)
-    F = (vectors * np.sqrt(np.maximum(sizes, 0.0))).astype(np.longdouble)
-    unit = float(np.finfo(np.longdouble).eps)
-    apart = np.abs(Z.astype(np.longdouble) - F @ F.T)
-    apart += 2.0 * (n + 2.0) * unit * (np.abs(F) @ np.abs(F).T + np.abs(Z))
-    return float(np.sqrt((apart * apart).sum())) * (1.0 + 1e-9)
+    if len(Z) > (LONG if F is None else DIGITS) or not (1e-140 < float(np.abs(Z).max()) < 1e140):
+        return np.inf  # parts may underflow; or entries are not known
+    if F is None:
+        sizes, vectors = np.linalg.eigh(Z)
+        F = vectors * np.sqrt(np.maximum(sizes, 0.0))
+    digits = (52 - len(Z).bit_length()) // 2
+    largest = np.exp2(np.ceil(np.log2(np.maximum(np.abs(F).max(axis=1), 1e-100))))[:, None]
+    parts = []
+    for k in (1, 2, 3):
+        grid = 1.5 * 2.0 ** (52 - k * digits) * largest  # a sum with it has no digits below
+        parts.append((F + grid) - grid)
+        F = F - parts[-1]
+    left, error = Z, np.full_like(Z, 1e-300)
+    for i, j in ((0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2)):
+        T = parts[i] @ parts[j].T
+        if i != j:
+            T = T + T.T
+            error += 2.0 * UNIT * np.abs(T)
+        left = left - T
+        error += 2.0 * UNIT * np.abs(left)
+    return float(np.sqrt(np.square(np.abs(left) + error).sum())) * (1.0 + 1e-9)
 
 
 def _exp_above(power: Floats) -> Floats:

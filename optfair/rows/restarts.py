@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from optfair.errors import DeclarationError
+from optfair.errors import DeclarationError, Infeasible
 
 # What estimators tell while they run: log records, and a status line or bar on the terminal.
 
@@ -191,7 +191,7 @@ def run_restarts(
             if best is None or (rank(record), i) < best[0]:
                 best = ((rank(record), i), result)
     if best is None:
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt if batch.refused is None else batch.refused
     return [records[i] for i in sorted(records)], best[1]
 
 
@@ -202,6 +202,7 @@ class _Batch:
         self.run = run
         self.deadline = None if time_limit is None else time.perf_counter() + time_limit
         self.stop = threading.Event()
+        self.refused: Infeasible | None = None  # the last start whose centers leave no assignment
 
     def _one(self, first: bool, seed: int, report: Step) -> tuple[Restart, Any] | None:
         left = None if self.deadline is None else self.deadline - time.perf_counter()
@@ -224,7 +225,11 @@ class _Batch:
     ) -> Iterator[tuple[int, tuple[Restart, Any]]]:
         """Yield the number of each start and what it found, one after the other."""
         for i, seed in enumerate(seeds):
-            result = self._one(i == 0, seed, reporter(i))
+            try:
+                result = self._one(i == 0, seed, reporter(i))
+            except Infeasible as e:  # from other centers there may be one
+                self.refused = e
+                continue
             if result is None:
                 return
             yield i, result
@@ -245,7 +250,11 @@ class _Batch:
                     try:
                         for future in as_completed(set(waiting)):
                             waiting.discard(future)
-                            result = future.result()
+                            try:
+                                result = future.result()
+                            except Infeasible as e:
+                                self.refused = e
+                                continue
                             if result is not None:
                                 yield futures[future], result
                     except KeyboardInterrupt:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -525,6 +525,18 @@ def other_columns(index: int, *sides: tuple[tuple[str, ...] | None, int]) -> Dat
         f"got {got}; the first has {first}",
         "give every chunk the same columns in the same order",
     )
+
+
+def as_fitted(chunks: Iterable[Chunk], fitted: tuple[str, ...] | None) -> Iterator[Chunk]:
+    """Yield chunks whose columns are those of a fit, by their names where both have some."""
+    for chunk in chunks:
+        if None not in (chunk.names, fitted) and chunk.names != fitted:
+            raise DataError(
+                f"chunk {chunk.index} has other columns than the fit",
+                f"fitted on {', '.join(fitted or ())}; got {', '.join(chunk.names or ())}",
+                "give the same columns in the same order",
+            )
+        yield chunk
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,6 +17,7 @@ from optfair.convexity.derivatives import second_derivative
 from optfair.convexity.domain import Domain
 from optfair.convexity.grammar import parse, parse_bounds
 from optfair.convexity.intervals import Interval
+from optfair.convexity.proof import Chord, CurvatureWitness
 from optfair.convexity.prove import domain_of, proved_on
 from optfair.convexity.reading import leaf_of, read, read_constraint
 from optfair.convexity.witness import sample
@@ -467,3 +468,38 @@ def test_entries_of_weight_0_take_no_part_in_a_geometric_mean() -> None:
     corner = cp.geo_mean(cp.vec(X, order="F"), [0, 1, 0, 0])
     s = of.from_cvxpy(cp.Problem(cp.Maximize(corner - X[0, 1]), [cp.abs(X) <= 1])).solve()
     assert round(s.objective, 6) == 2.0
+
+
+def test_tangents_touch_where_a_function_is_defined() -> None:
+    w, k = cp.Variable(name="w"), cp.Variable(name="k", integer=True)
+    cube, box = cp.power(x, 3, approx=False), [x >= -3, x <= 2, k <= 5, k >= -5]
+    goal = cube + cp.square(k - 0.4)
+    for cost, rows, truth in ((goal, box, 0.16), (x + k, [cube <= k + 0.5, *box], 0.0)):
+        certificate = of.from_cvxpy(cp.Problem(cp.Minimize(cost), rows)).solve().certificate
+        proved = certificate.prove(time_limit=20)
+        assert round(proved.solution.objective, 6) == truth and proved.verify()
+    rows = [cp.xexp(x) <= w + 0.5, x >= -3, x <= 2, w <= 5, w >= -5]
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(x + w), rows)).solve()
+    assert (round(s.objective, 6), bool(s.certificate.verify())) == (-0.5, True)
+
+
+def test_a_point_at_which_a_function_has_no_value_is_not_feasible() -> None:
+    box = {"low": y >= 1, "high": y <= 2}
+    for row in (
+        cp.maximum(y, 1.25 * y) + cp.log(1 - y) <= 0.25,  # log 0 at the only point
+        y * y * y - 1 / (y - 1) + 8 * cp.pos(y - 1) <= 0.25,  # 1 / 0 there
+    ):
+        p = of.from_cvxpy(cp.Problem(cp.Minimize(y), [*box.values(), row, y <= 1]))
+        term = p.constraints[list(p.constraints)[2]]
+        assert term.violations({"y": np.array(1.0)}) == (np.inf, np.inf)
+        with pytest.raises((of.Infeasible, of.SolverFailure)):
+            p.solve(time_limit=5)
+    endless = of.from_cvxpy(cp.Problem(cp.Minimize(y), [y >= 1, y - 3 <= np.inf]))
+    assert round(endless.solve().objective, 9) == 1.0
+
+
+def test_chords_end_where_functions_are_defined() -> None:
+    root = cp.sqrt(1 - x * x)
+    ends = {leaf_of(x): np.array([2.0])}, {leaf_of(x): np.array([0.0])}
+    chord = Chord("concave", *ends, 0, (0.0, 0.0), (0.0, 0.0))
+    assert not CurvatureWitness(root, (chord,), of.prove(root).domain).verify()

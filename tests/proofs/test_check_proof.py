@@ -106,6 +106,15 @@ def test_it_runs_alone_and_accepts_what_is_proved(name: str, tmp_path: Path) -> 
     assert saved.faults(problem) == ()
 
 
+@pytest.mark.parametrize("name", ["socp", "sdp"])
+def test_what_a_claim_allows_of_a_curved_cone_is_said(name: str) -> None:
+    document = copy.deepcopy(proof_of(name)[1])
+    assert f"tolerance {1e-6:.0e})" in check_proof.check(sealed(document))
+    document["proof"]["claim"] |= {"violation": "0x1.0p-1", "tolerance": 1}
+    said = check_proof.check(sealed(document))
+    assert "violation 5.0e-01 (absolute" in said and said.endswith("tolerance 1e+00)")
+
+
 def test_several_files_and_none(capsys: pytest.CaptureFixture[str]) -> None:
     assert check_proof.main([]) == 2 and not capsys.readouterr().out
     assert check_proof.main(["/no/such/file"]) == 1

@@ -15,7 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optfair.proofs.columns import Rooted, feasible_near, recession_faults
-from optfair.proofs.cones import KRYLOV, Cone, SecondOrder, below_semidefinite, exp_depths
+from optfair.proofs.cones import (
+    KRYLOV,
+    Cone,
+    SecondOrder,
+    _beyond,
+    _semidefinite,
+    below_semidefinite,
+    exp_depths,
+)
+from optfair.proofs.definiteness import exactly_semidefinite
 from optfair.solution.conic_form import ConicForm
 
 PSD = Cone("psd", 0, 6, order=3)
@@ -302,6 +311,62 @@ def test_the_last_entry_of_an_exponential_multiplier_may_be_less_by_its_depth() 
             assert depth == 0 or c - depth >= least
             assert c - least <= 1e-11 * abs(c) or depth >= 0.99 * (c - least)
     assert (exp_depths(np.array([0.0, 1.0, 1.0, 2.0, 1.0, 1.0])) == 0.0).all()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_roots_squared_exactly_prove_what_is_semidefinite_and_nothing_else(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n, rank = int(rng.integers(2, 9)), int(rng.integers(1, 9))
+    B = rng.normal(size=(n, rank)) * 10.0 ** rng.integers(-6, 7, size=(n, 1))
+    M = B @ B.T
+    M += np.diag(M.diagonal() * 10.0 ** rng.integers(-17, -12) * rng.choice([-1, 1], n))
+    M = 0.5 * (M + M.T)
+    assert exactly_semidefinite(M) or not _semidefinite(M)
+    F = rng.normal(size=(n, n)) * 10.0 ** rng.integers(-6, 7, size=(n, 1))
+    Z = F @ F.T
+    whole = np.vectorize(Fraction, otypes=[object])
+    apart = whole(Z) - whole(F).dot(whole(F).T)
+    exact = float((apart * apart).sum()) ** 0.5
+    assert exact <= _beyond(Z, F) <= 1e2 * exact + 1e-13 * float(np.abs(Z).max())
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_sums_of_products_lose_no_digit_of_what_is_left(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n = 40
+    F = rng.uniform(0.5, 1.0, size=(n, n)) * 2.0 ** rng.integers(-12, 1, size=(n, n))
+    whole = np.vectorize(int, otypes=[object])(
+        np.ldexp(F, 70)
+    )  # every float is a multiple of 2^-70
+    square = whole.dot(whole.T)
+    for Z in (F @ F.T, (F @ F.T) * (1.0 + 2.0**-40)):
+        apart = np.vectorize(int, otypes=[object])(np.ldexp(Z, 140)) - square
+        exact = float((apart * apart).sum()) ** 0.5 / 2.0**140
+        assert exact <= _beyond(Z, F) <= exact + 1e-20 + 1e-7 * exact
+
+
+def test_no_matrix_that_is_out_of_range_or_indefinite_is_called_semidefinite() -> None:
+    swap, edge = (
+        np.array([[0.0, 1.0], [1.0, 0.0]]),
+        np.array([[1.0, 1.0 + 2e-16], [1.0 + 2e-16, 1.0]]),
+    )
+    for M in (swap, edge, -np.eye(2), np.array([[1.0, 0.0], [0.0, -1e-100]])):
+        for unit in (1e-200, 1e-150, 1.0, 1e150):
+            assert not _semidefinite(M * unit)
+    assert _beyond(np.full((2, 2), np.nan)) == _beyond(np.full((2, 2), 1e150)) == np.inf
+    assert _beyond(np.eye(2) * 1e-150) == np.inf
+
+
+def test_large_blocks_are_proved_to_nearly_all_digits() -> None:
+    n, rng = 400, np.random.default_rng(0)
+    B = rng.choice([-1.0, 1.0], size=(n, 20))
+    cone = Cone("psd", 0, n * (n + 1) // 2, order=n)
+    M = B @ B.T + 4e-11 * np.eye(n)  # a factorisation is charged for 3e-10
+    z = M[cone.places]
+    z[~cone.diagonal] *= 2.0**0.5
+    assert 1e-11 <= cone.depth(z) <= 2.1e-11
+    assert (cone.dual_point(z) == z).all()
+    assert not _semidefinite(B @ B.T - 4e-11 * np.eye(n))
 
 
 def test_a_semidefinite_block_keeps_its_depth() -> None:

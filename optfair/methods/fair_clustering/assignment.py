@@ -361,7 +361,9 @@ class FairAssignment(GroupedRows):
     def charged(self, cost: SeparableCost, goal: str = "mean") -> FairAssignment:
         """Return the problem without rules on costs, at the costs and with the goal given."""
         kept = {k: t for k, t in self.constraints.items() if not isinstance(t, CostTerm)}
-        data = MappingProxyType({**self.data, "cost": cost, "goal": goal})
+        # prices are of other costs, and of another goal
+        other = {"cost": cost, "goal": goal, "prices": None, "duals": None}
+        data = MappingProxyType({**self.data, **other})
         child = self._child(data=data, constraints=MappingProxyType(kept))
         objective = {**self.objective, "cost": child._cost_term(cost, self["assignment"])}
         return child._child(objective=MappingProxyType(objective))

@@ -45,7 +45,7 @@ from optfair.methods.fair_clustering.single_start import (
 from optfair.numbers import Floats
 from optfair.rows.frames import STARTS, check_parameters, start_seeds
 from optfair.rows.restarts import Restart, Step, run_restarts, unfinished
-from optfair.rows.sources import MatrixRows, RowSource, row_source
+from optfair.rows.sources import MatrixRows, RowSource, as_fitted, row_source
 from optfair.rows.survey import Survey, surveyed
 
 # From this many rows on, starts run on the sample of a survey, and the best goes on with all rows.
@@ -295,8 +295,9 @@ class StreamedKMeans:
         """
         check_is_fitted(self, "prices_")
         read = (lambda: data) if hasattr(data, "__next__") else data
-        for chunk in row_source(read, groups).chunks():
-            yield self.predict(chunk.X, groups=chunk.labels)  # type: ignore[attr-defined]
+        model: Any = self
+        for chunk in as_fitted(row_source(read, groups).chunks(), model._names()):
+            yield model.predict(chunk.X, groups=chunk.labels)
 
 
 def _check_additive(model: Any) -> None:

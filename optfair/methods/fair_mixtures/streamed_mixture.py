@@ -51,7 +51,15 @@ from optfair.methods.fair_mixtures.parameters import (
 )
 from optfair.numbers import Floats, Indices
 from optfair.rows.frames import Columns, MixedRows, refuse_constant, start_seeds
-from optfair.rows.sources import Chunk, RowSource, Summed, code_columns, row_source, with_codes
+from optfair.rows.sources import (
+    Chunk,
+    RowSource,
+    Summed,
+    as_fitted,
+    code_columns,
+    row_source,
+    with_codes,
+)
 from optfair.rows.survey import Survey, surveyed
 
 # The passes of a fair mixture over rows that are never held.
@@ -359,7 +367,8 @@ class StreamedMixture:
         needed = bool(model.label_prices_.any())
         read = (lambda: data) if hasattr(data, "__next__") else data
         text = bool(model.columns_.categorical)
-        for chunk in row_source(read, groups, text=text, grouped=needed).chunks():
+        source = row_source(read, groups, text=text, grouped=needed)
+        for chunk in as_fitted(source.chunks(), model.columns_.names):
             yield model.predict(chunk.X, groups=chunk.labels)
 
 

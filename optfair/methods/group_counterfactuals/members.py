@@ -165,6 +165,8 @@ def _around(
         members = own
         if most is not None and own.size > most:
             members = rng.choice(own, most, replace=False)
+            if medoid not in members:
+                members[-1] = medoid
         elif own.size < least:
             others = np.flatnonzero(nearest != k)
             order = np.argsort(far[others, k], kind="stable")

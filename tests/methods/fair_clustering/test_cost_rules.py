@@ -421,3 +421,57 @@ def test_what_does_not_go_together_is_refused() -> None:
         of.FairKMeans(3, fairness=fc.radius(9.0)).fit_stream(X, groups=groups)
     with pytest.raises(DeclarationError, match="goal='group'"):
         of.FairKMeans(3, goal="group").fit_stream(X, groups=groups)
+
+
+@pytest.mark.parametrize("seed", [3, 4, 5])
+def test_a_budget_that_cannot_hold_is_refused_with_a_proof(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    X, g = rng.normal(size=(20, 2)), np.arange(20) % 2
+    rules = {"gap": of.max_gap(0.2), "budget": fc.group_cost({0: 0.3})}
+    with pytest.raises(Infeasible, match="rules on costs") as caught:
+        of.FairKMeans(3, fairness=rules, n_init=1, random_state=0).fit(X, groups=g)
+    assert caught.value.certificate is not None and caught.value.certificate.verify()
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_one_start_that_cannot_hold_a_budget_does_not_end_the_others(n_jobs: int) -> None:
+    rng = np.random.default_rng(8)
+    n, K = int(rng.integers(10, 30)), int(rng.integers(2, 4))
+    X, g = rng.normal(size=(n, 2)), np.arange(n) % 2
+    loose = of.FairKMeans(K, fairness=of.max_gap(0.2), random_state=0, n_init=5).fit(X, groups=g)
+    paid = (loose.soft_assignment_ * loose.transform(X) ** 2)[g == 0].sum() / (g == 0).sum()
+    rules = {"gap": of.max_gap(0.2), "budget": fc.group_cost({0: 0.82 * paid})}
+    fits = [
+        of.FairKMeans(K, fairness=rules, random_state=0, n_init=k, n_jobs=n_jobs).fit(X, groups=g)
+        for k in (1, 10)
+    ]
+    assert fits[1].objective_ <= fits[0].objective_ * (1 + 1e-9)
+    assert len(fits[1].restarts_) < 10  # some were refused
+    spent = (fits[1].soft_assignment_ * fits[1].transform(X) ** 2)[g == 0].sum() / (g == 0).sum()
+    assert spent <= 0.82 * paid * (1 + 1e-7)
+
+
+@pytest.mark.parametrize("unit", [1e-6, 0.3, 1.0, 1e6])
+@pytest.mark.parametrize("rule", [None, of.perfect_fairness(), of.max_gap(0.1)])
+def test_rows_on_their_centers_are_assigned_as_in_any_unit(unit: float, rule: Any) -> None:
+    X = np.concatenate([np.zeros(8), np.ones(8), [0.5]])[:, None] * unit
+    g = np.concatenate([np.random.default_rng(0).integers(0, 2, 16), [0]])
+    centers = np.array([[0.0], [1.0]]) * unit
+    p = of.FairAssignment(X, groups=g, centers=centers, fairness=rule)
+    fast, plain = p.solve(), p.solve("highs")
+    assert fast.solver == "mass-dual"
+    assert fast.objective / unit**2 == pytest.approx(plain.objective / unit**2, abs=1e-9)
+    fit = of.FairKMeans(2, fairness=rule, init=centers).fit(X, groups=g)
+    assert fit.objective_ <= fast.objective * (1 + 1e-9)
+
+
+def test_what_masses_cost_is_no_rounding_of_group_costs() -> None:
+    shares, costs = np.array([0.4, 0.6]), [np.array([1.0, 2.0]), np.array([2.0, 1.0])]
+    for noise in (0.0, 1.97e-16):
+        points = [charged_rows.Point(c, noise, None) for c in costs]
+        none = np.zeros(0, dtype=np.intp)
+        lam, prices, value, missed = charged_rows._master(
+            points, shares, np.full(2, np.inf), none, True, 1e3
+        )
+        assert value == pytest.approx(1.5) and lam == pytest.approx([0.5, 0.5])
+        assert prices[0].sum() == pytest.approx(1.0) and missed == 0.0

@@ -6,8 +6,10 @@ import operator
 import warnings
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.exceptions import ConvergenceWarning
 
@@ -457,3 +459,14 @@ def test_an_assignment_cut_short_does_not_replace_a_proven_one(
     assert (model.status_, model.n_iter_, len(model.restarts_)) == ("interrupted", 2, 1)
     assert model.gap_ <= 1e-9
     assert model.objective_ == pytest.approx(made[1].objective, rel=1e-12)
+
+
+@pytest.mark.parametrize("model", [of.FairKMeans(2, random_state=0), of.FairMixture(2)])
+def test_chunks_have_the_columns_of_the_fit(model: Any) -> None:
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 3)), columns=["u", "v", "z"])
+    g = np.arange(60) % 2
+    model.fit(frame, groups=g)
+    assert len(list(model.predict_stream(lambda: iter([(frame, g)])))) == 1
+    for other in (frame[["z", "u", "v"]], frame.rename(columns={"u": "q"})):
+        with pytest.raises(DataError, match="chunk 1 has other columns than the fit"):
+            list(model.predict_stream(lambda o=other: iter([(frame, g), (o, g)])))

@@ -55,6 +55,13 @@ def test_sizes_are_cut_and_filled() -> None:
     assert (again[0].members == found[0].members).all()
 
 
+def test_a_medoid_is_a_member_of_its_group_whatever_its_size() -> None:
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    for seed in range(5):
+        cut = medoid_groups(X, n_groups=4, min_size=1, max_size=4, random_state=seed)
+        assert all(g.medoid in g.members and len(set(g.members.tolist())) <= 4 for g in cut)
+
+
 def test_many_rows_take_their_medoids_from_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(members, "MOST_ROWS", 50)
     X, _ = rows()

@@ -31,6 +31,8 @@ OVERDRAFT, HARD_OVERDRAFT = 1e3, 1e6
 ROUNDS, PART = 300, 0.5
 # Least part of a group's share in its price: what costs nothing is assigned anyhow.
 WHISPER = 1e-2
+# What an assignment costs beside its groups is rounding, as a share of the largest of a group.
+ROUNDED = 1e-12
 # Halvings of a step that leaves rows out of reach.
 HALVINGS = 30
 
@@ -147,8 +149,9 @@ def weighed(
     for _ in range(ROUNDS):
         asked = query.copy()
         if demands.worst:  # no group is for nothing
-            part = min(WHISPER, 0.1 * room)
-            asked[0] = (1.0 - part) * asked[0] / asked[0].sum() + part * shares
+            part, whole = min(WHISPER, 0.1 * room), float(asked[0].sum())
+            of_groups = asked[0] / whole if 0.0 < whole < np.inf else shares
+            asked[0] = (1.0 - part) * of_groups + part * shares
         low, point = oracle(factors_of(asked, shares, demands.worst))
         low -= float(asked[1][capped] @ upper[capped])
         points.append(point)
@@ -177,6 +180,7 @@ def _master(
     T, G, C = len(points), shares.size, capped.size
     unit = float(costs.max()) or 1.0
     costs = costs / unit
+    rest[np.abs(rest) <= ROUNDED * unit] = 0.0  # where masses cost nothing, what sums leave
     tops = np.hstack([costs, np.zeros((G, C)), -np.ones((G, 1))])[: G * worst]
     caps = np.hstack([costs[capped], -np.eye(C), np.zeros((C, 1))])
     whole = np.concatenate([np.ones(T), np.zeros(C + 1)])[None]

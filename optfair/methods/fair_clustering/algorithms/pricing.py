@@ -217,7 +217,8 @@ def select_arcs(costs: CostRows, pricing: Pricing, box: Box | None, shares: Floa
     # rows whose regrets differ by rounding only are one class
     grain = _grain(pricing.low, regrets)
     regrets[regrets <= grain] = 0.0
-    members, first = _classes(groups, np.where(keep, np.round(regrets / (grain or 1.0)), -1.0))
+    alike = np.round(regrets / grain) if grain > 0.0 else regrets
+    members, first = _classes(groups, np.where(keep, alike, -1.0))
     weight = np.bincount(members, costs.weights[positions], minlength=first.size)
     regrets, keep, kinds = regrets[:, first].T, keep[:, first].T, groups[first]
     held, total = exact_totals(
