@@ -469,13 +469,8 @@ def _on_face(
     **options: Any,
 ) -> Ended | None:
     """Return the pair that is solved for on a face, with a point for one there; None unproved."""
-    own = face.form
-    root = np.ones(own.b.size)  # back to rows whose multipliers are multiplied by the root of 2
-    for c in own.cones:
-        if c.kind == "psd" and c.root == 1.0:
-            root[c.start : c.stop][~c.diagonal] = 0.5**0.5
+    own, root = face.stated
     used = np.flatnonzero(np.diff(own.A.indptr))
-    cones = tuple(replace(c, root=2.0**0.5) for c in own.cones)
 
     def whole(y: Floats, w: Floats) -> tuple[Floats, Floats]:
         x = np.zeros(form.q.size)
@@ -485,10 +480,8 @@ def _on_face(
     def lacking(y: Floats, w: Floats) -> float:
         return short(form, *whole(y, w))
 
-    A = sp.csc_array(sp.diags_array(root) @ own.A[:, used])
-    ended = interior_point(
-        own.q[used], A, own.b * root, cones, deadline=deadline, short=lacking, **options
-    )
+    program = own.q[used], own.A[:, used], own.b, own.cones
+    ended = interior_point(*program, deadline=deadline, short=lacking, **options)
     x, z = whole(ended.x, ended.z)
     good = ended.status == "optimal" and short(form, x, z) == 0.0
     return replace(ended, x=x, z=z) if good else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import importlib
 from collections.abc import Callable, Iterable
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from optfair import registry
-from optfair.backends.request import Refusal, SolverProfile, load_profile
+from optfair.backends.request import Outcome, Refusal, SolverProfile, load_profile
 from optfair.core.display import text_table
 from optfair.errors import (
     NotInstalled,
@@ -408,3 +409,16 @@ def conic_interface() -> str:
     """Return CVXPY's name of the default cone solver: its form is what we compile rules to."""
     policy = _policy(fact_files("solvers")["_policy"])
     return profile(policy["classes"]["CONIC"][0]).cvxpy_name
+
+
+def adapter_of(profile: SolverProfile) -> Callable[..., Outcome]:
+    """Import what runs the solver, and the solver's own library, which takes longer."""
+    if profile.cvxpy_name and profile.module:
+        with contextlib.suppress(ImportError):  # the probe says what is missing
+            importlib.import_module(profile.module)
+    if profile.via == "structured":
+        return registry.route(profile.route)
+    file, _, name = profile.via.partition(":")
+    module = importlib.import_module(f"optfair.backends.{file}_backend")
+    run: Callable[..., Outcome] = getattr(module, f"run_{name}" if name else "run")
+    return run

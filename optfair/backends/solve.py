@@ -13,12 +13,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from optfair import registry
 from optfair.backends.added_rows import pooled, with_cuts
 from optfair.backends.branching import surpassed, without_a_point
 from optfair.backends.exact import basic, contradicts, exactly
 from optfair.backends.isolation import one_thread
-from optfair.backends.registry import choose, profiles
+from optfair.backends.registry import adapter_of, choose, profiles
 from optfair.backends.repeat import again, remember
 from optfair.backends.request import Outcome, Request, SolverProfile, outcome_of
 from optfair.backends.unattained import beginnings, endless, excluded_by_faces, nearing
@@ -400,12 +399,16 @@ class _Search:
         split = left > 0 and profile.via != "structured" and not self.problem.integers
         share = tried + PATIENCE * (self.request.deadline - tried)
         request = request.until(share) if split else request
-        run = _adapter(profile)
+        run = adapter_of(profile)
         self.spent["import"] = self.spent.get("import", 0.0) + time.perf_counter() - tried
         outcome = outcome_of(run, self.problem, profile, request)
         self.compiled = outcome.seconds.get("compile", 0.0)
-        asked = self.problem, profile, request, outcome, self.spent, self.attempts
-        solution, off, complaints = _verified(*asked)
+        asked = self.problem, profile, request
+        solution, off, complaints = _verified(*asked, outcome, self.spent, self.attempts)
+        again = importlib.import_module("optfair.backends.conic_backend").faced
+        if complaints and (near := again(outcome, request)) is not None:
+            other = _verified(*asked, near, self.spent, self.attempts)
+            solution, off, complaints = (solution, off, complaints) if other[2] else other
         complaints = complaints or surpassed(solution, self.request, BASIS)
         late = outcome.termination == "time_limit" and solution.status.termination != "optimal"
         if late and split and not complaints:
@@ -507,19 +510,6 @@ class _Search:
         asked = self.problem, boxes, self.request
         solution, _, complaints = _verified(*asked, outcome, self.spent, self.attempts)
         return None if complaints else solution
-
-
-def _adapter(profile: SolverProfile) -> Run:
-    """Import what runs the solver, and the solver's own library, which takes longer."""
-    if profile.cvxpy_name and profile.module:
-        with contextlib.suppress(ImportError):  # the probe says what is missing
-            importlib.import_module(profile.module)
-    if profile.via == "structured":
-        return registry.route(profile.route)
-    file, _, name = profile.via.partition(":")
-    module = importlib.import_module(f"optfair.backends.{file}_backend")
-    run: Run = getattr(module, f"run_{name}" if name else "run")
-    return run
 
 
 def _verified(

@@ -65,6 +65,17 @@ class Face:
     cones: tuple[Cone, ...]
     bases: dict[int, Floats]
 
+    @cached_property
+    def stated(self) -> tuple[ConicForm, Floats]:
+        """The relaxation as solvers take it, and what multiplies its multipliers for those here."""
+        own, root = self.form, np.ones(self.form.b.size)
+        for c in own.cones:
+            if c.kind == "psd" and c.root == 1.0:
+                root[c.start : c.stop][~c.diagonal] = 0.5**0.5
+        A = sp.csc_array(sp.diags_array(root) @ own.A)
+        cones = tuple(replace(c, root=2.0**0.5) for c in own.cones)
+        return replace(own, A=A, b=own.b * root, cones=cones), root
+
     def whole(self, w: Floats) -> Floats:
         """Return multipliers of the program itself, in floats."""
         z = np.zeros(self.cones[-1].stop)
@@ -104,22 +115,22 @@ def on_face(form: ConicForm, z: Floats) -> Face | None:
 
     Parameters
     ----------
-    form : ConicForm
-        The program.
-    z : array (m,)
-        Multipliers.
+    form, z : ConicForm, array (m,)
+        The program, and multipliers.
 
     Returns
     -------
     Face or None
         None where no block has a face that can be written down.
     """
-    bases: dict[int, Floats] = {}
+    bases, lines = dict[int, Floats](), dict[int, Floats]()
     before, known = form.last.get("face", ({}, None))
     for k, c in enumerate(form.cones):
         if c.kind == "psd" and c.root != 1.0 and c.order <= LARGEST:
             Z = c.matrix(z[c.start : c.stop])
-            V = _lines(Z) if (V := _basis(Z, before.get(k))) is None else V
+            if (units := _lines(Z)) is not None:
+                lines[k] = units
+            V = units if (V := _basis(Z, before.get(k))) is None else V
             if V is not None and np.count_nonzero(V) ** 2 <= PRODUCTS:
                 bases[k] = V
         elif c.kind == "soc" and (v := _boundary(z[c.start : c.stop])) is not None:
@@ -128,7 +139,8 @@ def on_face(form: ConicForm, z: Floats) -> Face | None:
         return None
     same = bases.keys() == before.keys()
     if not (same and all(np.array_equal(V, before[k]) for k, V in bases.items())):
-        known = _relaxed(form, bases)
+        if (known := _relaxed(form, bases)) is None:
+            bases, known = lines, _relaxed(form, lines)
         form.last["face"] = (bases, known)
     if known is None:
         return None

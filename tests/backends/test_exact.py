@@ -215,7 +215,7 @@ def test_a_solver_that_is_named_gets_no_help() -> None:
 def test_the_word_of_a_named_solver_does_not_stand_against_a_basis_in_fractions(
     seed: int, x: list[float], z: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (p, optimum), right = extreme(seed), search._adapter
+    (p, optimum), right = extreme(seed), search.adapter_of
     pair = np.array(x) / 11.0, np.array(z) / 11.0
 
     def lying(*asked: Any) -> Any:
@@ -224,7 +224,7 @@ def test_the_word_of_a_named_solver_does_not_stand_against_a_basis_in_fractions(
         values, multipliers = proof.compiled.by_name(*pair)
         return replace(outcome, values=values, multipliers=multipliers, proof=proof)
 
-    monkeypatch.setattr(search, "_adapter", lambda solver: lying)
+    monkeypatch.setattr(search, "adapter_of", lambda solver: lying)
     with pytest.raises(of.SolverFailure, match=f"not {optimum:.6g} of a basis in fractions"):
         p.solve("highs")
 

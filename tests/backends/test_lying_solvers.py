@@ -429,7 +429,7 @@ def honest(solver: str) -> Outcome:
     """Return what an adapter hands back when nobody lies."""
     with pytest.MonkeyPatch.context() as m:
         with_stand_ins(m)
-        told: Outcome = solving._adapter(profile(solver))(
+        told: Outcome = solving.adapter_of(profile(solver))(
             declared(solver), profile(solver), Request(tolerance=TOLERANCE)
         )
         return told
@@ -455,14 +455,14 @@ def test_every_solver_is_among_those_that_lie() -> None:
 )
 def test_a_lie_about_named_numbers(solver: str, lie: str, monkeypatch: pytest.MonkeyPatch) -> None:
     truth = truth_of(ADAPTERS[solver])
-    adapter, own, told = solving._adapter, honest(solver), 0
+    adapter, own, told = solving.adapter_of, honest(solver), 0
 
     def lying(problem: Any, profile: Any, request: Any) -> Outcome:
         nonlocal told
         told += 1
         return NAMED[lie](own)
 
-    monkeypatch.setattr(solving, "_adapter", lambda p: lying if p.name == solver else adapter(p))
+    monkeypatch.setattr(solving, "adapter_of", lambda p: lying if p.name == solver else adapter(p))
     s = judge(declared(solver), solver, truth)
     assert told > 0
     if s is not None and lie.startswith(("values", "a value", "no values", "status")):
@@ -481,8 +481,8 @@ def test_what_an_adapter_raises_without_a_certificate_is_its_word(
     def run(problem: Any, own: SolverProfile, request: Request) -> Outcome:
         raise lie("it is so", "I say", "believe me")
 
-    own, honest = profile("mass-dual"), solving._adapter
-    monkeypatch.setattr(solving, "_adapter", lambda p: run if p.name == own.name else honest(p))
+    own, honest = profile("mass-dual"), solving.adapter_of
+    monkeypatch.setattr(solving, "adapter_of", lambda p: run if p.name == own.name else honest(p))
     with pytest.raises(of.SolverFailure, match="it is so, which is not proved here") as failure:
         assignment().solve("mass-dual")
     word = "infeasible" if lie is of.Infeasible else "unbounded"

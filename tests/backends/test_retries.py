@@ -40,7 +40,7 @@ class Asked(list[tuple[str, Request]]):
 def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
     """Solvers whose points are off by less the tighter they are asked."""
     seen = Asked()
-    right = module._adapter(profile("clarabel"))
+    right = module.adapter_of(profile("clarabel"))
 
     def run(problem: Any, solver: SolverProfile, request: Request) -> Outcome:
         seen.append((solver.name, request))
@@ -54,7 +54,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
         base = replace(profile("clarabel"), retry=(elsewhere, tighter))
         return replace(base, name="first"), replace(base, name="second")
 
-    monkeypatch.setattr(module, "_adapter", lambda solver: run)
+    monkeypatch.setattr(module, "adapter_of", lambda solver: run)
     monkeypatch.setattr(module, "choose", chosen)
     return seen
 
@@ -97,7 +97,7 @@ def test_the_time_limit_is_split(asked: Asked) -> None:
 def test_an_incumbent_is_returned_when_time_is_over(
     asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = module._adapter(None)
+    right = module.adapter_of(None)
 
     def slow(problem: Any, solver: SolverProfile, request: Request) -> Outcome:
         outcome = right(problem, solver, request)
@@ -106,7 +106,7 @@ def test_an_incumbent_is_returned_when_time_is_over(
             monkeypatch.setattr(module.time, "perf_counter", lambda: request.deadline + 1e3)
         return replace(outcome, values={"x": x}, termination="time_limit")
 
-    monkeypatch.setattr(module, "_adapter", lambda solver: slow)
+    monkeypatch.setattr(module, "adapter_of", lambda solver: slow)
     s = program().solve(time_limit=50.0)
     # the second attempt left the only feasible point; it is returned, with its gap
     assert s.status.termination == "time_limit" and s["x"].tolist() == [2.5, 2.0, 1.5]
@@ -144,7 +144,7 @@ def test_an_answer_without_proof_is_asked_for_twice_more(unproved: Asked) -> Non
 def test_what_comes_after_an_answer_cannot_take_it_away(
     unproved: Asked, monkeypatch: pytest.MonkeyPatch, how: type[BaseException]
 ) -> None:
-    right = module._adapter(None)
+    right = module.adapter_of(None)
 
     def run(problem: Any, solver: SolverProfile, request: Request) -> Outcome:
         if unproved:
@@ -153,7 +153,7 @@ def test_what_comes_after_an_answer_cannot_take_it_away(
             raise how("no more")
         return right(problem, solver, request)
 
-    monkeypatch.setattr(module, "_adapter", lambda solver: run)
+    monkeypatch.setattr(module, "adapter_of", lambda solver: run)
     s = program().solve()
     assert s.solver == "first" and not s.grade.sound and s.status.termination == "optimal"
     assert s.attempts[0] == ("stopped by hand" if how is KeyboardInterrupt else "first: no more")
@@ -164,7 +164,7 @@ def test_what_comes_after_an_answer_cannot_take_it_away(
 def test_control_c_returns_the_best_feasible_attempt(
     asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = module._adapter(None)
+    right = module.adapter_of(None)
 
     def run(problem: Any, solver: SolverProfile, request: Request) -> Outcome:
         if len(asked) == 1:
@@ -172,11 +172,11 @@ def test_control_c_returns_the_best_feasible_attempt(
         outcome = right(problem, solver, request)
         return replace(outcome, values={"x": np.array([2.5, 2.0, 1.5])})
 
-    monkeypatch.setattr(module, "_adapter", lambda solver: run)
+    monkeypatch.setattr(module, "adapter_of", lambda solver: run)
     s = program().solve()
     assert s.status.termination == "interrupted" and s["x"].tolist() == [2.5, 2.0, 1.5]
     assert s.gap > 0.1 and not s.is_optimal(1e-3) and s.attempts[-1] == "stopped by hand"
-    monkeypatch.setattr(module, "_adapter", lambda solver: right)
+    monkeypatch.setattr(module, "adapter_of", lambda solver: right)
     asked.clear()
     monkeypatch.setattr(module, "_verified", _stopped)
     with pytest.raises(KeyboardInterrupt):  # nothing feasible is there to return

@@ -278,7 +278,7 @@ def told(
 
     chosen = tuple(profile(name) for name in errors)
     monkeypatch.setattr(module, "choose", lambda problem, solver: chosen)
-    monkeypatch.setattr(module, "_adapter", lambda asked: run)
+    monkeypatch.setattr(module, "adapter_of", lambda asked: run)
     with pytest.raises(of.OptfairError) as found:
         lp().solve()
     return found
@@ -315,7 +315,7 @@ def test_a_feasible_point_outweighs_the_word_that_there_is_none(
 
     chosen = tuple(profile(name) for name in ("highs", "clarabel", "scs", "pdlp"))
     monkeypatch.setattr(module, "choose", lambda problem, solver: chosen)
-    monkeypatch.setattr(module, "_adapter", lambda asked: run)
+    monkeypatch.setattr(module, "adapter_of", lambda asked: run)
     with pytest.raises(of.SolverFailure, match="no result passed verification") as found:
         lp().solve()
     assert found.value.claim == "" and found.value.solution.solver == "highs"

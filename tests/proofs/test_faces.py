@@ -346,3 +346,17 @@ def test_columns_whose_squares_are_no_floats_are_left_as_they_are(size: float) -
     kept, costs = _without_copies(A, q)
     assert kept is A and costs is q
     assert np.count_nonzero(_without_copies(A / size, q)[1]) == 1
+
+
+@pytest.mark.parametrize("seed", [0, 3, 5, 8])
+def test_multipliers_are_solved_for_again_on_their_face(seed: int) -> None:
+    # nothing is paid for the entry of A that a constant column has: at no point is it optimal
+    rng = np.random.default_rng(seed)
+    X, w = rng.normal(size=(11, 3)), rng.normal(size=3)
+    X[:, 0] = 0.3
+    w = np.random.default_rng(seed + 100).normal(size=3)
+    p = of.PSDMap(X, score=(w, 0.0), threshold=float((X @ w).max() + 1), k=1.5)
+    s = p.solve()
+    assert s.certificate.verify() and s.is_optimal(1e-7) and s.grade.sound
+    held = of.PSDMap(X, score=(w, 0.0), threshold=float((X @ w).max() + 1), k=1.5, K=1e4).solve()
+    assert s.objective == pytest.approx(held.objective, rel=1e-4)
