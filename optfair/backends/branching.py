@@ -133,7 +133,7 @@ def surpassed(solution: Solution, request: Request, entries: int) -> tuple[str, 
     if x is None or balanced(form, whole) is None:
         return ()
     fixed = np.round(x[whole])
-    held, size = form.sign * solution.objective, abs(solution.objective - form.sign * form.offset)
+    held, size = form.sign * solution.objective, abs(solution.objective - p.objective_constant)
     enough = held - request.tolerance * max(form.unit, size)
     rest = _rest(form, whole, fixed)
     value = _least(rest, enough, left, entries)
@@ -411,6 +411,8 @@ class _Search:
     ) -> None:
         self.problem, self.compiled, self.form = problem, compiled, compiled.form
         self.unit = min(unit, self.form.unit)
+        # columns that rows fix are a constant of the form, and none of the problem
+        self.constant = self.form.sign * problem.objective_constant
         self.integer = integer_columns(problem, compiled)
         self.tolerance, self.deadline, self.most = tolerance, deadline, most
         self.x, self.upper, self.closed = np.zeros(0), np.inf, 0
@@ -418,7 +420,7 @@ class _Search:
     @property
     def target(self) -> float:
         """What a case must reach."""
-        size = max(self.unit, abs(self.upper - self.form.offset))
+        size = max(self.unit, abs(self.upper - self.constant))
         return self.upper - 0.5 * self.tolerance * size
 
     def tree(self, solution: Solution) -> Split | Case:

@@ -232,6 +232,21 @@ def test_bounds_of_integers_are_proved_in_the_unit_of_their_problem(unit: float)
     assert proved.verify() and proved.solution.bound / unit**2 == pytest.approx(2.0984114, rel=1e-6)
 
 
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_what_rows_fix_is_no_constant_of_the_objective(unit: float) -> None:
+    X = np.random.default_rng(0).normal(size=(9, 2)) * unit
+    s = of.fair_clustering.FairFacilityLocation(
+        X,
+        groups=np.arange(9) % 2,
+        sites=X[:4],
+        n_centers=2,
+        goal="bottleneck",
+        fairness=of.max_gap(0.4),
+    ).solve()
+    proved = s.certificate.prove()
+    assert proved.verify() and proved.solution.objective == pytest.approx(s.objective, rel=1e-9)
+
+
 def test_measurements_that_are_small_beside_the_columns_set_no_unit() -> None:
     rng = np.random.default_rng(0)
     A, b = rng.normal(size=(6, 3)), 1e-8 * rng.normal(size=6)

@@ -31,7 +31,7 @@ from optfair.methods.group_counterfactuals.map_problem import (
     renamed,
 )
 from optfair.methods.group_counterfactuals.transport_map import TransportMap
-from optfair.numbers import Floats
+from optfair.numbers import Floats, Indices
 
 # Affine maps with any matrix, with or without a bound on how much they expand.
 
@@ -105,6 +105,19 @@ class AffineMap(MapProblem):
     def bound_terms(self, pieces: Sequence[Piece]) -> tuple[ConstraintTerm, ...]:
         """Return the spectral bound, if there is one."""
         return renamed("spectral", self.spectrum(pieces[0], self.data["K"], None))
+
+    def fixed(self, indices: Indices) -> Any:
+        """Return the constraints that the map leaves these features as they are.
+
+        With K = 1 the column of a row that is a unit vector is one, too, and no map is inside all
+        bounds: stated, that leaves multipliers.
+        """
+        parts = super().fixed(indices)
+        others = np.setdiff1d(np.arange(len(self.features)), indices)
+        if self.data["K"] == 1.0 and others.size:
+            (piece,) = self.pieces
+            parts["columns"] = piece.matrix[others, :][:, indices] == 0.0
+        return parts
 
     def reduction(self) -> Reduction:
         """Return the map in what it does to the score: the gradient v = A^T w of its score.

@@ -348,3 +348,19 @@ def test_rules_that_do_not_fit_the_problem() -> None:
     for rule in (immutable(0), loewner(K=2), chance(0.1), at_most(1)):
         with pytest.raises(of.DeclarationError, match="is a rule on"):
             other.with_constraints(a=rule)
+
+
+@pytest.mark.parametrize("seed", [24, 25, 26])
+def test_a_map_that_lengthens_nothing_and_keeps_a_feature_is_proved(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    X, w = rng.normal(size=(9, 3)), rng.normal(size=3)
+    far = {"score": (w, 0.0), "threshold": float((X @ w).max() + 1)}
+    s = AffineMap(X, K=1.0, **far).with_constraints(r=immutable(0)).solve()
+    assert s.certificate.verify() and s["matrix"][1:, 0] == pytest.approx(0.0, abs=1e-7)
+    mean, B = cp.Variable(2), cp.Variable((2, 2))
+    Y, own = X[:, 1:] - X[:, 1:].mean(axis=0), X[:, 1:].mean(axis=0)
+    cost = cp.sum_squares(mean - own) + cp.sum_squares(Y @ (B - np.eye(2)).T) / 9
+    reached = X[:, 0] * w[0] + w[1:] @ mean + Y @ B.T @ w[1:]
+    plain = cp.Problem(cp.Minimize(cost), [reached >= far["threshold"], cp.sigma_max(B) <= 1])
+    plain.solve(solver="CLARABEL")
+    assert s.objective == pytest.approx(plain.value, rel=1e-5)
