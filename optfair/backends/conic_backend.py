@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 # The tolerance of multipliers that are solved for again, as a share of that asked for.
 SHARP = 1e-2
+# Entries and rows of programs of which that is done, and the seconds it may take.
+FEW, AGAIN = 20_000, 10.0
 # OR-Tools in a process of its own: see there.
 WORKER = "optfair.backends.ortools_worker"
 
@@ -99,11 +101,13 @@ def faced(outcome: Outcome, request: Request) -> Outcome | None:
     Where no multipliers are inside their cones, those of the whole program prove little. None
     where there is no such face, or it is not solved.
     """
-    proof = outcome.proof
-    if not isinstance(proof, ConicProof) or proof.compiled.form.polyhedral:
+    proof, left = outcome.proof, min(0.5 * request.seconds_left, AGAIN)
+    if not isinstance(proof, ConicProof) or left <= 0.0:
         return None
-    face, left = on_face(proof.compiled.form, proof.z), request.seconds_left
-    if face is None or left <= 0.0:
+    form = proof.compiled.form
+    if form.polyhedral or form.A.nnz > FEW or form.b.size > FEW:
+        return None
+    if (face := on_face(form, proof.z)) is None:
         return None
     from optfair.backends import cone_program
 

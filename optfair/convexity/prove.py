@@ -316,7 +316,7 @@ def proved_on(
         against = chord(reading.node, reading.domain, kind, few=few)
         if against is not None:
             chords.append(against)
-    hints = () if not refute else hints_of(expression, domain, kinds)
+    hints = () if not refute else hints_of(expression, domain, kinds, 2.0 * seconds)
     if len(chords) == len(kinds):
         return CurvatureWitness(expression, tuple(chords), reading.domain, hints)
     stuck = tuple(

@@ -264,7 +264,9 @@ def _downhill(node: Node, domain: Domain, kind: Kind) -> Sample | None:
     return _bends(node, domain, first, second)
 
 
-def hints_of(expression: Any, domain: Domain, kinds: tuple[Kind, ...]) -> tuple[str, ...]:
+def hints_of(
+    expression: Any, domain: Domain, kinds: tuple[Kind, ...], seconds: float = ALL
+) -> tuple[str, ...]:
     """Return signs and bounds that would make an expression convex or concave."""
     from optfair.convexity.prove import domain_of, proved_on
 
@@ -289,7 +291,7 @@ def hints_of(expression: Any, domain: Domain, kinds: tuple[Kind, ...]) -> tuple[
         if c.variables()[0] is not d.variables()[0]
     ]
     hints: list[str] = []
-    end = time.thread_time() + ALL
+    end = time.thread_time() + min(ALL, seconds)
     for word, said in [*signs, *bounds][:10] + pairs[:12]:
         if len(hints) == 2 or (hints and isinstance(said, tuple)):
             break  # what one bound does is the nearer change
@@ -304,12 +306,13 @@ def hints_of(expression: Any, domain: Domain, kinds: tuple[Kind, ...]) -> tuple[
             facts = [f for c in rows for f in read_constraint("hint", c, domain)]
             narrower = domain.extended(facts)
         try:
-            answer = proved_on(expression, narrower, None, ONE, refute=False)
+            answer = proved_on(expression, narrower, None, min(ONE, seconds), refute=False)
         except DataError:
             continue
         if isinstance(answer, CurvatureProof) and answer.curvature in (*kinds, "affine"):
             hints.append(f"{answer.curvature} if {word}")
-    return tuple(hints or _with_one_fixed(expression, domain))
+    late = time.thread_time() > end
+    return tuple(hints or (() if late else _with_one_fixed(expression, domain)))
 
 
 def _with_one_fixed(expression: Any, domain: Domain) -> list[str]:
