@@ -201,7 +201,8 @@ class Evaluator:
                     return np.asarray(np.abs(self.read(values, _violation)), dtype=float)
             except np.linalg.LinAlgError:
                 return np.full(self.stated.shape, np.nan)
-            over = np.where(self._undefined(sides), np.nan, sides[0] - sides[1])
+            over, lost = sides[0] - sides[1], self._undefined(sides)
+            over = np.where(lost, np.nan, over) if lost.any() else over
         return np.abs(over) if isinstance(self.stated, Equality) else np.maximum(over, 0.0)
 
 
