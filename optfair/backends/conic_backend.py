@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -22,10 +22,8 @@ from optfair.backends.cvxpy_backend import columns_of, run_generic
 from optfair.backends.isolation import solve_apart
 from optfair.backends.linear_program import solve_form
 from optfair.backends.request import Outcome, RawPoint, Request, SolverProfile, refused_options
-from optfair.compile.conic_proof import ConicProof
 from optfair.errors import SolverFailure, UnsupportedProblem
 from optfair.numbers import Floats
-from optfair.proofs.faces import on_face
 from optfair.transforms.relaxation import relaxed
 
 if TYPE_CHECKING:
@@ -35,10 +33,6 @@ if TYPE_CHECKING:
     from optfair.proofs.cones import Cone
     from optfair.solution.conic_form import ConicForm
 
-# The tolerance of multipliers that are solved for again, as a share of that asked for.
-SHARP = 1e-2
-# Entries and rows of programs of which that is done, and the seconds it may take.
-FEW, AGAIN = 20_000, 10.0
 # OR-Tools in a process of its own: see there.
 WORKER = "optfair.backends.ortools_worker"
 
@@ -93,31 +87,6 @@ def run_highspy(problem: Problem, profile: SolverProfile, request: Request) -> O
         return raw
 
     return run_generic(problem, profile, request, call, start=start)
-
-
-def faced(outcome: Outcome, request: Request) -> Outcome | None:
-    """Return the same point with multipliers solved for on the face that they are next to.
-
-    Where no multipliers are inside their cones, those of the whole program prove little. None
-    where there is no such face, or it is not solved.
-    """
-    proof, left = outcome.proof, min(0.5 * request.seconds_left, AGAIN)
-    if not isinstance(proof, ConicProof) or left <= 0.0:
-        return None
-    form = proof.compiled.form
-    if form.polyhedral or form.A.nnz > FEW or form.b.size > FEW:
-        return None
-    if (face := on_face(form, proof.z)) is None:
-        return None
-    from optfair.backends import cone_program
-
-    own, root = face.stated
-    unit, tolerance = own.cost_scale("largest"), SHARP * request.tolerance
-    raw = cone_program.solve_form(own, unit, tolerance=tolerance, time_limit=left)
-    if raw.status != "optimal":
-        return None
-    made = replace(proof, z=face.whole(raw.z * root))
-    return replace(outcome, multipliers=made.compiled.multipliers(made.z), proof=made)
 
 
 def run_ortools(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:

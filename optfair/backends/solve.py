@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import itertools
 import logging
 import time
@@ -20,7 +19,7 @@ from optfair.backends.isolation import one_thread
 from optfair.backends.registry import adapter_of, choose, profiles
 from optfair.backends.repeat import again, remember
 from optfair.backends.request import Outcome, Request, SolverProfile, outcome_of
-from optfair.backends.unattained import beginnings, endless, excluded_by_faces, nearing
+from optfair.backends.unattained import beginnings, endless, excluded_by_faces, faced, nearing
 from optfair.compile.form import already_compiled
 from optfair.core.adopt import AdoptedProblem
 from optfair.core.certificate import reported
@@ -405,8 +404,9 @@ class _Search:
         self.compiled = outcome.seconds.get("compile", 0.0)
         asked = self.problem, profile, request
         solution, off, complaints = _verified(*asked, outcome, self.spent, self.attempts)
-        again = importlib.import_module("optfair.backends.conic_backend").faced
-        if complaints and (near := again(outcome, request)) is not None:
+        holds = max(off.feasibility, off.rows) <= request.tolerance
+        bare = complaints and holds and self.provable and outcome.termination not in EARLY
+        if bare and (near := faced(outcome, request)) is not None:
             other = _verified(*asked, near, self.spent, self.attempts)
             solution, off, complaints = (solution, off, complaints) if other[2] else other
         complaints = complaints or surpassed(solution, self.request, BASIS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from optfair.backends.boxes import BoxProof, Program
 from optfair.backends.farkas import InfeasibilityProof, carriers
 from optfair.backends.registry import conic_interface
 from optfair.backends.request import SMALL, Outcome, Request
+from optfair.compile.conic_proof import ConicProof
 from optfair.compile.form import compile_problem
 from optfair.convexity.algebra import Algebra
 from optfair.convexity.derivatives import Taylor, evaluate
@@ -31,6 +32,7 @@ from optfair.errors import DataError, Infeasible, OptfairError, Unbounded, Unsup
 from optfair.numbers import Floats
 from optfair.proofs import check_proof
 from optfair.proofs.cones import Cone
+from optfair.proofs.faces import on_face
 from optfair.proofs.reduction import Entries, Excluded, excluded, missed
 from optfair.solution.conic_form import ConicForm
 from optfair.transforms.relaxation import relaxed
@@ -570,3 +572,27 @@ def slopes_along(
         leaves[other] = Taylor(box[:, None], Interval.exactly(unit))
     evaluated = evaluate(node, leaves)
     return None if evaluated is None else (evaluated.v, evaluated.g)
+
+
+# Of what is solved again: entries and rows, seconds, and the share of the tolerance.
+FEW, AGAIN, SHARP = 20_000, 10.0, 1e-2
+
+
+def faced(outcome: Outcome, request: Request) -> Outcome | None:
+    """Return the same point with multipliers of the face that these are next to, which prove more."""
+    proof, left = outcome.proof, min(0.5 * request.seconds_left, AGAIN)
+    if not isinstance(proof, ConicProof) or left <= 0.0:
+        return None
+    form = proof.compiled.form
+    large = max(form.A.nnz, form.b.size) > FEW
+    if form.polyhedral or large or (face := on_face(form, proof.z)) is None:
+        return None
+    from optfair.backends import cone_program
+
+    own, root = face.stated
+    unit, tolerance = own.cost_scale("largest"), SHARP * request.tolerance
+    raw = cone_program.solve_form(own, unit, tolerance=tolerance, time_limit=left)
+    if raw.status != "optimal":
+        return None
+    made = replace(proof, z=face.whole(raw.z * root))
+    return replace(outcome, multipliers=made.compiled.multipliers(made.z), proof=made)

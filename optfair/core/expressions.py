@@ -189,8 +189,10 @@ class Evaluator:
 
     def _undefined(self, sides: tuple[Floats, Floats]) -> NDArray[np.bool_]:
         """Return where a side has no finite value that is not affine: a constant may be infinite."""
-        bent = [s for s, e in zip(sides, self.stated.args, strict=True) if not e.is_affine()]
-        return np.asarray(sum((~np.isfinite(s) for s in bent), start=np.False_), dtype=bool)
+        lost = np.zeros((), dtype=bool)
+        for side, e in zip(sides, self.stated.args, strict=True):
+            lost = lost if e.is_affine() else lost | ~np.isfinite(side)
+        return lost
 
     def violation(self, values: Values) -> Floats:
         """Return how far a constraint is violated, elementwise."""

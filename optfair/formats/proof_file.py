@@ -454,7 +454,8 @@ def _violation(exact: check_proof.Form, x: list[int], under: int, tolerance: flo
             worst, _ = check_proof.violation(exact, x, under, check_proof.number(plain(off)))
         except check_proof.Rejected:
             continue
-        return plain(float(np.nextafter(float(worst), np.inf)))
+        near = float(worst)
+        return plain(near if near >= worst else float(np.nextafter(near, np.inf)))
     return plain(tolerance)
 
 

@@ -456,7 +456,7 @@ def _semidefinite(Z: Floats) -> bool:
     if dense_shift(Z, 0.0) == 0.0 or definiteness(Z).shift == 0.0:
         return True
     own = Z.diagonal()
-    if not (1e-140 < own.min() <= own.max() < 1e140 and len(Z) <= DIGITS):
+    if not (own.min() > 1e-140 and np.abs(Z).max() < 1e140 and len(Z) <= DIGITS):
         return False
     units = np.exp2(-np.round(0.5 * np.log2(own)))
     near, spare = Z * units[:, None] * units, 4.0 * (len(Z) + 4.0) * UNIT
@@ -507,12 +507,11 @@ def _beyond(Z: Floats, F: Floats | None = None) -> float:
     r"""Return a bound on how far a matrix is from :math:`F F^T`, which is positive semidefinite.
 
     Of :math:`\|Z - F F^T\|_2 \le \|Z - F F^T\|_F` the products are exact: F is taken as a sum of
-    parts with so few digits. That is smaller by 1e3 than what a factorisation is charged for.
+    parts with so few digits. A factorisation is charged for much more than what is left.
 
     References
     ----------
-    K. Ozaki, T. Ogita, S. Oishi, S. Rump, Error-free transformations of matrix multiplication by
-    using fast routines of matrix multiplication and its applications, Numerical Algorithms 59 (2012).
+    K. Ozaki et al., Error-free transformations of matrix multiplication, Numer. Algorithms 59 (2012).
     """
     if len(Z) > (LONG if F is None else DIGITS) or not (1e-140 < float(np.abs(Z).max()) < 1e140):
         return np.inf  # parts may underflow; or entries are not known
@@ -526,7 +525,7 @@ def _beyond(Z: Floats, F: Floats | None = None) -> float:
         grid = 1.5 * 2.0 ** (52 - k * digits) * largest  # a sum with it has no digits below
         parts.append((F + grid) - grid)
         F = F - parts[-1]
-    left, error = Z, np.full_like(Z, 1e-300)
+    left, error = Z, np.zeros_like(Z)
     for i, j in ((0, 0), (0, 1), (1, 1), (0, 2), (1, 2), (2, 2)):
         T = parts[i] @ parts[j].T
         if i != j:
@@ -534,7 +533,8 @@ def _beyond(Z: Floats, F: Floats | None = None) -> float:
             error += 2.0 * UNIT * np.abs(T)
         left = left - T
         error += 2.0 * UNIT * np.abs(left)
-    return float(np.sqrt(np.square(np.abs(left) + error).sum())) * (1.0 + 1e-9)
+    # squares below the floats are less than what is added
+    return float(np.sqrt(np.square(np.abs(left) + error).sum())) * (1.0 + 1e-9) + 1e-150
 
 
 def _exp_above(power: Floats) -> Floats:

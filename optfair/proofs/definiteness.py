@@ -550,7 +550,7 @@ def _cholesky(P: Any, shift: float) -> Floats | None:
     lowered = own + shift - c
     lowered = lowered - 4.0 * UNIT * (np.abs(own) + shift + c)  # rounded down, whatever cancels
     np.fill_diagonal(A, lowered)
-    if not (lowered > 0.0).all():
+    if not ((lowered > 0.0).all() and np.isfinite(A).all()):
         return None
     try:
         return np.asarray(scipy.linalg.cholesky(A, lower=True, check_finite=False))

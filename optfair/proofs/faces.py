@@ -123,28 +123,25 @@ def on_face(form: ConicForm, z: Floats) -> Face | None:
     Face or None
         None where no block has a face that can be written down.
     """
-    bases, lines = dict[int, Floats](), dict[int, Floats]()
+    tried: dict[int, list[Floats]] = {}  # what may span the face of a block, the smallest first
     before, known = form.last.get("face", ({}, None))
     for k, c in enumerate(form.cones):
         if c.kind == "psd" and c.root != 1.0 and c.order <= LARGEST:
             Z = c.matrix(z[c.start : c.stop])
-            if (units := _lines(Z)) is not None:
-                lines[k] = units
-            V = units if (V := _basis(Z, before.get(k))) is None else V
-            if V is not None and np.count_nonzero(V) ** 2 <= PRODUCTS:
-                bases[k] = V
+            spans = [V for V in (_basis(Z, before.get(k, [None])[0]), _lines(Z)) if V is not None]
+            if spans := [V for V in spans if np.count_nonzero(V) ** 2 <= PRODUCTS]:
+                tried[k] = spans
         elif c.kind == "soc" and (v := _boundary(z[c.start : c.stop])) is not None:
-            bases[k] = v[:, None]
-    if not bases:
+            tried[k] = [v[:, None]]
+    if not tried:
         return None
-    same = bases.keys() == before.keys()
-    if not (same and all(np.array_equal(V, before[k]) for k, V in bases.items())):
-        if (known := _relaxed(form, bases)) is None:
-            bases, known = lines, _relaxed(form, lines)
-        form.last["face"] = (bases, known)
+    if not (tried.keys() == before.keys() and all(map(_alike, tried.values(), before.values()))):
+        known = _relaxed(form, tried)
+        form.last["face"] = (tried, known)
     if known is None:
         return None
-    smaller, inverses = known
+    smaller, used = known
+    inverses = {k: np.asarray(np.linalg.pinv(V), dtype=float) for k, V in used.items()}
     own = []
     for k, c in enumerate(form.cones):
         multipliers = z[c.start : c.stop]
@@ -155,7 +152,6 @@ def on_face(form: ConicForm, z: Floats) -> Face | None:
             roots = np.where(inner.diagonal, 1.0, inner.root)
             multipliers = (0.5 * (W + W.T))[inner.places] * roots
         own.append(multipliers)
-    used = {k: bases[k] for k in inverses}
     return Face(smaller, np.concatenate(own), form.cones, used)
 
 
@@ -273,31 +269,35 @@ def forced(form: ConicForm) -> tuple[Face, Callable[[Floats], Floats]] | None:
 
 
 def _relaxed(
-    form: ConicForm, bases: dict[int, Floats]
+    form: ConicForm, tried: dict[int, list[Floats]]
 ) -> tuple[ConicForm, dict[int, Floats]] | None:
-    """Return the program with smaller blocks, and V⁺ of each; None where none is written down."""
+    """Return the program with smaller blocks, and V of each; None where none is written down."""
     columns: Any = sp.hstack([form.rows, sp.csr_array(form.b[:, None])], format="csr")
-    inverses: dict[int, Floats] = {}
+    used: dict[int, Floats] = {}
     blocks, parts, start = [], [], 0
     for k, c in enumerate(form.cones):
         cone, rows = c, columns[c.start : c.stop]
-        made = None
-        if k in bases:
-            made = (_summed if c.kind == "soc" else _restricted)(c, rows, bases[k])
-        if made is not None:
-            cone, rows = made
-            inverses[k] = np.asarray(np.linalg.pinv(bases[k]), dtype=float)
+        for V in tried.get(k, ()):
+            made = (_summed if c.kind == "soc" else _restricted)(c, rows, V)
+            if made is not None:
+                cone, rows = made
+                used[k] = V
+                break
         blocks.append(replace(cone, start=start, stop=start + rows.shape[0]))
         parts.append(rows)
         start += rows.shape[0]
-    if not inverses:
+    if not used:
         return None
     both = sp.csc_array(sp.vstack(parts))
     A, q = both[:, :-1], form.q
     if not form.P.nnz:
         A, q = _without_copies(A, q)
     b = both[:, [-1]].toarray().ravel()
-    return replace(form, q=q, A=A, b=b, cones=tuple(blocks)), inverses
+    return replace(form, q=q, A=A, b=b, cones=tuple(blocks)), used
+
+
+def _alike(some: list[Floats], others: list[Floats]) -> bool:
+    return len(some) == len(others) and all(map(np.array_equal, some, others))
 
 
 def _without_copies(A: Any, q: Floats) -> tuple[Any, Floats]:

@@ -66,16 +66,21 @@ def _text(column: Any) -> bool:
     return kind not in "iufb" and not str(getattr(column, "dtype", "")).startswith(("Int", "Float"))
 
 
+def same_names(what: str, names: tuple[str, ...] | None, fitted: tuple[str, ...] | None) -> None:
+    """Raise unless columns have the names of the fit, where both have some."""
+    if fitted is not None and names is not None and names != fitted:
+        raise DataError(
+            f"{what} has other columns than the fit",
+            f"fitted on {', '.join(fitted)}; got {', '.join(names)}",
+            "give the same columns in the same order",
+        )
+
+
 def same_columns(X: Any, fitted: tuple[str, ...] | None, count: int) -> None:
     """Raise unless rows have the columns of the fit, in the same order."""
     X = check_table(X, "X")
     names = column_names(X)
-    if fitted is not None and names is not None and names != fitted:
-        raise DataError(
-            "X has other columns than the fit",
-            f"fitted on {', '.join(fitted)}; got {', '.join(names)}",
-            "give the same columns in the same order",
-        )
+    same_names("X", names, fitted)
     if np.ndim(X) != 2:
         raise DataError(
             "X is no table", f"shape {np.shape(X)}", "give rows x columns; of one row, X[None]"

@@ -204,10 +204,11 @@ class _Batch:
         self.stop = threading.Event()
         self.refused: Infeasible | None = None  # the last start whose centers leave no assignment
 
-    def _one(self, first: bool, seed: int, report: Step) -> tuple[Restart, Any] | None:
+    def _one(self, first: bool, seed: int, report: Step) -> tuple[Restart, Any] | bool:
+        """Return what a start found, True where another may find more, False at the end."""
         left = None if self.deadline is None else self.deadline - time.perf_counter()
         if self.stop.is_set() or (left is not None and left <= 0 and not first):
-            return None
+            return False
 
         def watched(iteration: int, step: Shown) -> None:
             report(iteration, step)
@@ -218,20 +219,22 @@ class _Batch:
             return self.run(seed, None if left is None else max(left, 1e-3), watched)
         except KeyboardInterrupt:  # before it had an assignment
             self.stop.set()
-            return None
+            return False
+        except Infeasible as e:  # from other centers there may be one
+            logger.info("the start from seed %d is left out: %s", seed, e.cause)
+            self.refused = e
+            return True
 
     def in_turn(
         self, seeds: Sequence[int], reporter: Callable[[int], Step]
     ) -> Iterator[tuple[int, tuple[Restart, Any]]]:
         """Yield the number of each start and what it found, one after the other."""
         for i, seed in enumerate(seeds):
-            try:
-                result = self._one(i == 0, seed, reporter(i))
-            except Infeasible as e:  # from other centers there may be one
-                self.refused = e
-                continue
-            if result is None:
+            result = self._one(i == 0, seed, reporter(i))
+            if result is False:
                 return
+            if result is True:
+                continue
             yield i, result
             if result[0].status == "interrupted":
                 return
@@ -250,12 +253,8 @@ class _Batch:
                     try:
                         for future in as_completed(set(waiting)):
                             waiting.discard(future)
-                            try:
-                                result = future.result()
-                            except Infeasible as e:
-                                self.refused = e
-                                continue
-                            if result is not None:
+                            result = future.result()
+                            if not isinstance(result, bool):
                                 yield futures[future], result
                     except KeyboardInterrupt:
                         self.stop.set()

@@ -20,6 +20,7 @@ from optfair.rows.frames import (
     categories_of,
     chosen_columns,
     column_names,
+    same_names,
     taken_apart,
     without_groups,
 )
@@ -530,12 +531,7 @@ def other_columns(index: int, *sides: tuple[tuple[str, ...] | None, int]) -> Dat
 def as_fitted(chunks: Iterable[Chunk], fitted: tuple[str, ...] | None) -> Iterator[Chunk]:
     """Yield chunks whose columns are those of a fit, by their names where both have some."""
     for chunk in chunks:
-        if None not in (chunk.names, fitted) and chunk.names != fitted:
-            raise DataError(
-                f"chunk {chunk.index} has other columns than the fit",
-                f"fitted on {', '.join(fitted or ())}; got {', '.join(chunk.names or ())}",
-                "give the same columns in the same order",
-            )
+        same_names(f"chunk {chunk.index}", chunk.names, fitted)
         yield chunk
 
 

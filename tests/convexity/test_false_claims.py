@@ -20,7 +20,7 @@ from optfair.convexity.intervals import Interval
 from optfair.convexity.proof import Chord, CurvatureWitness
 from optfair.convexity.prove import domain_of, proved_on
 from optfair.convexity.reading import leaf_of, read, read_constraint
-from optfair.convexity.witness import sample
+from optfair.convexity.witness import hints_of, sample
 
 x, y, z = (cp.Variable(name=n) for n in "xyz")
 
@@ -496,6 +496,12 @@ def test_a_point_at_which_a_function_has_no_value_is_not_feasible() -> None:
             p.solve(time_limit=5)
     endless = of.from_cvxpy(cp.Problem(cp.Minimize(y), [y >= 1, y - 3 <= np.inf]))
     assert round(endless.solve().objective, 9) == 1.0
+
+
+def test_hints_take_no_more_than_they_are_given() -> None:
+    expression = x * y * y
+    assert hints_of(expression, Domain(), ("convex", "concave"))
+    assert hints_of(expression, Domain(), ("convex", "concave"), -1.0) == ()
 
 
 def test_chords_end_where_functions_are_defined() -> None:

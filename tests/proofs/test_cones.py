@@ -24,7 +24,7 @@ from optfair.proofs.cones import (
     below_semidefinite,
     exp_depths,
 )
-from optfair.proofs.definiteness import exactly_semidefinite
+from optfair.proofs.definiteness import dense_shift, exactly_semidefinite
 from optfair.solution.conic_form import ConicForm
 
 PSD = Cone("psd", 0, 6, order=3)
@@ -353,6 +353,10 @@ def test_no_matrix_that_is_out_of_range_or_indefinite_is_called_semidefinite() -
     for M in (swap, edge, -np.eye(2), np.array([[1.0, 0.0], [0.0, -1e-100]])):
         for unit in (1e-200, 1e-150, 1.0, 1e150):
             assert not _semidefinite(M * unit)
+    for broken in (np.nan, np.inf, 1e200):
+        M = np.eye(4)
+        M[0, 2] = M[2, 0] = broken
+        assert not _semidefinite(M) and dense_shift(M, 0.0) == np.inf
     assert _beyond(np.full((2, 2), np.nan)) == _beyond(np.full((2, 2), 1e150)) == np.inf
     assert _beyond(np.eye(2) * 1e-150) == np.inf
 

@@ -30,6 +30,7 @@ from optfair.proofs.residual import (
     _movable,
     _normals,
     _raised,
+    _reached_in,
     absorbed,
     in_dual,
     peeled,
@@ -39,6 +40,7 @@ from optfair.proofs.residual import (
     sharper,
     tilted,
 )
+from optfair.proofs.rounding import reached
 from optfair.solution.conic_form import ConicForm
 
 
@@ -247,6 +249,17 @@ def test_columns_are_peeled_one_by_one() -> None:
     longer, z = chain(LEVELS + 2), np.append(np.full(LEVELS + 1, -3.0), 0.3)
     found = residual_of(longer, None, z, longer.q)
     assert peeled(longer, found, z, np.ones(z.size, dtype=bool)) is None
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_some_rows_are_reached_as_all_are(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    sizes = abs(sp.random_array((30, 20), density=0.2, rng=rng, format="csr"))
+    sizes.data *= 10.0 ** rng.integers(-308, 308, sizes.nnz)
+    step = 10.0 ** rng.integers(-308, 0, 20) * rng.integers(0, 2, 20)
+    rows = np.sort(rng.choice(30, 12, replace=False))
+    some, every = _reached_in(sizes, rows, step), reached(sizes, step)[rows]
+    assert some == pytest.approx(every, rel=1e-12, abs=0.0) and ((some > 0) == (every > 0)).all()
 
 
 def closings(form: ConicForm, found: Residual, z: np.ndarray) -> list[tuple[Residual, float]]:

@@ -414,19 +414,12 @@ def test_hard_rows_are_cooled_down_from_softer_ones(seed: int, monkeypatch: Any)
     # from prices that are far off as well; where rows have no softer ones it says that it stalled
     far = project(*hard(seed), prices=1e3 * found.prices, tolerance=1e-10)
     assert far.status == "optimal" and far.value == pytest.approx(bound, rel=1e-9)
-    monkeypatch.setattr(LogRows, "tempered", None)
-    cold = project(*hard(seed), prices=1e3 * found.prices, tolerance=1e-10)
-    stalled = cold.status == "stalled" and cold.distance > 0.5
-    assert stalled or (cold.status == "optimal" and cold.value == pytest.approx(bound, rel=1e-9))
-
-
-def test_prices_that_are_far_off_stall_without_softer_rows(monkeypatch: Any) -> None:
     monkeypatch.setattr(entropic_projection, "STEPS", 40)
-    found = project(*hard(2), tolerance=1e-10)
-    far = project(*hard(2), prices=1e6 * found.prices, tolerance=1e-10)
-    assert far.status == "optimal" and far.value == pytest.approx(found.value, rel=1e-9)
+    if seed == 2:  # so far that no processor's rounding leads back
+        farther = project(*hard(seed), prices=1e6 * found.prices, tolerance=1e-10)
+        assert farther.status == "optimal" and farther.value == pytest.approx(bound, rel=1e-9)
     monkeypatch.setattr(LogRows, "tempered", None)
-    cold = project(*hard(2), prices=1e6 * found.prices, tolerance=1e-10)
+    cold = project(*hard(seed), prices=1e6 * found.prices, tolerance=1e-10)
     assert cold.status == "stalled" and cold.distance > 0.5
 
 
