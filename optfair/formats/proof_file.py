@@ -451,11 +451,11 @@ def _violation(exact: check_proof.Form, x: list[int], under: int, tolerance: flo
     """Return the least violation that the checker confirms, of those that are tried."""
     for off in (0.0, *(10.0**k for k in range(-16, 0) if 10.0**k < tolerance), tolerance):
         try:
-            worst, _ = check_proof.violation(exact, x, under, check_proof.number(plain(off)))
+            own = check_proof.number(plain(off))
+            worst, *_ = check_proof.violation(exact, x, under, own, [0] * exact.m, 0)
         except check_proof.Rejected:
             continue
-        near = float(worst)
-        return plain(near if near >= worst else float(np.nextafter(near, np.inf)))
+        return plain(near if (near := float(worst)) >= worst else float(np.nextafter(near, np.inf)))
     return plain(tolerance)
 
 

@@ -1,13 +1,12 @@
 r"""Check saved proofs in exact arithmetic: ``python check_proof.py proof.json [...]``.
 
-About min y'Py/2 + q'y + c subject to b - Ay in K and integer columns, in integers, hexadecimal
-doubles and ratios. *bound*: any x, and any z in the dual cone, with r = Px + q + A'z, give
--x'Px/2 - b'z + c + inf r'y, less sum d_j (y_j - x_j)^2 / 2 where only P + diag(d) is proved
-semidefinite. The infimum is over bounds on columns, each a step that follows from one row and
-earlier steps. Row m is the cut "the objective is at most this": it bounds the lesser of that and
-the optimum. *infeasible*: -b'z + inf (A'z)'y > 0. *unbounded*: x is feasible, -Ad in K, Pd = 0,
-q'd < 0. A tree of branches has one at every leaf. Rows of a semidefinite block are a triangle of
-its matrix; z is the sum of two entries beside its diagonal. Factorisation or elimination decides.
+About min y'Py/2 + q'y + c, b - Ay in K, some y integer. *bound*: any x, and any z in the dual cone,
+with r = Px + q + A'z, give -x'Px/2 - b'z + c + inf r'y, less sum d_j (y_j - x_j)^2 / 2 where only P
++ diag(d) is proved semidefinite. The infimum is over bounds on columns, each a step from one row
+and earlier steps. Row m is the cut "the objective is at most this": it bounds the lesser of that
+and the optimum. What a point violates is worth no more than the tolerance at z. *infeasible*: -b'z
++ inf (A'z)'y > 0. *unbounded*: x is feasible, -Ad in K, Pd = 0, q'd < 0. A tree has one at each
+leaf. Rows of a block are a triangle of a matrix; z is the sum of two entries beside its diagonal.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ import sys
 from fractions import Fraction
 from typing import Any
 
-FORMAT, SCHEMA, DIGITS, SMALL = "optfair proof", 3, 52, 16
-MARGINS, SHIFTS = (-(2.0**-46), -(2.0**-40), -(2.0**-32)), (2.0**-46, 2.0**-40, 2.0**-32)
+FORMAT, SCHEMA, DIGITS, SMALL = "optfair proof", 3, 52, 2048
+MARGINS, SHIFTS = (-(2.0**-46), -(2.0**-40), -(2.0**-32), 0.0), (2.0**-46, 2.0**-40, 2.0**-32)
 
 
 class Rejected(Exception):
@@ -64,16 +63,15 @@ def triangle(more: Any) -> list[tuple[int, int]]:
 
 
 class Form:
-    """The program, its numbers as integers over one denominator ``unit``."""
+    """The program in integers over ``unit``; heads: rows <= b, or equal; behind: slacks that two bound."""
 
     def __init__(self, record: Any) -> None:
         (i, j, a), (k, j2, p), b, q, cones = (record[k] for k in ("A", "P", "b", "q", "cones"))
         self.m, self.n = m, n = len(b), len(q)
         whole, self.unit = integers([number(v) for v in (*a, *p, *b, *q, record["offset"])])
-        cut = len(a) + len(p)
-        self.b, self.q, self.offset = whole[cut : cut + m], whole[cut + m : -1], whole[-1]
+        self.b, self.q, self.offset = whole[-n - m - 1 : -n - 1], whole[-n - 1 : -1], whole[-1]
         self.A = list(zip(i, j, whole[: len(a)], strict=True))
-        self.P = list(zip(k, j2, whole[len(a) : cut], strict=True))
+        self.P = list(zip(k, j2, whole[len(a) : -n - m - 1], strict=True))
         for entries, height in ((self.A, m), (self.P, n)):
             here = {(i, j) for i, j, _ in entries if 0 <= i < height and 0 <= j < n}
             require(len(here) == len(entries), "an entry stands twice or out of range")
@@ -83,7 +81,6 @@ class Form:
         self.rows: list[dict[int, int]] = [{} for _ in range(m + 1)]
         for i, j, v in [*self.A, *((m, j, v) for j, v in enumerate(self.q) if v)]:
             self.rows[i][j] = v
-        # rows at most b, and whether they equal it; slacks that the product of two others bounds
         self.cones, self.heads, self.behind, at = [], {}, {}, 0  # type: Any, Any, Any, int
         fit = all(s > 0 and (k != "psd" or c[0] * (c[0] + 1) == 2 * s) for k, s, c in cones)
         require(fit and sum(c[1] for c in cones) == m, "the cones do not fit the rows")
@@ -149,6 +146,8 @@ def semidefinite(M: list[Any], unit: int, shifts: Any) -> dict[int, Fraction] | 
         up = 3 * DIGITS + power[i] + power[j]
         fixed[i][j] = (v << up) // unit if up >= 0 else v // (unit << -up)
     for shift in shifts:
+        if not shift and len(M) <= SMALL and eliminated(M):
+            return {}
         step = int(shift * 2.0**DIGITS) << 2 * DIGITS
         left = {i: row | {i: row[i] + step} for i, row in fixed.items()}
         work = {i: {*row} for i, row in left.items()}
@@ -176,31 +175,32 @@ def semidefinite(M: list[Any], unit: int, shifts: Any) -> dict[int, Fraction] | 
     return None
 
 
-def eliminated(M: list[list[int]]) -> bool:
-    """Whether a matrix is semidefinite, by elimination: what is left are minors, so integers."""
-    last = 1
-    while M:
-        (pivot, *row), *rest = M
-        if pivot < 0 or (not pivot and any(row)):
+def eliminated(M: list[Any]) -> bool:
+    """Whether a matrix is semidefinite, by elimination in fractions, fewest entries first."""
+    rows: dict[int, dict[int, Fraction]] = {}
+    for i, j, v in M:
+        rows.setdefault(i, {})[j] = Fraction(v)
+    while rows:
+        k, row = min(rows.items(), key=lambda own: len(own[1]))
+        pivot = rows.pop(k).pop(k)
+        if pivot < 0 or (not pivot and any(row.values())):
             return False
-        by = pivot or last
-        M = [[(by * v - u * w) // last for v, w in zip(r, row, strict=True)] for u, *r in rest]
-        last = by
+        for i, v in row.items():
+            by, old = v / (pivot or 1), rows[i]
+            rows[i] = {j: old.get(j, 0) - by * row.get(j, 0) for j in (old | row).keys() - {k}}
     return True
 
 
 def inside(kind: str, s: list[int], more: Any, dual: bool) -> bool:
-    """Whether integers, in any common unit, are for sure in a cone, or in its dual."""
+    """Whether integers, in any common unit, are for sure in a cone, or in its dual (twice a matrix)."""
     if kind in ("zero", "nonneg") or not any(s):
         return (dual if kind == "zero" else min(s) >= 0) or not any(s)
     if kind == "soc":
         return s[0] >= 0 and s[0] ** 2 >= sum(v * v for v in s[1:])
     if kind == "psd":
         at, n = dict(zip(triangle(more), s, strict=True)), range(more[0])
-        M = [[at[min(i, j), max(i, j)] << (dual and i == j) for j in n] for i in n]
-        whole = [(i, j, v) for i, row in enumerate(M) for j, v in enumerate(row)]
-        sure = semidefinite(whole, 1 << max(map(abs, s)).bit_length(), MARGINS) == {}
-        return sure or (len(M) <= SMALL and eliminated(M))  # of multipliers it is twice the matrix
+        whole = [(i, j, at[min(i, j), max(i, j)] << (dual and i == j)) for i in n for j in n]
+        return semidefinite(whole, 1 << max(map(abs, s)).bit_length(), MARGINS) == {}
     raise Rejected(f"nothing is decided here about a cone of kind {kind!r}")
 
 
@@ -209,9 +209,8 @@ class Box:
 
     def __init__(self, form: Form, steps: Any, branch: Any, cut: Any) -> None:
         values, u = integers([number(s[3]) for s in steps])
-        self.form, self.unit, self.known = form, u, (0, 0, {})  # type: Form, int, Any
-        ends, sides = ([[None] * k, [None] * k] for k in (form.n, form.m + 1))  # type: Any, Any
-        self.ends, self.sides, self.line = ends, sides, (-1, 0)
+        ends: Any = [[[None] * k, [None] * k] for k in (form.n, form.m + 1)]
+        self.form, self.unit, self.line, (self.ends, self.sides) = form, u, (-1, 0), ends
         for j, above, limit in branch:
             self.tighten(self.ends, j, above, limit * u)
         for i, equal in form.heads.items():
@@ -251,8 +250,7 @@ class Box:
             return self.tighten(self.sides, i, above, value * unit)
         a = self.form.rows[i].get(j, 0)
         sign = 1 if (a > 0) == bool(above) else -1
-        side = self.sides[1 if sign > 0 else 0][i]
-        total, open_ones, terms = self.least(i, sign)
+        side, (total, open_ones, terms) = self.sides[sign > 0][i], self.least(i, sign)
         own = terms.get(j)
         require(a != 0 and side is not None and open_ones == (own is None), why)
         require(sign * a * value >= sign * side - total + (own or 0), why)
@@ -263,25 +261,23 @@ def lower(form: Form, leaf: Any, branch: Any, claim: Any) -> Fraction | None:
     """Return the exact bound that multipliers prove; None when they prove a contradiction."""
     z, over = vector(leaf["multipliers"], form.m, "multipliers")
     form.holds(z, "the multipliers are not in the dual cone", dual=True)
-    costs = leaf["against"] != "constraints"
+    costs: int = leaf["against"] != "constraints"
     x, under = vector(leaf["point"] if form.P and costs else [0] * form.n, form.n, "point")
     bent, unit = form.times(form.P, x, form.n), form.unit * over * under
-    r = [costs * q * over * under + p * over for q, p in zip(form.q, bent, strict=True)]
-    for i, j, v in form.A:
-        r[j] += v * z[i] * under
-    box = Box(form, leaf["steps"], branch, claim["cut"] if costs else None)
+    paid = form.times([(j, i, v * under) for i, j, v in form.A], z, form.n)
+    r = [over * (costs * q * under + p) + v for q, p, v in zip(form.q, bent, paid, strict=True)]
+    box = Box(form, leaf["steps"], branch, claim.get("cut") if costs else None)
     ends = [box.ends[0 if v > 0 else 1][j] if v else 0 for j, v in enumerate(r)]
     far = Fraction(sum(abs(v) for v, end in zip(r, ends, strict=True) if end is None), unit)
     total = Fraction(sum(map(int.__mul__, r, [end or 0 for end in ends])), unit * box.unit)
-    paid = costs * form.offset * over - sum(map(int.__mul__, form.b, z))
-    total += Fraction(paid, form.unit * over)
+    total += (costs * form.offset - Fraction(sum(map(int.__mul__, form.b, z)), over)) / form.unit
     require(costs or (total > 0 and not far), "the rows do not contradict each other")
     if not costs:
         return None
     total -= Fraction(sum(map(int.__mul__, x, bent)), 2 * form.unit * under**2)
     curved = semidefinite(form.P, form.unit, MARGINS + SHIFTS)
     require(curved is not None, "P is not proved semidefinite")
-    radius, everywhere = number(claim["radius"] or 0), not far
+    radius, everywhere = number(claim.get("radius") or 0), not far
     for j, d in (curved or {}).items():
         here, ends = Fraction(x[j], under), [box.ends[0][j], box.ends[1][j]]
         reach = [abs(Fraction(e, box.unit) - here) for e in ends if e is not None]
@@ -307,8 +303,8 @@ def leaves(form: Form, tree: Any, claim: Any) -> Fraction | None:
     return min((v for v in bounds if v is not None), default=None)
 
 
-def violation(form: Form, x: list[int], under: int, off: Fraction) -> Any:
-    """Return the largest violation of rows, of their own sizes (curved cones: off) and as such."""
+def violation(form: Form, x: list[int], under: int, off: Fraction, z: Any, spare: int) -> Any:
+    """Return the violation of rows of their sizes (cones: off), as such, and what z spares for it."""
     most = [max(abs(v), math.ceil(u * under), 1) for v, u in zip(x, form.units(), strict=True)]
     sizes = form.times([(i, j, abs(v)) for i, j, v in form.A], most, form.m)
     sizes = [max(a, abs(v) * under, 1) for a, v in zip(sizes, form.b, strict=True)]
@@ -319,11 +315,14 @@ def violation(form: Form, x: list[int], under: int, off: Fraction) -> Any:
             out = [i for i in range(start, stop) if s[i] < 0 or (s[i] and kind == "zero")]
             worst = max([worst, *(Fraction(abs(s[i]), sizes[i]) for i in out)])
             far = max([far, *(abs(s[i]) for i in out)])
+            spare += sum(s[i] * z[i] for i in out)
         else:  # a step along the axis of the cone
             worst, far = max(worst, off), max(far, up := math.ceil(off * max(sizes[start:stop])))
+            price = sum(z[i] for i in range(start, stop) if i in form.heads)
+            up = min(up, spare // price) if price else up
             moved = [s[i] + up * (i in form.heads) for i in range(start, stop)]
             require(inside(kind, moved, more, False), f"the {kind} cone at row {start} is violated")
-    return worst, Fraction(far, form.unit * under)
+    return worst, Fraction(far, form.unit * under), spare
 
 
 def bound(form: Form, proof: Any) -> str:
@@ -334,16 +333,18 @@ def bound(form: Form, proof: Any) -> str:
     require(least is None or low <= least, f"the multipliers prove {float(least or 0):.17g} only")
     require(claim["cut"] is None or low <= number(claim["cut"]), "the bound is above its own cut")
     x, under = vector(proof["point"], form.n, "point")
-    worst, absolute = violation(form, x, under, off)
-    require(worst <= off <= tolerance, f"a row is violated by {float(worst):.3g} of its size")
-    require(tolerance <= 1, "a tolerance above 1 allows for anything")
-    varying, radius = form.varying(x, under), claim["radius"]
+    z, over = vector(proof["tree"].get("multipliers", [0] * form.m), form.m, "multipliers")
+    size, radius = max(form.scale(), abs(varying := form.varying(x, under))), claim["radius"]
+    spare = math.floor(tolerance * size * form.unit * under * over)
+    worst, absolute, left = violation(form, x, under, off, z, spare)
+    require(worst <= off <= tolerance <= 1, f"violated by {float(worst):.3g}, or more, or above 1")
+    require(left >= 0, "at the multipliers, violations are worth more than the tolerance")
     value = varying + Fraction(form.offset, form.unit)
     near = radius is not None and number(radius) * under < 1000 * max([under, *map(abs, x)])
     require(not near, "the radius is too small")
     slip = abs(value - number(claim["objective"])) - abs(value) / 2**52
     require(slip <= 0, f"the objective of the point is {float(value):.17g}")
-    gap = abs(value - low) / max(form.scale(), abs(varying))
+    gap = abs(value - low) / size
     require(gap <= tolerance, f"the gap {float(gap):.3g} exceeds the tolerance")
     figures = f"objective {float(form.sign * value):.12g}, bound {float(form.sign * low):.12g}"
     figures += f", gap {float(gap):.1e}, violation {float(worst):.1e}"
@@ -375,8 +376,7 @@ def check(document: Any) -> str:
         if kind in ("bound", "unbounded"):
             return bound(form, proof) if kind == "bound" else unbounded(form, proof)
         require(kind == "infeasible", f"kind {kind!r} is not decided by this program")
-        least = leaves(form, proof["tree"], {"cut": None, "radius": None})
-        require(least is None, "a leaf bounds the objective instead of excluding its points")
+        require(leaves(form, proof["tree"], {}) is None, "a leaf bounds, and excludes no points")
         return "proved: no point satisfies the constraints"
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:
         raise Rejected(f"it is malformed: {type(e).__name__}: {e}") from None

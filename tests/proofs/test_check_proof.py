@@ -467,7 +467,54 @@ def test_a_file_cannot_choose_what_it_is_measured_by() -> None:
     record = document["form"] | {"A": [[0], [0], [2**30]], "q": [1], "b": [1]}
     form = check_proof.Form(record | {"cones": [["nonneg", 1, None]]})
     assert float(*form.units()) * 2**30 == pytest.approx(1.0, rel=0.1)  # 8 passes are not all
-    assert check_proof.violation(form, [9], 2**33, Fraction(1)) == (Fraction(1, 9), Fraction(1, 8))
+    worst = check_proof.violation(form, [9], 2**33, Fraction(1), [0], 0)
+    assert worst == (Fraction(1, 9), Fraction(1, 8), 0)
+
+
+ROOMLESS: dict[str, tuple[list[Any], list[int]]] = {  # cones of rows with t only, and multipliers
+    "nonneg": ([["nonneg", 1, None]], [1]),
+    "zero": ([["zero", 1, None]], [1]),
+    "soc": ([["soc", 2, None]], [1, -1]),
+    "psd": ([["psd", 3, [2, False]]], [Fraction(1, 2), -1, Fraction(1, 2)]),
+}
+
+
+@pytest.mark.parametrize("kind", ROOMLESS)
+def test_a_violation_is_worth_no_more_than_the_tolerance(kind: str) -> None:
+    """min -y - 2^30 t, y <= 1, and t = 0 in any cone: t = 2^-30 makes up for y = 0."""
+    cones, z = ROOMLESS[kind]
+    steep, size = 2**30, len(z)
+    entry = 1 if kind in ("zero", "nonneg") else -1
+    document = by_hand()
+    document["form"] |= {
+        "A": [[0, min(size, 2)], [0, 1], [1, entry]],
+        "P": [[], [], []],
+        "b": [1, *(0 for _ in z)],
+        "q": [-1, -steep],
+        "cones": [["nonneg", 1, None], *cones],
+    }
+    multipliers = [1, *(int(v * steep) for v in z)]
+    document["proof"]["tree"] = {
+        "against": "objective",
+        "multipliers": multipliers,
+        "point": [],
+        "steps": [],
+    }
+
+    def at(y: str, t: str, objective: str) -> str:
+        claim = {"bound": -1, "cut": None, "radius": None, "objective": objective}
+        claim |= {"tolerance": "0x1/0x400", "violation": "0x1/0x400"}
+        document["proof"] |= {"claim": claim, "point": [y, t]}
+        try:
+            return check_proof.check(sealed(document))
+        except check_proof.Rejected as e:
+            return str(e)
+
+    assert "proved: objective -1, bound -1" in at("0x1", "0x0", "-0x1/0x1")
+    off = "worth more than the tolerance" if entry == 1 else f"the {kind} cone at row 1"
+    assert off in at("0x0", f"0x1/{hex(steep)}", "-0x1/0x1")
+    # what a violation is worth adds up to the tolerance, and is then no fault
+    assert "proved" in at("0x1", f"0x1/{hex(steep << 11)}", "-0x801/0x800")
 
 
 def test_units_of_numbers_at_the_ends_of_the_floats_are_numbers() -> None:
@@ -494,20 +541,22 @@ def form_by_hand(**parts: Any) -> Any:
 
 
 def test_curvature_that_is_not_proved_costs_half_its_shift_times_the_reach_squared() -> None:
-    form = form_by_hand(P=[[0, 0, 1, 1], [0, 1, 0, 1], [1, 1, 1, 1]])
+    less = Fraction(1, 2**60)  # by which it is not semidefinite
+    form = form_by_hand(P=[[0, 0, 1, 1], [0, 1, 0, 1], [1, 1, 1, f"{hex(2**60 - 1)}/{hex(2**60)}"]])
     shift = check_proof.semidefinite(form.P, form.unit, check_proof.MARGINS + check_proof.SHIFTS)
     assert shift is not None and {*shift} == {0, 1} and 0 < min(shift.values()) < 2.0**-30
     at = [Fraction(1, 2), Fraction(1, 4)]
     steps = [[i, i % 2, 1 - i // 2, [3, 3, -1, -1][i]] for i in range(4)]
     leaf = {"against": "objective", "multipliers": [0] * 4, "steps": steps}
     leaf["point"] = [f"0x{v.numerator}/0x{v.denominator}" for v in at]
-    plain = -(sum(at) ** 2) / 2 - 2 * sum(at)  # -x'Px/2, and the residual sum(x) at -1 twice
+    slope = 2 * sum(at) - less * at[1]  # the residual Px, at -1 twice
+    plain = -(sum(at) ** 2 - less * at[1] ** 2) / 2 - slope
     paid = plain - sum(shift[j] * max(abs(-1 - v), abs(3 - v)) ** 2 / 2 for j, v in enumerate(at))
     claim = {"cut": None, "radius": None}
     assert check_proof.lower(form, leaf, (), claim) == paid
     # without bounds the reach is what the radius leaves: the residual costs too
     leaf["steps"] = []
-    far = paid + 2 * sum(at) - 200 * sum(at)
+    far = paid + slope - 100 * slope
     far += sum(shift[j] * (max(abs(-1 - v), abs(3 - v)) ** 2 - (100 + v) ** 2) / 2
                for j, v in enumerate(at))  # fmt: skip
     assert check_proof.lower(form, leaf, (), claim | {"radius": 100}) == far
@@ -515,10 +564,25 @@ def test_curvature_that_is_not_proved_costs_half_its_shift_times_the_reach_squar
         check_proof.lower(form, leaf, (), claim)
 
 
+def test_matrices_without_a_margin_are_eliminated_in_fractions() -> None:
+    rows = [[4, 2, 0, 0], [2, 1, 0, 0], [0, 0, 9, -3], [0, 0, -3, 1]]
+    entries = [(i, j, v) for i, row in enumerate(rows) for j, v in enumerate(row)]
+    assert check_proof.eliminated(entries)
+    assert check_proof.semidefinite(entries, 1, check_proof.MARGINS) == {}
+    for at, less in ((0, 1), (3, 1), (1, 2), (2, 9)):  # a pivot, or one that is 0 beside others
+        worse = [(i, j, v - less * (i == j == at)) for i, j, v in entries]
+        assert not check_proof.eliminated(worse)
+        assert check_proof.semidefinite(worse, 1, check_proof.MARGINS) is None
+    # of as many entries as that takes long only the margin decides
+    many = [(2 * k + i, 2 * k + j, 1) for k in range(1000) for i in (0, 1) for j in (0, 1)]
+    assert len(many) > check_proof.SMALL
+    assert check_proof.semidefinite(many, 1, check_proof.MARGINS) is None
+
+
 def test_integers_are_measured_by_the_nearest_one() -> None:
     form = form_by_hand(integer=[1])
     for over, off in ((2, 1), (4, 1), (1, 1), (3, 0)):
-        worst, _ = check_proof.violation(form, [0, over], 3, Fraction(0))
+        worst, *_ = check_proof.violation(form, [0, over], 3, Fraction(0), [0] * form.m, 0)
         assert worst == Fraction(off, 3)
 
 
