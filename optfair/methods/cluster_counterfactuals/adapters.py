@@ -14,6 +14,7 @@ from optfair.backends.solve import solve
 from optfair.core.solution import Solution, Status
 from optfair.errors import Infeasible, SolverFailure, Unbounded, UnsupportedProblem
 from optfair.methods.cluster_counterfactuals.algorithms.polyhedra import (
+    LEAST,
     nearest_in_half_space,
     nearest_in_linear,
     weighted,
@@ -134,8 +135,13 @@ def _at_once(
         weights = np.zeros(len(s.sections))
         weights[k] = mu
         return z, weights
-    nearest = Several(*s.sides).nearest(s.start, *p.limits, deadline=request.deadline)
+    nearest = _several(p, s).nearest(s.start, *p.limits, deadline=request.deadline)
     return None if nearest is None else (nearest[0], nearest[3])
+
+
+def _several(p: ClusterCounterfactual, s: Projection) -> Several:
+    """Return the dual of all boundaries, with gaps in the size of the clusters."""
+    return Several(*s.sides, least=LEAST * float(p.clusters.sizes.max()) ** 2)
 
 
 def _short(p: ClusterCounterfactual, request: Request) -> Infeasible | None:
@@ -295,7 +301,7 @@ def _near(p: ClusterCounterfactual, s: Projection, request: Request) -> Solution
         return None
     k, _, mu = _farthest_pair(p, s)
     pair = np.where(np.arange(len(s.sections)) == k, mu, 0.0)
-    weights = pair, Several(*s.sides).maximised(s.start, *p.limits, request.deadline)[1]
+    weights = pair, _several(p, s).maximised(s.start, *p.limits, request.deadline)[1]
     values, proof = {"point": z}, BoundaryProof(p)
     named = [named_multipliers(p, z, w) for w in weights]
     best = max(named, key=lambda m: proof.check(values, m).bound)

@@ -264,8 +264,8 @@ def refuse_conflicting_bounds(p: ClusterCounterfactual) -> None:
     )
 
 
-def unreachable(p: ClusterCounterfactual, weights: Floats) -> Infeasible:
-    """Return the error that the target cannot be reached, with its proof.
+def unreachable(p: ClusterCounterfactual, weights: Floats) -> Infeasible | SolverFailure:
+    """Return the error that the target cannot be reached, with its proof; without one, no answer.
 
     Parameters
     ----------
@@ -275,6 +275,12 @@ def unreachable(p: ClusterCounterfactual, weights: Floats) -> Infeasible:
         Weights of its sides that prove it.
     """
     proof = Unreachable(p, np.asarray(weights, dtype=float))
+    if not (verdict := proof.verify()):
+        return SolverFailure(
+            f"cluster {p.target} is said to be out of reach, which is not proved",
+            "; ".join(verdict.reasons),
+            "rescale the features, or name another solver",
+        )
     sides = [t for t, w in zip(p.sides, weights, strict=True) if w > 0.0]
     lower, upper = p.limits
     bound = [
@@ -288,9 +294,9 @@ def unreachable(p: ClusterCounterfactual, weights: Floats) -> Infeasible:
     return Infeasible(
         f"no point that may be chosen is in cluster {p.target}"
         + (f" rather than {others}" if others else ""),
-        says + f"; {'proved from the data' if proof.verify() else 'not proved'}",
+        says + "; proved from the data",
         "free more features, widen their bounds, or ask for less plausibility",
-        certificate=proof if proof.verify() else None,
+        certificate=proof,
         conflict=(*(t.name for t in sides), *bound),
     )
 

@@ -333,6 +333,8 @@ class ClusterExplainer:
             margins,
             status.astype(str),
             batch.gap,
+            self.clusters.sizes,
+            self._points.margin,
         )
 
     def separability(self, X: Any) -> ClusterSeparability:

@@ -26,10 +26,17 @@ SAME = 1e-9
 SHOWN = 12
 
 
-def changed_entries(factual: Floats, point: Floats) -> NDArray[np.bool_]:
-    """Return which features differ by more than rounding."""
-    apart = np.abs(point - factual) > SAME * (1.0 + np.abs(factual))
+def changed_entries(
+    factual: Floats, point: Floats, sizes: Floats | float = 1.0
+) -> NDArray[np.bool_]:
+    """Return which features differ by more than rounding, for numbers of these sizes."""
+    apart = np.abs(point - factual) > SAME * (sizes + np.abs(factual))
     return np.asarray(apart)
+
+
+def rounding(points: Floats, sizes: Floats | float, margin: float) -> Floats:
+    """Return by how much a margin may be negative at points (n, d) that are on a boundary."""
+    return np.asarray(SAME * margin * (1.0 + np.abs(points / sizes).max(axis=-1)))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -60,6 +67,10 @@ class Counterfactual:
         Relative gap between the squared distance, or the objective, and its proved bound.
     ask : callable, optional
         Declares and solves the problem of this row: what ``solution`` returns.
+    sizes : array (d,) or float
+        Size of a number in each feature: a share of it is a change.
+    margin : float
+        Size of a margin.
     """
 
     features: tuple[str, ...]
@@ -73,6 +84,8 @@ class Counterfactual:
     status: str
     gap: float = 0.0
     ask: Callable[[], Solution] | None = None
+    sizes: Floats | float = 1.0
+    margin: float = 1.0
 
     @cached_property
     def solution(self) -> Solution | None:
@@ -82,7 +95,7 @@ class Counterfactual:
     @property
     def changed(self) -> tuple[str, ...]:
         """Names of the features that change."""
-        apart = changed_entries(self.factual, self.point)
+        apart = changed_entries(self.factual, self.point, self.sizes)
         return tuple(name for name, c in zip(self.features, apart, strict=True) if c)
 
     @property
@@ -95,8 +108,8 @@ class Counterfactual:
     @property
     def valid(self) -> bool:
         """Whether no other cluster would get the point; on a boundary it counts as the target's."""
-        unit = 1.0 + float(np.abs(self.point).max())
-        return bool((np.nan_to_num(self.margins, nan=np.inf) >= -SAME * unit).all())
+        slack = rounding(self.point, self.sizes, self.margin)
+        return bool((np.nan_to_num(self.margins, nan=np.inf) >= -slack).all())
 
     @property
     def certificate(self) -> Optimality | None:
@@ -116,7 +129,9 @@ class Counterfactual:
                 "factual": self.factual,
                 "counterfactual": self.point,
                 "change": np.where(
-                    changed_entries(self.factual, self.point), self.point - self.factual, 0.0
+                    changed_entries(self.factual, self.point, self.sizes),
+                    self.point - self.factual,
+                    0.0,
                 ),
             },
             index=list(self.features),
@@ -260,6 +275,8 @@ class ClusterExplanations:
         no counterfactual was found in time, nor a proof that there is none.
     gap : array (n,)
         Relative gap to the bound that is proved for each row; NaN where it is unreachable.
+    sizes, margin
+        As in `Counterfactual`.
     """
 
     features: tuple[str, ...]
@@ -273,6 +290,8 @@ class ClusterExplanations:
     margins: Floats
     status: NDArray[Any]
     gap: Floats
+    sizes: Floats | float = 1.0
+    margin: float = 1.0
 
     def __len__(self) -> int:
         return int(self.source.size)
@@ -292,20 +311,22 @@ class ClusterExplanations:
             self.margins[row],
             str(self.status[row]),
             float(self.gap[row]),
+            sizes=self.sizes,
+            margin=self.margin,
         )
 
     @property
     def changed(self) -> NDArray[np.bool_]:
         """Which features change in each row (n, d)."""
-        return changed_entries(self.factuals, self.points)
+        return changed_entries(self.factuals, self.points, self.sizes)
 
     @property
     def valid(self) -> NDArray[np.bool_]:
         """Whether no other cluster would get the point (n,)."""
         known = np.asarray(np.isfinite(self.points).all(axis=1))
-        unit = 1.0 + np.abs(np.where(known[:, None], self.points, 0.0)).max(axis=1)
+        slack = rounding(np.where(known[:, None], self.points, 0.0), self.sizes, self.margin)
         least = np.nan_to_num(self.margins, nan=np.inf).min(axis=1)
-        return np.asarray(known & (least >= -SAME * unit))
+        return np.asarray(known & (least >= -slack))
 
     def to_frame(self) -> Any:
         """Return a pandas DataFrame with one row per factual.

@@ -89,6 +89,15 @@ class Options:
         plain = set(rules) <= KNOWN and problem.data["distance"] == "l2"
         return cls(free, problem.data["metric"], lower, upper, up, down, plain)
 
+    def in_sizes(self, sizes: Floats) -> Options:
+        """Return the same for features that are divided by their sizes, powers of two."""
+        share = float(sizes.max()) / sizes
+        W = np.ones_like(share) if self.metric is None else self.metric
+        W = W / share**2 if W.ndim == 1 else W / (share[:, None] * share)
+        same = self.metric is None and bool((share == 1.0).all())
+        lower, upper = self.lower / sizes, self.upper / sizes
+        return replace(self, metric=None if same else W, lower=lower, upper=upper)
+
     def held(self, features: Any) -> Options:
         """Return the same with further features held, by column."""
         free = self.free.copy()
@@ -166,7 +175,8 @@ class TargetTable:
             return _unmoved(Y, sides)
         straight = [b.straight(moves.free) for b in sides]
         if all(straight):
-            return linear(Y, sides, moves), np.ones(len(Y), dtype=bool)
+            batch = linear(Y, sides, moves)
+            return batch, batch.decided
         loose = Moves(moves.free, moves.metric)
         each = [
             linear(Y, [b], moves)
@@ -253,9 +263,14 @@ class NearestPoints:
         kept = check_mask(options.get("mask"), clusters.dimension)
         given = {k: v for k, v in options.items() if k not in DECLARED}
         rules = option_rules(clusters.dimension, features, kept, given)
+        # vectorised algorithms work in features of size 1: what they allow for is a share of that
         self.table = TargetTable(
-            clusters, Options.of(rules, probe), against, float(probe.data["plausibility"])
+            clusters.in_sizes(),
+            Options.of(rules, probe).in_sizes(clusters.sizes),
+            against,
+            float(probe.data["plausibility"]),
         )
+        self.margin = float(clusters.sizes.max()) if clusters.kind == "kmeans" else 1.0
 
     def _probe(self) -> ClusterCounterfactual:
         """Declare the problem of a center in its own cluster: bad options fail here."""
@@ -321,6 +336,8 @@ class NearestPoints:
             "already there" if there else status,
             float(batch.gap[0]),
             ask,
+            self.clusters.sizes,
+            self.margin,
         )
 
     def _at_once(
@@ -330,7 +347,10 @@ class NearestPoints:
         if not self.table.options.vectorised:
             return Batch.empty(*Y.shape), np.zeros(len(Y), dtype=bool)
         table = self.table.held(held) if held else self.table
-        return table.nearest(Y, source, target)
+        sizes = self.clusters.sizes
+        batch, settled = table.nearest(Y / sizes, source, target)
+        objective = batch.objective * float(sizes.max()) ** 2
+        return Batch(batch.points * sizes, objective, batch.gap), settled
 
     def _solution(self, p: ClusterCounterfactual) -> Solution:
         """Solve a problem and prove it; where no route proves several quadratics, keep the best."""
@@ -356,7 +376,7 @@ class NearestPoints:
         batch = self.nearest(y[None], self.clusters.labels(y[None]), np.array([target]), held)
         if not np.isfinite(batch.objective[0]):
             return None
-        changed = np.flatnonzero(changed_entries(y, batch.points[0]))
+        changed = np.flatnonzero(changed_entries(y, batch.points[0], self.clusters.sizes))
         return float(batch.objective[0]), frozenset(changed)
 
     def objectives(self, Y: Floats, source: Labels, exactly: int) -> tuple[Floats, Floats, Batch]:
@@ -428,7 +448,7 @@ def _one(s: Solution) -> Batch:
 def satisfied(
     Y: Floats, best: Batch, sides: Sequence[Boundary], moves: Moves, own: NDArray[np.intp]
 ) -> Flags:
-    """Return whether points satisfy everything; a row without a point is settled too."""
+    """Return whether points satisfy everything; a row that is proved to have none is settled too."""
     reached = np.isfinite(best.objective)
     Z = np.where(reached[:, None], best.points, Y)
     # the boundary that a point was made for is met by construction, up to rounding
@@ -439,4 +459,4 @@ def satisfied(
         slack = HOLDS * (1.0 + np.abs(Z))
         inside = (moves.lower - slack <= Z) & (moves.upper + slack >= Z)
         holds &= inside[:, moves.free].all(axis=1)
-    return np.asarray(holds | ~reached)
+    return np.asarray(np.where(reached, holds, best.decided))

@@ -16,6 +16,8 @@ from optfair.numbers import Flags, Floats, Indices, check_choice, check_matrix, 
 # Where one cluster ends and another begins: a linear or quadratic function of a point.
 
 EPS = float(np.finfo(float).eps)
+# Features whose sizes are within this factor of each other are measured in one unit.
+ALIKE = 2.0**10
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,6 +276,35 @@ class Partition:
         spread = 2.0 * float((away**2).sum()) / max(1, self.size - 1)
         return min(1.0, spread) or 1.0
 
+    @cached_property
+    def sizes(self) -> Floats:
+        """Size of a number in each feature (d,), powers of two: how far apart or wide clusters are."""
+        spread = self.means.var(axis=0)
+        if self.kind != "kmeans":
+            spread = spread + np.mean([1.0 / np.diag(P) for P in self.precisions], axis=0)
+        size = np.sqrt(spread)
+        most = float(size.max()) or 1.0
+        size = np.where(size > 0.0, size, most)
+        if size.min() * ALIKE >= most:
+            size = np.full_like(size, most)
+        return np.asarray(np.exp2(np.round(np.log2(size))))
+
+    def in_sizes(self) -> Partition:
+        """Return the same clusters in features of size 1; without rounding, as sizes are powers of two.
+
+        Scores of k-means are divided by the square of the largest size.
+        """
+        sizes = self.sizes
+        by = 1.0 / float(sizes.max()) ** 2 if self.kind == "kmeans" else 1.0
+        scaled = {id(P): P * (by * sizes[:, None] * sizes) for P in self.precisions}
+        return Partition(
+            self.kind,
+            self.means / sizes,
+            tuple(scaled[id(P)] for P in self.precisions),
+            self.offsets * by,
+            self.log_weights,
+        )
+
     def boundary(self, other: int, target: int, plausibility: float = 0.0) -> Boundary:
         r"""Return the function that is at most 0 where the target beats another cluster.
 
@@ -283,7 +314,7 @@ class Partition:
         """
         a, b = self.means[target], self.means[other]
         if self.kind == "kmeans":
-            margin = 0.5 * plausibility * float((a - b) @ (a - b))
+            margin = 0.5 * plausibility * float((a - b) @ self.precisions[target] @ (a - b))
         else:
             margin = float(np.log1p(plausibility))
         r = float(self.offsets[other] - self.offsets[target]) + margin

@@ -13,6 +13,7 @@ import numpy as np
 from optfair.core.adopt import from_cvxpy
 from optfair.core.certificate import Certificate, NonconvexityWitness, Verdict
 from optfair.core.composition import RELATIONS, model_goal, model_term
+from optfair.core.expressions import Values
 from optfair.core.parameters import Datum
 from optfair.core.problem_class import LP, Evidence, ProblemClass
 from optfair.core.term import ConstraintTerm, ObjectiveTerm
@@ -42,11 +43,18 @@ class BoundTerm(ConstraintTerm):
         Of the features to the limits.
     limits : array (m,)
         The right-hand side.
+    sizes : array (m,)
+        Size of a number in each feature: what a violation is measured by at least.
     """
 
     indices: Indices
     relation: str
     limits: Floats
+    sizes: Floats
+
+    def violations(self, values: Values, unit: Any = 1.0) -> tuple[float, float]:
+        """Return the largest violation, each feature in its own unit."""
+        return super().violations(values, np.minimum(unit, self.sizes))
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -68,12 +76,14 @@ class SideTerm(ConstraintTerm):
     against: int
 
 
-def bound_term(point: Any, indices: Indices, relation: str, limits: Floats) -> BoundTerm:
+def bound_term(
+    point: Any, indices: Indices, relation: str, limits: Floats, sizes: Floats
+) -> BoundTerm:
     """Return the term ``point[indices] relation limits``; its name is set when it is bound."""
     latex = {"==": "z_j = c_j", ">=": r"z_j \ge l_j", "<=": r"z_j \le u_j"}[relation]
     derived = model_term("bound", RELATIONS[relation](point[indices], limits), latex)
     known = {f.name: getattr(derived, f.name) for f in fields(ConstraintTerm)}
-    return BoundTerm(**known, indices=indices, relation=relation, limits=limits)
+    return BoundTerm(**known, indices=indices, relation=relation, limits=limits, sizes=sizes)
 
 
 def side_term(
@@ -488,19 +498,20 @@ class PointProblem(FeatureProblem):
 
     def fixed(self, indices: Indices) -> BoundTerm:
         """Return the term that these features stay."""
-        return bound_term(self["point"], indices, "==", self.factual[indices])
+        sizes = self.clusters.sizes[indices]
+        return bound_term(self["point"], indices, "==", self.factual[indices], sizes)
 
     def within(self, indices: Indices, lower: Floats, upper: Floats) -> dict[str, BoundTerm]:
         """Return the bounds of these features."""
         return {
-            word: bound_term(self["point"], at, relation, limit)
+            word: bound_term(self["point"], at, relation, limit, self.clusters.sizes[at])
             for word, relation, at, limit in sides_within(indices, lower, upper)
         }
 
     def moves(self, indices: Indices, sign: Floats) -> dict[str, BoundTerm]:
         """Return the directions of these features as bounds at the row."""
         return {
-            word: bound_term(self["point"], at, relation, self.factual[at])
+            word: bound_term(self["point"], at, relation, self.factual[at], self.clusters.sizes[at])
             for word, relation, at in sides_moved(indices, sign)
         }
 

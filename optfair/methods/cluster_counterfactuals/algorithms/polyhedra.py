@@ -26,7 +26,8 @@ class Projections:
     multipliers : array (n, m)
         Multiplier of each constraint g <= 0 in min \|z - y\|² + λ g; 0 where it is not met
         with equality. In rows without a nearest point, a proof that there is none: weights
-        of the constraints whose weighted sum is positive everywhere.
+        of the constraints whose weighted sum is positive everywhere, but for rounding; all 0
+        where nothing is proved.
     reached : array (n,) of bool
         Whether there is a point that satisfies the constraints.
     shortfall : array (n,)
@@ -53,6 +54,10 @@ def inverse_metric(metric: Floats | None, size: int) -> Floats:
         return np.diag(1.0 / metric)
     inverse = np.linalg.inv(metric)
     return np.asarray((inverse + inverse.T) / 2.0)
+
+
+# Squared distance that gaps are relative to at least, for features of size 1.
+LEAST = 1e-9
 
 
 # The nearest point of a half-space, and of a half-space within bounds.
@@ -209,6 +214,8 @@ DEPENDENT = 1e-10
 # Rounds per constraint after which a row counts as not solved; each ends in at most a few.
 ROUNDS = 40
 CHUNK = 4_096
+# A sum of normals that is below this share of its terms is 0.
+CANCELLED = 1e-13
 
 
 def nearest_in_polyhedron(
@@ -239,7 +246,8 @@ def nearest_in_polyhedron(
     Returns
     -------
     Projections
-        Unreached rows carry a Farkas vector: multipliers λ >= 0 with A'λ = 0 and b'λ < 0.
+        Unreached rows carry a Farkas vector: multipliers λ >= 0 with A'λ = 0 and b'λ < 0; where
+        rounding leaves none, λ = 0.
 
     Examples
     --------
@@ -284,7 +292,20 @@ def nearest_in_polyhedron(
     points[~reached] = np.nan
     shortfall = np.where(reached, 0.0, np.nan)
     scaled = multipliers / np.where(usable, lengths, 1.0)
+    if (lost := np.flatnonzero(~reached)).size:
+        excluded = _excludes(scaled[lost], A, np.broadcast_to(b, (n, m))[lost])
+        scaled[lost[~excluded]] = 0.0
     return Projections(points, np.where(reached[:, None], 2.0, 1.0) * scaled, reached, shortfall)
+
+
+def _excludes(weights: Floats, A: Floats, b: Floats) -> Flags:
+    """Return whether the weighted sum of constraints is positive everywhere, up to rounding alone."""
+    used = weights > 0.0
+    worth = np.where(used, weights * np.where(used, b, 0.0), 0.0)
+    flat = np.abs(weights @ A) <= CANCELLED * (weights @ np.abs(A))
+    return np.asarray(
+        flat.all(axis=1) & (worth.sum(axis=1) < -ROUNDING * np.abs(worth).sum(axis=1))
+    )
 
 
 def _active_sets(start: Floats, G: Floats, slack: Floats, usable: Flags) -> tuple[Floats, Flags]:
@@ -313,7 +334,7 @@ def _active_sets(start: Floats, G: Floats, slack: Floats, usable: Flags) -> tupl
             todo = todo[~dead]
             if not todo.size:
                 return _sharpened(start, G, y, active, reached), reached
-    reached[todo] = False  # not solved: said as not reached, with multipliers that prove nothing
+    reached[todo], y[todo] = False, 0.0  # not solved, and nothing is proved
     return _sharpened(start, G, y, active, reached), reached
 
 
@@ -494,12 +515,17 @@ class Batch:
         Squared distances in the metric, infinite where there is none.
     gap : array (n,)
         Relative gap to the bound that the multipliers prove, recomputed; NaN where there is
-        no point.
+        no point, infinite where that is not proved either.
     """
 
     points: Floats
     objective: Floats
     gap: Floats
+
+    @property
+    def decided(self) -> Flags:
+        """Whether there is a point, or a proof that there is none."""
+        return ~np.isinf(self.gap)
 
     @classmethod
     def empty(cls, n: int, d: int) -> Batch:
@@ -570,8 +596,9 @@ def batch_of(Y: Floats, nearest: Projections, F: Flags, W: Floats | None, bound:
     points[~reached] = np.nan
     u = np.where(reached[:, None], nearest.points - Y[:, F], 0.0)
     objective = (u * weighted(u, W)).sum(axis=1)
-    gap = np.abs(objective - np.where(reached, bound, 0.0)) / np.maximum(1.0, objective)
-    return Batch(points, np.where(reached, objective, np.inf), np.where(reached, gap, np.nan))
+    gap = np.abs(objective - np.where(reached, bound, 0.0)) / np.maximum(LEAST, objective)
+    without = np.where((nearest.multipliers > 0.0).any(axis=1), np.nan, np.inf)
+    return Batch(points, np.where(reached, objective, np.inf), np.where(reached, gap, without))
 
 
 def join(batches: list[Batch], pick: NDArray[np.intp]) -> Batch:

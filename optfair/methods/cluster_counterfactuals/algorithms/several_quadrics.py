@@ -13,7 +13,11 @@ import scipy.optimize
 from numpy.typing import NDArray
 from scipy.special import logsumexp, softmax
 
-from optfair.methods.cluster_counterfactuals.algorithms.polyhedra import metric_matrix, weighted
+from optfair.methods.cluster_counterfactuals.algorithms.polyhedra import (
+    LEAST,
+    metric_matrix,
+    weighted,
+)
 from optfair.methods.cluster_counterfactuals.partition import Boundary
 from optfair.numbers import Floats, Indices
 
@@ -69,6 +73,8 @@ class Several:
         Features that may change.
     metric : array (f,), (f, f) or None
         W on the free features.
+    least : float
+        Squared distance that gaps are relative to at least.
 
     References
     ----------
@@ -77,9 +83,13 @@ class Several:
     """
 
     def __init__(
-        self, boundaries: Sequence[Quadratic], free: NDArray[np.bool_], metric: Floats | None
+        self,
+        boundaries: Sequence[Quadratic],
+        free: NDArray[np.bool_],
+        metric: Floats | None,
+        least: float = LEAST,
     ) -> None:
-        self.boundaries, self.free = tuple(boundaries), free
+        self.boundaries, self.free, self.least = tuple(boundaries), free, least
         at = np.flatnonzero(free)
         self.W = metric_matrix(metric, at.size)
         self.D = np.stack([b.curvature(at)[0] for b in boundaries])
@@ -166,13 +176,13 @@ class Several:
             sure = lam
             value, u, g, J, L = now
             objective = float(u @ self.W @ u)
-            gap = abs(objective - value) / max(1.0, objective)
+            gap = abs(objective - value) / max(self.least, objective)
             if (g <= met * unit).all() and gap <= PROVED:
                 if kept is None or gap < kept[2]:
                     point = y.copy()
                     point[F] += u
-                    for i in np.flatnonzero(lam[count:] > 0.0):
-                        # a bound with a multiplier is met, and to the last digit
+                    # a bound that is met is met to the last digit, and none is passed by a rounding
+                    for i in np.flatnonzero(g[count:] >= -met * unit[count:]):
                         point[np.flatnonzero(F)[np.flatnonzero(A[i])[0]]] = end[i]
                     improved = kept is None or gap < 0.5 * kept[2]
                     kept = point, objective, gap, lam[:count].copy()
@@ -189,7 +199,8 @@ class Several:
                     tried = minimised(new)
                     rise = g @ (new - lam)
                     if tried is not None and tried[0] >= value + RISE * rise - 1e-14 * abs(value):
-                        stuck = tried[0] - value <= STUCK * max(1.0, abs(value)) and halving > 0
+                        size = max(self.least, abs(value))
+                        stuck = tried[0] - value <= STUCK * size and halving > 0
                         now = None if stuck else tried
                         break
                 if now is not None:
