@@ -242,6 +242,10 @@ class BranchedBound:
         """Number of cases."""
         return sum(isinstance(n, Case) for _, n in cases(self.tree))
 
+    def entry_sizes(self, name: str, values: Values) -> Floats:
+        """Return the size of each entry of a constraint, 0 where its right-hand side tells it."""
+        return self.compiled.entry_sizes(name, values)
+
     def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
         """Recompute the bound of every case, rounded outward."""
         form, upper = self.compiled.form, self.compiled.form.objective(self.x)
@@ -439,21 +443,26 @@ class _Search:
     def _keep(self, fixed: Mapping[int, int]) -> str:
         """Keep the best point with these integers, if it is better; return how that ended."""
         limits = tuple((j, above, v) for j, v in fixed.items() for above in (True, False))
+        ended = "violated where its integers are rounded"
         for solved in self._ways:
             status, x, _ = solved(limits)
-            if status != "optimal" or x is None:
-                return status
+            if status != "optimal" or x is None:  # in floats a point may be lost that is there
+                ended = status
+                continue
             x = x.copy()
             x[self.integer] = np.round(x[self.integer])
             value = self.form.objective(x)
             if not value < self.upper:
                 return status
             # a large number times what is nearly an integer may be far off
-            off = measure(self.problem, self.compiled.values(x), {}, None).primal
-            if max(off.values(), default=0.0) <= self.tolerance:
+            primal = measure(self.problem, self.compiled.values(x), {}, None).primal
+            off = max(primal.values(), default=0.0)
+            if off > self.tolerance and self.form.polyhedral:  # of the terms of its own row
+                off = self.form.worst_row(x, self.form.slack(x))
+            if off <= self.tolerance:
                 self.x, self.upper = x, value
                 return status
-        return "violated where its integers are rounded"
+        return ended
 
     @property
     def _ways(self) -> tuple[Way, Way]:

@@ -175,14 +175,22 @@ def within(point: dict[Leaf, Floats], domain: Domain) -> bool:
     return bool(obeyed(shaped, domain, 1, beside=False).all())
 
 
-def _defined(three: Mapping[Leaf, Interval], asked: Sequence[Fact]) -> bool:
-    """Return whether points obey what functions ask of their arguments."""
+def _defined(three: Mapping[Leaf, Interval], domain: Domain, asked: Sequence[Fact]) -> bool:
+    """Return whether points obey what functions ask of their arguments, whatever other leaves are."""
     for fact in asked:
         if fact.node.leaves:
-            evaluated = values(fact.node, {n: three[n] for n in fact.node.leaves})
+            whole = {
+                n: three[n] if n in three else _everywhere(domain.box(n)) for n in fact.node.leaves
+            }
+            evaluated = values(fact.node, whole)
             if evaluated is None or not (evaluated.high <= 0.0).all():
                 return False
     return True
+
+
+def _everywhere(box: Interval) -> Interval:
+    """Return a box as what a leaf is at three points."""
+    return Interval(*(np.repeat(end[:, None], 3, axis=1) for end in (box.low, box.high)))
 
 
 def exact_chord(
@@ -207,7 +215,7 @@ def exact_chord(
         # where the midpoint is no float, an enclosure of it
         three[leaf] = Interval(np.stack([a, b, both.low], 1), np.stack([a, b, both.high], 1))
     ends_only = {leaf: x.low[:, :2] for leaf, x in three.items()}
-    if not obeyed(ends_only, domain, 2).all() or not _defined(three, asked):
+    if not obeyed(ends_only, domain, 2).all() or not _defined(three, domain, asked):
         return None
     scalar = select(node, [entry])
     evaluated = values(scalar, {leaf: x for leaf, x in three.items() if leaf in scalar.leaves})

@@ -25,7 +25,15 @@ from optfair.convexity.proof import (
     faults,
     read_again,
 )
-from optfair.convexity.reading import Reading, Unread, leaf_of, read, read_constraint, signs_of
+from optfair.convexity.reading import (
+    Reading,
+    Unread,
+    demanded,
+    leaf_of,
+    read,
+    read_constraint,
+    signs_of,
+)
 from optfair.convexity.rules import Goal, Kind
 from optfair.convexity.search import Search
 from optfair.convexity.witness import chord, hints_of, shown
@@ -312,8 +320,10 @@ def proved_on(
     if steps:
         return _proof(expression, tuple(steps), reading)
     chords: list[Chord] = []
-    for kind in kinds if refute and not unread else ():
-        against = chord(reading.node, reading.domain, kind, few=few)
+    sought = refute and not unread
+    defined = reading.domain.extended(beside=demanded(expression, Domain()) if sought else ())
+    for kind in kinds if sought else ():
+        against = chord(reading.node, defined, kind, few=few)
         if against is not None:
             chords.append(against)
     hints = () if not refute else hints_of(expression, domain, kinds, 2.0 * seconds)

@@ -516,7 +516,8 @@ def written(node: Node, flat: Mapping[Leaf, Any]) -> Any:
     if value is not None:
         return cp.Constant(value)
     if isinstance(node, Sum):
-        total: Any = sum(M @ written(n, flat) for M, n in node.parts)
+        parts = [(M, written(n, flat)) for M, n in node.parts]
+        total: Any = sum(M @ (e if e.ndim else cp.reshape(e, (1,), order="F")) for M, e in parts)
         return total + node.constant if node.constant.any() else total
     if isinstance(node, Product):
         above: list[Any] = []

@@ -471,10 +471,13 @@ class Numbers:
         return own, row[within], column[within]
 
     def vector(self, values: Mapping[int, Any]) -> Floats:
-        """Return the parameters one after the other, and 1, from their values by id."""
+        """Return the parameters one after the other, and 1, from their values by id.
+
+        Those of terms that left are not among the values, and move nothing that stayed.
+        """
         scales = np.ones(self.size)
-        for i, at in self.places.items():
-            own = np.ravel(values[i], order="F")
+        for i in self.places.keys() & values.keys():
+            own, at = np.ravel(values[i], order="F"), self.places[i]
             scales[at : at + own.size] = own
         return scales
 

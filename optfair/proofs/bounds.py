@@ -363,7 +363,8 @@ def _bound_as_it_stands(form: ConicForm, x: Floats, z: Floats, limits: Limits) -
         return LowerBound(-np.inf, fault="the multipliers leave the range of floats")
     with np.errstate(over="ignore", invalid="ignore"):
         known = _in_digits(form, x, z, limits[1], _lower_bound(form, x, near, limits))
-    if form.q.any() or curvature.shift > 0.0:
+    far = -np.inf if known.unpaid is None else known.value - REACH * known.unpaid.near
+    if form.q.any() or curvature.shift > 0.0 or form.offset < min(limits[1], far):
         return known
     return max(known, LowerBound(form.offset), key=LowerBound.worth)  # squares are 0 at least
 

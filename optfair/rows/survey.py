@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +16,8 @@ from optfair.rows.sources import CHUNK, Chunk, RowSource, other_columns
 
 # Up to HELD rows all of them are the sample; of more it has SAMPLE, and a thousand per group.
 HELD, SAMPLE, FEWEST = 200_000, 50_000, 1_000
+# Share of the largest sum of a chunk below which two sums of it are the same.
+SAME = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +56,8 @@ class Survey:
         they are few.
     lowest, highest : arrays (d,)
         Extreme entries of each column, of all rows.
+    sums : dict
+        Rows, and the sum of their entries, by the index of a chunk.
     """
 
     rows: int
@@ -65,6 +69,7 @@ class Survey:
     sample: Rows
     lowest: Floats
     highest: Floats
+    sums: Mapping[int, tuple[int, float]]
 
     @property
     def complete(self) -> bool:
@@ -83,7 +88,7 @@ class Survey:
         Raises
         ------
         DataError
-            It is not what the first pass saw: other columns, a new label, missing values.
+            It is not what the first pass saw: other columns, a new label, missing or other values.
         """
         checked = _checked(chunk)
         if checked.X.shape[1] != self.columns or (
@@ -91,6 +96,14 @@ class Survey:
         ):
             own = chunk.names, checked.X.shape[1]
             raise other_columns(chunk.index, own, (self.names, self.columns))
+        rows, total = self.sums.get(chunk.index, (0, 0.0))
+        size = float(np.maximum(np.abs(self.lowest), np.abs(self.highest)).max(initial=0.0))
+        if rows == len(checked.X) and abs(checked.X.sum() - total) > SAME * checked.X.size * size:
+            raise DataError(
+                f"chunk {chunk.index} has other values than in the first pass",
+                f"its {rows} rows sum to {checked.X.sum():.9g}, and summed to {total:.9g}",
+                "give a source that returns the same rows in every pass",
+            )
         return Rows(
             checked.X,
             _index(checked.labels, self.group_names),
@@ -110,6 +123,7 @@ class _Count:
     tallies: dict[Hashable, tuple[int, tuple[float, ...]]]  # label -> rows, weights by chunk
     spread: tuple[float, float]  # least and largest weight
     box: tuple[Floats, Floats]  # least and largest entry of each column
+    sums: dict[int, tuple[int, float]]  # chunk -> rows, sum of entries
     keys: Floats  # random numbers of the rows kept: the smallest of each group stay
     kept: tuple[NDArray[Any], ...]  # X, labels, weights, order
 
@@ -144,6 +158,12 @@ def surveyed(
         Chunks with different columns, one group, missing values, unusable weights.
     """
     count = source.map_reduce(_Counter(seed, held), _Adder(held, size), n_jobs)
+    if len({isinstance(label, str) for label in count.tallies}) > 1:
+        raise DataError(
+            "groups is text in some chunks and numbers in others",
+            f"its labels are {', '.join(map(repr, list(count.tallies)[:6]))}",
+            "write every label in one way",
+        )
     labels = np.array(list(count.tallies))
     rows = np.array([t[0] for t in count.tallies.values()])
     weights = np.array([math.fsum(t[1]) for t in count.tallies.values()])
@@ -168,7 +188,8 @@ def surveyed(
         w = w * (shares / some)[groups]
     sample = Rows(np.ascontiguousarray(X), groups, w)
     return Survey(
-        count.rows, count.width, count.first.names, names, shares, total, sample, *count.box
+        *(count.rows, count.width, count.first.names, names, shares, total, sample),
+        *(*count.box, count.sums),
     )
 
 
@@ -217,6 +238,7 @@ class _Counter:
             tallies,
             (float(w.min()), float(w.max())),
             (X.min(axis=0), X.max(axis=0)),
+            {chunk.index: (len(X), float(X.sum()))},
             keys,
             (X, labels, w, order),
         )
@@ -250,8 +272,8 @@ def _added(a: _Count, b: _Count) -> _Count:
     kept = tuple(np.concatenate(pair) for pair in zip(a.kept, b.kept, strict=True))
     spread = min(a.spread[0], b.spread[0]), max(a.spread[1], b.spread[1])
     box = np.minimum(a.box[0], b.box[0]), np.maximum(a.box[1], b.box[1])
-    keys = np.concatenate([a.keys, b.keys])
-    return _Count(a.rows + b.rows, a.width, a.first, tallies, spread, box, keys, kept)
+    keys, sums = np.concatenate([a.keys, b.keys]), {**a.sums, **b.sums}
+    return _Count(a.rows + b.rows, a.width, a.first, tallies, spread, box, sums, keys, kept)
 
 
 def _thinned(count: _Count, size: int) -> _Count:

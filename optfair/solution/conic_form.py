@@ -196,7 +196,7 @@ class ConicForm:
             unpaid=proved.unpaid,
             fault=proved.fault,
             estimate=held.dual_objective(x, z) + self._least(r, x) - leak,
-            rows=self._rows(x, s),
+            rows=self.worst_row(x, s),
             face=self._face(x, s),
             penalty=max(0.0, penalty),
         )
@@ -221,7 +221,7 @@ class ConicForm:
         table = np.array(figures).T
         return *table[:4].max(axis=1).tolist(), *table[4:].sum(axis=1).tolist()
 
-    def _rows(self, x: Floats, s: Floats) -> float:
+    def worst_row(self, x: Floats, s: Floats) -> float:
         """Return the largest violation of a linear row relative to the size of its terms.
 
         A column counts for its own size, at least for one number in it: rows and columns may

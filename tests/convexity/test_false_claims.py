@@ -509,3 +509,16 @@ def test_chords_end_where_functions_are_defined() -> None:
     ends = {leaf_of(x): np.array([2.0])}, {leaf_of(x): np.array([0.0])}
     chord = Chord("concave", *ends, 0, (0.0, 0.0), (0.0, 0.0))
     assert not CurvatureWitness(root, (chord,), of.prove(root).domain).verify()
+
+
+def test_chords_keep_to_where_functions_are_defined() -> None:
+    x, y, z = (cp.Variable(name=c) for c in "xyz")
+    beside = of.prove(
+        cp.maximum(x * z, -cp.sqrt(y)), [x >= 1, x <= 3, y >= 1, y <= 3, z >= 1, z <= 2]
+    )
+    assert beside.curvature == "neither" and beside.verify()  # y has no end, and any does
+    edge = of.prove(cp.power((x + 0.1 * y - 1) / (y / x), 0.5), [x >= 0, x <= 1e4, y >= 2, y <= 4])
+    assert edge.curvature == "neither" and edge.verify()  # y / x has no value at 0
+    assert all(
+        (point[end]["x"] > 0).all() for point in edge.points() for end in ("first", "second")
+    )

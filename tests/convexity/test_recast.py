@@ -240,3 +240,13 @@ def test_rows_in_other_words_need_no_objective_and_not_every_variable(goal: Any,
         s = p.solve()
         assert s.objective == 0.0 and set(s.values) == {"x", "y"}
         assert all(t.relative_violation(s.values) <= 1e-6 for t in declared.constraints.values())
+
+
+def test_a_quotient_of_one_over_a_scalar_is_a_vector_of_one() -> None:
+    """CVXPY takes 1 / x of a vector of one entry for a number."""
+    x = cp.Variable(name="x")
+    goal = cp.Maximize(cp.log(3 / x + 10 * cp.power(x, 2)))
+    p = of.from_cvxpy(cp.Problem(goal, [3 * cp.power(x, 0.5) <= 4.073, x >= 1, x <= 5]))
+    s = p.solve()
+    at = (4.073 / 3) ** 2
+    assert s.objective == pytest.approx(np.log(3 / at + 10 * at**2)) and s.grade.sound

@@ -269,3 +269,17 @@ def test_an_exponent_that_is_a_parameter_moves() -> None:
     p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.power(x, q) + 1 / x)))
     assert p.objective_at({"x": 2.0}) == 4.5 and p.at(q=3.0).objective_at({"x": 2.0}) == 8.5
     assert p.at(q=3.0).solve().objective == pytest.approx(3.0**-0.75 + 3.0**0.25)
+
+
+def test_parameters_of_terms_that_left_are_not_asked_for() -> None:
+    """Terms are stuffed together: those that stay need no value of what went with another."""
+    x = cp.Variable(name="x")
+    b, c = cp.Parameter(name="b", value=2.0), cp.Parameter(name="c", value=-1.0)
+    d = cp.Parameter(name="d", value=1.0)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(c * x), [x <= b, x >= -3]), ["r", "lo"])
+    assert p.at(b=1.0).solve().objective == pytest.approx(-1.0)
+    q = p.without("r").with_constraints(r=x <= d + 9)
+    assert [q.at(d=v).solve().objective for v in (-1.0, 3.0)] == pytest.approx([-8.0, -12.0])
+    swept = of.sweep(p, "r", [1.0, 5.0])
+    assert [point.value for point in swept] == pytest.approx([-1.0, -5.0])
+    assert p.at(b=1.0, c=3.0).solve().objective == pytest.approx(-9.0)

@@ -243,3 +243,25 @@ def test_chunks_without_rows_are_passed_over() -> None:
     assert costs[0] == costs[1]
     with pytest.raises(of.DataError, match="no rows"):
         of.FairKMeans(3).fit_stream(lambda: iter([(X[:0], groups[:0])]))
+
+
+@pytest.mark.parametrize("model", [of.FairKMeans, of.FairMixture])
+def test_passes_see_the_same_values_and_labels_of_one_kind(model: Any) -> None:
+    rng, n, passes = np.random.default_rng(0), 210_001, [0]
+    X, groups = rng.normal(size=(n, 2)), rng.integers(0, 2, n)
+
+    def changing() -> Any:
+        passes[0] += 1
+        for i in range(0, n, 65_536):
+            grown = 1.5 if passes[0] >= 3 and i else 1.0
+            yield X[i : i + 65_536] * grown, groups[i : i + 65_536]
+
+    with pytest.raises(of.DataError, match="chunk 1 has other values than in the first pass"):
+        model(3, n_init=1, random_state=0).fit_stream(changing)
+
+    def mixed() -> Any:
+        yield X[:500], groups[:500]
+        yield X[500:1000], np.array(["a", "b"])[groups[500:1000]]
+
+    with pytest.raises(of.DataError, match="text in some chunks and numbers in others"):
+        model(3, n_init=1, random_state=0).fit_stream(mixed)

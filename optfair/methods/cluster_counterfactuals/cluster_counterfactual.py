@@ -348,6 +348,10 @@ class ClusterCounterfactual(PointProblem):
         """Say at once when nothing that may change leads to the target."""
         if self.inside:
             return
+        if not self.free.size and any(b.relation != "==" for b in self.bounds):
+            from optfair.methods.cluster_counterfactuals.evidence import unreachable
+
+            raise unreachable(self, np.array([t.section.level > 0.0 for t in self.sides], float))
         if not self.free.size:
             raise DeclarationError(
                 "every feature is held fixed, and the row is not in the target",

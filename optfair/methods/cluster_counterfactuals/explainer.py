@@ -216,9 +216,7 @@ class ClusterExplainer:
             features; for mixtures the difference of weighted log-densities.
         """
         rows = self._rows(X)
-        return self._points.margins(
-            rows, np.broadcast_to(np.asarray(target, dtype=np.intp), len(rows))
-        )
+        return self._points.margins(rows, self._goals(target, len(rows)))
 
     # --- explaining ----------------------------------------------------------------------
 
@@ -304,13 +302,13 @@ class ClusterExplainer:
         """
         Y = self._rows(X)
         source = self.clusters.labels(Y)
-        goals = self._goals(target, len(Y))
-        if goals is None:
+        if target is None:
             objectives, _, batch = self._points.objectives(Y, source, exactly=1)
             goals = np.where(
                 np.isfinite(batch.objective), objectives.argmin(axis=1), source
             ).astype(np.intp)
         else:
+            goals = self._goals(target, len(Y))
             batch = self._points.nearest(Y, source, goals)
         return self._tabled(X, Y, source, goals, batch)
 
@@ -382,9 +380,7 @@ class ClusterExplainer:
             )
         return X[[X.columns[names.index(name)] for name in self.features]]
 
-    def _goals(self, target: Any, rows: int) -> Labels | None:
-        if target is None:
-            return None
+    def _goals(self, target: Any, rows: int) -> Labels:
         K = self.clusters.size
         if np.ndim(target) == 0:
             return np.full(rows, check_cluster(target, K, "target"), dtype=np.intp)

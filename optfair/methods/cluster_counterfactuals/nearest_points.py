@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -441,8 +441,13 @@ class NearestPoints:
 
 
 def _one(s: Solution) -> Batch:
-    """Return a solution as a batch; a bound on somebody's word proves nothing beyond 0."""
-    return Batch.of(s["point"], s.objective, s.gap if s.grade.sound else max(s.gap, 1.0))
+    """Return a solution as a batch; a bound on somebody's word proves nothing beyond 0.
+
+    What a solver leaves beyond bounds, and of features that are held, is its rounding.
+    """
+    limits = cast("ClusterCounterfactual", s.problem).limits
+    point = np.clip(s["point"], *limits)
+    return Batch.of(point, s.objective, s.gap if s.grade.sound else max(s.gap, 1.0))
 
 
 def satisfied(

@@ -221,6 +221,15 @@ class Components:
         return np.zeros((self.clusters, 0)) if self.gaussians is None else self.gaussians.means
 
     @property
+    def columns(self) -> int:
+        """Number of numeric and categorical columns: log-likelihoods of a row are as large.
+
+        Units of numeric columns shift these, so that their own size says nothing.
+        """
+        coded = 0 if self.multinoullis is None else self.multinoullis.offsets.size - 1
+        return int(self.means.shape[1] + coded)
+
+    @property
     def free(self) -> int:
         """Number of free parameters, as BIC counts them."""
         parts = (self.gaussians, self.multinoullis)

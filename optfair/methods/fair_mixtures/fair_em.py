@@ -105,7 +105,7 @@ def fair_em(
     prices : array (G, K), optional
         Prices to start from.
     tol : float
-        Relative change of F at which it ends.
+        Change of F for each column at which it ends.
     max_iter : int
         E-steps.
     deadline : float
@@ -150,7 +150,7 @@ def fair_em(
                 report(iteration + 1, objective)
             dead = dead_components(step.statistics)
             change = np.inf if len(history) < 2 else objective - history[-2]
-            if change <= tol * max(1.0, abs(objective)) and not dead.size and fresh < iteration - 1:
+            if change <= tol * components.columns and not dead.size and fresh < iteration - 1:
                 status = "converged"
                 break
             if time.perf_counter() > deadline:
@@ -345,7 +345,7 @@ class _Ascent:
                     kept, rank = (iteration + 1, best, state.components), now
                 if self.report is not None:
                     self.report(iteration + 1, best)
-                small = small + 1 if gained <= self.tol * max(1.0, abs(best)) else 0
+                small = small + 1 if gained <= self.tol * state.components.columns else 0
                 dead = np.flatnonzero(
                     self.sample.shares @ state.fractions < DEAD / state.psi.shape[1]
                 )
@@ -441,7 +441,7 @@ def penalised(
     inner_steps : int or None
         Steps per iteration of EM; None for gradient steps.
     tol : float
-        Relative gain of the objective at which it ends.
+        Gain of the objective for each column at which it ends.
     max_iter : int
         Iterations.
     deadline : float

@@ -101,7 +101,8 @@ class FairMixture(
     n_init : int or "auto"
         Starts; the best objective is kept. "auto" is 1.
     max_iter, tol : int, float
-        A start ends after so many iterations, or when the objective gains less than this share.
+        A start ends after so many iterations, or when the objective, a log-likelihood per row,
+        gains less than this for each column: units of the rows do not matter.
     reg_covar : float or "auto"
         Least variance in any direction. Estimates respect it exactly, so objectives stay
         monotone. "auto" is 1e-6 of the least variance of a column that is not constant.

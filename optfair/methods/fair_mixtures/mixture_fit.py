@@ -216,7 +216,7 @@ def batch_fit(
                 report(state.steps, state.objective)
             if len(history) >= 2 * WINDOW:
                 late, early = np.mean(history[-WINDOW:]), np.mean(history[-2 * WINDOW : -WINDOW])
-                if late - early <= tol * max(1.0, abs(float(late))):
+                if late - early <= tol * components.columns:
                     status = "converged"
                     break
             if time.perf_counter() > deadline:

@@ -43,7 +43,7 @@ RANGES = {
     "size_penalty": (0.0, np.inf, "0 is none, and larger keeps clusters larger; give e.g. 0.02"),
     "eps": (0.0, 2.0, "0 is perfect fairness, None leaves rules= alone; give e.g. 0.02"),
     "reg_covar": (0.0, np.inf, 'a least variance; give e.g. 1e-6, or "auto"'),
-    "tol": (0.0, 1.0, "a share of the objective; give e.g. 1e-6"),
+    "tol": (0.0, 1.0, "a gain per row and column; give e.g. 1e-6"),
     "min_probability": (0.0, 0.1, "give e.g. 1e-6"),
 }
 
@@ -58,7 +58,9 @@ def check_settings(model: Any) -> None:
     """
     for name, known in KNOWN.items():
         check_choice(getattr(model, name), name, known)
-    if model.fairness is not None and model.fairness not in FAIRNESS:
+    if model.fairness is not None and not (
+        isinstance(model.fairness, str) and model.fairness in FAIRNESS
+    ):
         raise DeclarationError(
             f"unknown fairness {model.fairness!r}",
             remedy='give "constraint", "penalty" or None; rules on masses go in rules=',
@@ -67,11 +69,12 @@ def check_settings(model: Any) -> None:
         _whole(model, name)
     if not (isinstance(model.n_init, str) and model.n_init == "auto"):
         _whole(model, "n_init")
-    if model.n_jobs is not None and model.n_jobs != -1:
+    if not (model.n_jobs is None or (whole(model.n_jobs) and model.n_jobs == -1)):
         _whole(model, "n_jobs")
     for name, (least, most, remedy) in RANGES.items():
         free = {"eps": None, "reg_covar": "auto"}
-        if name not in free or getattr(model, name) != free[name]:
+        value = getattr(model, name)
+        if name not in free or not (value is None or isinstance(value, str)) or value != free[name]:
             _between(model, name, least, most, remedy)
     if not model.min_probability > 0.0:
         raise DeclarationError(

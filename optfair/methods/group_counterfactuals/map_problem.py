@@ -481,7 +481,10 @@ class MapProblem(GroupProblem):
             moved = piece.centered[index] @ (piece.matrix[j, :] - unit) + (piece.mean[j] - start)
             return sign * moved <= 0
 
-        return rows_term(name, rows, len(piece.centered), scale=abs(start))
+        # each row in the unit of its member's feature, or in that of the feature's spread
+        own = np.abs(piece.centered[:, j] + piece.moments.mean[j])
+        spread = float(np.sqrt(np.mean(np.square(piece.centered[:, j]))))
+        return rows_term(name, rows, len(own), scale=np.maximum(own, max(abs(start), spread)))
 
     # --- results -------------------------------------------------------------------------
 

@@ -149,3 +149,23 @@ def test_bounds_are_measured_in_the_size_of_their_feature() -> None:
     least = np.array([1e-6])
     assert changed_entries(np.zeros(1), np.array([1e-12]), least).all()
     assert not changed_entries(np.zeros(1), np.array([1e-12])).any()
+
+
+def test_a_row_that_bounds_hold_where_it_is_is_out_of_reach() -> None:
+    model = SimpleNamespace(cluster_centers_=np.array([[0.0], [1.0]]))
+    e = of.ClusterExplainer(model, upper=[0.2], increasing=["x0"])
+    for row in (0.2, 0.1):
+        with pytest.raises(of.Infeasible) as error:
+            e.explain([row], target=1)
+        assert error.value.certificate is not None and error.value.certificate.verify()
+    assert e.explain_many([[0.2], [0.1]], 1).status.tolist() == ["unreachable"] * 2
+    with pytest.raises(of.DeclarationError, match="every feature is held"):
+        of.ClusterExplainer(model, immutable=["x0"]).explain([0.2], target=1)
+
+
+@pytest.mark.parametrize("target", [None, np.nan, "a", np.inf, 7, -1, 1.7, True, {}, [0, 1]])
+def test_margins_are_to_a_cluster(target: Any) -> None:
+    e = of.ClusterExplainer(SimpleNamespace(cluster_centers_=np.array([[0.0], [1.0]])))
+    with pytest.raises((of.DeclarationError, of.DataError)):
+        e.margins([[0.1]], target)
+    assert e.margins([[0.1]], 1).shape == (1, 2)

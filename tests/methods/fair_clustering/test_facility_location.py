@@ -296,3 +296,23 @@ def test_other_problems_are_refused() -> None:
     ):
         with pytest.raises(UnsupportedProblem, match=why):
             located_sites(FairFacilityLocation(costs=D, groups=groups, **more))
+
+
+@pytest.mark.parametrize("seed", [35, 37, 179])
+@pytest.mark.parametrize("unit", [1.0, 1e6, 1e-6])
+def test_centers_under_capacities_are_proved_in_any_units(seed: int, unit: float) -> None:
+    """Rows whose right-hand sides are 0 have no size but that of their terms, 1e12 here."""
+    rng = np.random.default_rng(seed)
+    X, sites = rng.normal(size=(5, 2)), rng.normal(size=(4, 2)) * 2
+    p = of.fair_clustering.FairFacilityLocation(
+        X * unit,
+        groups=[0, 1, 0, 1, 1],
+        sites=sites * unit,
+        n_centers=3,
+        capacities=rng.integers(2, 5, 4).astype(float) if seed < 100 else [3.0, 4.0, 2.0, 2.0],
+        goal="center",
+        fairness=of.perfect_fairness(),
+    )
+    proved = p.solve().certificate.prove()
+    assert proved and proved.solution.grade.sound
+    assert proved.solution.objective == pytest.approx(proved.solution.bound, rel=1e-6)

@@ -67,3 +67,10 @@ def test_projections_and_likelihood_are_in_the_library() -> None:
             assert i.optimum.certified_by == "entropic-mass" and "clarabel" in i.optimum.checked_by
     by_hand = of.library.load("fair_mixture/two_soft_rows").optimum
     assert by_hand is not None and by_hand.value == pytest.approx(-np.log(0.6), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["fairness", "eps", "reg_covar", "n_jobs", "lam", "tol", "n_init"])
+@pytest.mark.parametrize("value", [np.array([1, 2]), [1], "x"])
+def test_arrays_and_words_are_no_settings(name: str, value: Any) -> None:
+    with pytest.raises(of.DeclarationError, match=name):
+        of.FairMixture(2, **{name: value}).fit(np.eye(4), groups=[0, 1, 0, 1])

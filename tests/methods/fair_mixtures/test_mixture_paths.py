@@ -87,3 +87,21 @@ def test_bad_models_and_data(data):
     moving = FairMixture(3, random_state=np.random.default_rng(0))
     with pytest.raises(DeclarationError, match="Generator"):
         eps_path(moving, X, groups=sex, eps=[0.0])
+
+
+def test_a_fit_ends_at_the_same_iteration_in_any_units() -> None:
+    """Log-likelihoods shift with the logarithm of the unit: gains are not measured by them."""
+    rng = np.random.default_rng(187)
+    n, d = int(rng.integers(16, 50)), int(rng.integers(1, 4))
+    X = rng.normal(size=(n, d)) + rng.normal(size=(3, d))[rng.integers(0, 3, n)]
+    groups, fits = rng.integers(0, 2, n), []
+    for unit in (1.0, 1024.0, 2.0**-20):  # nothing is rounded
+        model = of.FairMixture(
+            2, eps=0.1, n_init=1, random_state=0, covariance_type="diag", max_iter=2000
+        )
+        fits.append(model.fit(X * unit, groups=groups))
+        fits[-1].shift = d * np.log(unit)
+    assert len({f.n_iter_ for f in fits}) == 1
+    for other in fits[1:]:
+        assert other.history_[-1] + other.shift == pytest.approx(fits[0].history_[-1], abs=1e-9)
+        assert (other.labels_ == fits[0].labels_).all()
