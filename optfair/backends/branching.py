@@ -387,8 +387,13 @@ def excluded(
 
 
 def without_a_point(problem: Problem, seconds: float, most: int) -> Infeasible | None:
-    """Return what to raise where it is proved that no point is feasible, as `excluded` does."""
-    proof = excluded(problem, seconds, most) if problem.problem_class.convex else None
+    """Return what to raise where it is proved that no point is feasible, as `excluded` does.
+
+    Neither the objective matters nor constraints that are not convex, where the others suffice.
+    """
+    rows = {n: t for n, t in problem.constraints.items() if t.evidence.problem_class.convex}
+    left = problem if problem.problem_class.convex else problem.with_terms({}, rows)
+    proof = excluded(left, seconds, most) if rows else None
     if proof is None or not proof.verify():
         return None
     whole = "integer " if problem.integers else ""

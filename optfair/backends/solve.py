@@ -27,12 +27,14 @@ from optfair.core.expressions import check_parameters
 from optfair.core.problem import Problem, check_problem
 from optfair.core.solution import Solution, Status
 from optfair.errors import (
+    DataError,
     DeclarationError,
     Infeasible,
     OptfairError,
     SizeLimited,
     SolverFailure,
     UnsupportedProblem,
+    shown,
 )
 from optfair.numbers import (
     check_callable,
@@ -57,10 +59,18 @@ class Run(Protocol):
         """Return what came of it."""
 
 
+def _named(value: Any, what: str) -> Mapping[str, Any]:
+    """Return a mapping from names."""
+    for name in check_mapping(value, what):
+        if not isinstance(name, str):
+            raise DataError(f"{what} has the name {shown(name)}", remedy="give a text for each")
+    return dict(value)
+
+
 @checked(
     problem=check_problem,
     solver=check_text,
-    options=check_mapping,
+    options=_named,
     isolate=check_flag,
     exact=check_flag,
     write_back=check_flag,

@@ -272,3 +272,18 @@ def test_a_linear_case_that_floats_miss_is_solved_in_fractions(monkeypatch: Any)
     monkeypatch.setattr(_Search, "_in_fractions", counted)
     proved = s.certificate.prove()
     assert asked and proved.verify() and proved.solution.objective == pytest.approx(s.objective)
+
+
+def test_rows_exclude_each_other_whatever_is_not_convex_beside_them() -> None:
+    x, y = cp.Variable(integer=True, name="x"), cp.Variable(name="y")
+    cases = [
+        (2 * x + 2 * cp.multiply(x, x), [-3 * x == 5, cp.abs(x) <= 3], []),
+        (cp.square(y) - y, [0 * y <= -1, cp.abs(y) <= 1], []),
+        (y + x, [x + y >= 4, x + y <= 3, cp.abs(y) <= 9], [cp.multiply(x, y) >= 1]),
+    ]
+    for goal, rows, curved in cases:
+        p = of.from_cvxpy(cp.Problem(cp.Maximize(goal), [*rows, *curved]))
+        assert not p.problem_class.convex
+        with pytest.raises(of.Infeasible) as error:
+            p.solve(time_limit=30)
+        assert error.value.certificate is not None and error.value.certificate.verify()

@@ -273,3 +273,9 @@ def test_a_continuous_variable_is_refused_by_a_solver_of_whole_numbers() -> None
     with pytest.raises(of.UnsupportedProblem) as refusal:
         p.solve("cp-sat")
     assert "'y' is continuous" in refusal.value.evidence
+
+
+def test_names_of_options_are_text() -> None:
+    x = cp.Variable(name="x")
+    with pytest.raises(of.DataError, match="options has the name 1"):
+        of.from_cvxpy(cp.Problem(cp.Minimize(x), [x >= 1])).solve(options={1: 1})

@@ -22,7 +22,7 @@ from optfair.errors import (
 )
 from optfair.features.feature_problem import FeatureProblem, immutable
 from optfair.methods.cluster_counterfactuals.adapters import best_known
-from optfair.methods.cluster_counterfactuals.algorithms.polyhedra import Batch, Moves, join, linear
+from optfair.methods.cluster_counterfactuals.algorithms.polyhedra import Batch, Moves, linear
 from optfair.methods.cluster_counterfactuals.algorithms.quadrics import Pencil, quadratic
 from optfair.methods.cluster_counterfactuals.algorithms.several_quadrics import Several
 from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
@@ -186,7 +186,7 @@ class TargetTable:
         ]
         # every single boundary is a relaxation: the farthest of their points bounds the whole
         farthest = np.stack([b.objective for b in each]).argmax(axis=0)
-        best = join(each, farthest)
+        best = joined(each, farthest)
         settled = satisfied(Y, best, sides, moves, farthest)
         if not settled.all():
             several = Several(sides, moves.free, moves.own_metric())
@@ -204,6 +204,16 @@ class TargetTable:
             D, noise = boundary.curvature(np.flatnonzero(moves.free))
             known = self._pencils[rival, target] = Pencil.of(D, moves.own_metric(), noise=noise)
         return known
+
+
+def joined(batches: list[Batch], pick: NDArray[np.intp]) -> Batch:
+    """Return row i of batch pick[i], for every i."""
+    rows = np.arange(pick.size)
+    return Batch(
+        np.stack([b.points for b in batches])[pick, rows],
+        np.stack([b.objective for b in batches])[pick, rows],
+        np.stack([b.gap for b in batches])[pick, rows],
+    )
 
 
 def _unmoved(Y: Floats, sides: list[Boundary]) -> tuple[Batch, Flags]:

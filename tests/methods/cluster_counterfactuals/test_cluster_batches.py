@@ -9,10 +9,11 @@ import pytest
 from sklearn.cluster import KMeans
 
 import optfair as of
-from optfair.methods.cluster_counterfactuals.algorithms.polyhedra import Batch, Moves, join, linear
+from optfair.methods.cluster_counterfactuals.algorithms.polyhedra import Batch, Moves, linear
 from optfair.methods.cluster_counterfactuals.algorithms.quadrics import quadratic
 from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
 from optfair.methods.cluster_counterfactuals.explainer import different_feature_sets
+from optfair.methods.cluster_counterfactuals.nearest_points import joined
 from optfair.methods.cluster_counterfactuals.partition import Partition
 
 D = 4
@@ -116,9 +117,9 @@ def test_a_moved_boundary_shows_in_the_gap(rows, centers, monkeypatch):
     assert (found.gap > 1e-5).all()
 
 
-def test_join_picks_rows():
+def test_joined_picks_rows():
     first, second = Batch.empty(3, 2), Batch(np.ones((3, 2)), np.ones(3), np.zeros(3))
-    found = join([first, second], np.array([0, 1, 0]))
+    found = joined([first, second], np.array([0, 1, 0]))
     assert np.isinf(found.objective[[0, 2]]).all() and found.objective[1] == 1.0
 
 

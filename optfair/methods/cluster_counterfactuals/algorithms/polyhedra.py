@@ -26,8 +26,7 @@ class Projections:
     multipliers : array (n, m)
         Multiplier of each constraint g <= 0 in min \|z - y\|² + λ g; 0 where it is not met
         with equality. In rows without a nearest point, a proof that there is none: weights
-        of the constraints whose weighted sum is positive everywhere, but for rounding; all 0
-        where nothing is proved.
+        of the constraints whose weighted sum is positive everywhere; all 0 where it is not.
     reached : array (n,) of bool
         Whether there is a point that satisfies the constraints.
     shortfall : array (n,)
@@ -599,13 +598,3 @@ def batch_of(Y: Floats, nearest: Projections, F: Flags, W: Floats | None, bound:
     gap = np.abs(objective - np.where(reached, bound, 0.0)) / np.maximum(LEAST, objective)
     without = np.where((nearest.multipliers > 0.0).any(axis=1), np.nan, np.inf)
     return Batch(points, np.where(reached, objective, np.inf), np.where(reached, gap, without))
-
-
-def join(batches: list[Batch], pick: NDArray[np.intp]) -> Batch:
-    """Return row i of batch pick[i], for every i."""
-    rows = np.arange(pick.size)
-    return Batch(
-        np.stack([b.points for b in batches])[pick, rows],
-        np.stack([b.objective for b in batches])[pick, rows],
-        np.stack([b.gap for b in batches])[pick, rows],
-    )
