@@ -565,6 +565,8 @@ def _tested(name: str, matrix: Any) -> Any:
     P = symmetric(value)
     stored: Any = P if sp.issparse(value) else P.toarray()
     constant = cp.Constant(stored)
+    if not P.count_nonzero():
+        return constant  # it is both, which no wrap says
     if curvature_of(P).accepted:
         return wraps.psd_wrap(constant)
     if curvature_of(-P).accepted:

@@ -8,6 +8,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import optfair as of
 from optfair.core.coefficients import quadratic_map
@@ -77,3 +78,19 @@ def test_a_form_that_falls_needs_the_shift_of_its_negative() -> None:
     up, down = (rounding(parts_of(cp.quad_form(x, cp.psd_wrap(M)) + x[0])) for M in (ones, -ones))
     assert 0.0 < up == down < 1e-12
     assert rounding(parts_of(cp.quad_form(x, np.diag([1.0, -1.0, 0.0])))) == 0.0
+
+
+@pytest.mark.parametrize("matrix", [np.zeros((3, 3)), sp.csc_array((3, 3))])
+def test_a_form_of_zeros_is_convex_and_concave(matrix: Any) -> None:
+    """A wrap says one of both, and CVXPY would not compile the other side."""
+    x = cp.Variable(3, name="x")
+    form, ball = cp.quad_form(x, matrix), cp.sum_squares(x) <= 4
+    for goal, rows in (
+        (cp.Maximize(form + cp.sum(x)), [ball]),
+        (cp.Minimize(form - cp.sum(x)), [ball]),
+        (cp.Maximize(cp.sum(x)), [ball, form >= -1, form <= 1]),
+    ):
+        p = of.from_cvxpy(cp.Problem(goal, rows))
+        assert p.problem_class.convex
+        s = p.solve()
+        assert abs(s.objective) == pytest.approx(np.sqrt(12.0)) and s.grade.sound
