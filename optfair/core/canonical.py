@@ -28,6 +28,7 @@ from cvxpy.settings import OPTIMAL
 from cvxpy.utilities.solver_context import SolverInfo
 
 from optfair.core.expressions import refuse_nonfinite
+from optfair.core.problem_class import vanishing
 from optfair.core.quadratics import CONES, cones_of
 from optfair.core.term import Term, exact_functions, is_quadratic
 from optfair.errors import UnsupportedProblem, shortened
@@ -366,12 +367,12 @@ def _reduced(
         psd_sqrt2_scaling=target.context.psd_sqrt2_scaling,
     )
     quadratic = target.quadratic and sign != 0.0
+    written, sides = (written, []) if sign else vanishing(written)
     written = exact_functions(written)
-    rows = not sign and type(written) in _ROWS
+    rows = not sign and not sides and type(written) in _ROWS
     if rows and all(side.is_affine() for side in written.args) and _plain(written):
         return _Reduced(sign, quadratic, asked.answers, None, [written], written.id)
     conic = Dcp2Cone(quad_obj=quadratic, solver_context=context)
-    sides: list[Any] = []
     if not written.is_dcp() or proof is not None:
         written, sides = _disciplined(name, written, sign, proof, curvature)
     if sign:
@@ -391,9 +392,8 @@ def _reduced(
             f"{shortened(written, 120)}: {shortened(e, 200) or type(e).__name__}",
             "write it with other functions, or name a solver that takes it as it is",
         ) from e
-    if sign:
-        return _Reduced(sign, quadratic, asked.answers, main.expr, list(others), None)
-    return _Reduced(sign, quadratic, asked.answers, None, [*others, main], main.id)
+    cost, rest, own_id = (main.expr, others, None) if sign else (None, [*others, main], main.id)
+    return _Reduced(sign, quadratic, asked.answers, cost, list(rest), own_id)
 
 
 # Constraints that are rows as they stand when both sides are affine.

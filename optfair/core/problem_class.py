@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
+
 from optfair.errors import ClassError, nearest
 
 if TYPE_CHECKING:
@@ -289,6 +291,73 @@ def _falls(e: Any) -> bool:
     return isinstance(e, xexp) or (
         e.p.value is not None and e.p.value > 1 and not is_power2(e.p_used)
     )
+
+
+def vanishing(constraint: Any) -> tuple[Any, list[Any]]:
+    """Return what an inequality says where squares add up to 0 at most: that their arguments are 0.
+
+    The squares leave no room and have no multiplier; these rows have, beside 0 <= 0. Any other
+    constraint is returned as it is, beside no rows.
+
+    Examples
+    --------
+    >>> import cvxpy as cp
+    >>> x, y = cp.Variable(2, name="x"), cp.Variable(name="y")
+    >>> row, zeros = vanishing(cp.sum_squares(x) + 2 * cp.power(y - 1, 4) <= 0)
+    >>> str(row), sorted(map(str, zeros))
+    ('0.0 <= 0.0', ['x == 0.0', 'y + -1.0 == 0.0'])
+    >>> vanishing(cp.sum_squares(x) <= 1)[1], vanishing(cp.sum_squares(x) - y <= 0)[1]
+    ([], [])
+    """
+    from cvxpy.atoms.affine.add_expr import AddExpression
+    from cvxpy.atoms.affine.binary_operators import DivExpression, MulExpression
+    from cvxpy.atoms.affine.sum import Sum
+    from cvxpy.atoms.affine.unary_operators import NegExpression
+    from cvxpy.atoms.elementwise.power import Power
+    from cvxpy.atoms.quad_form import QuadForm
+    from cvxpy.atoms.quad_over_lin import quad_over_lin
+    from cvxpy.constraints import Inequality, NonPos
+    from cvxpy.expressions.constants import Constant
+    from cvxpy.expressions.variable import Variable
+
+    from optfair.core.expressions import dense
+
+    if not isinstance(constraint, (Inequality, NonPos)) or constraint.parameters():
+        return constraint, []
+    zeros: list[Any] = []
+    stack = [(constraint.expr, 1.0)]
+    while stack:
+        e, sign = stack.pop()
+        constant = [a for a in e.args if a.is_constant()]
+        if e.is_constant():
+            if dense(e.value).any():
+                return constraint, []  # the limit is another
+        elif isinstance(e, (AddExpression, Sum)):
+            stack += [(part, sign) for part in e.args]
+        elif isinstance(e, NegExpression):
+            stack.append((e.args[0], -sign))
+        elif isinstance(e, (MulExpression, DivExpression)) and constant:
+            (number,) = constant
+            (rest,) = (a for a in e.args if a is not number)
+            by = sign * dense(number.value)
+            if not ((by > 0.0).all() or (by < 0.0).all() or not by.any()):
+                return constraint, []
+            stack += [(rest, float(by.flat[0]))] if by.any() else []
+        elif sign > 0.0 and isinstance(e, quad_over_lin):
+            zeros += [e.args[0] == 0, *([] if e.args[1].is_constant() else [e.args[1] >= 0])]
+        elif sign > 0.0 and isinstance(e, Power) and (e.p.value or 0.0) > 1.0:
+            size = e.args[0].is_nonneg()  # a norm, say
+            zeros.append(e.args[0] <= 0 if size else e.args[0] == 0)
+        elif isinstance(e, QuadForm) and isinstance(e.args[0], Variable) and constant:
+            if not (e.is_convex() if sign > 0.0 else e.is_concave()):
+                return constraint, []
+            zeros.append(constant[0].value @ e.args[0] == 0)
+        else:
+            return constraint, []
+    if not zeros or not all(z.is_dcp() for z in zeros):
+        return constraint, []
+    nothing = Constant(np.zeros(constraint.shape))
+    return nothing <= 0, zeros
 
 
 def parts_of(e: Any) -> Iterator[Any]:

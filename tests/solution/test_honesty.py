@@ -14,6 +14,7 @@ import optfair as of
 from optfair.backends import conic_backend
 from optfair.backends.farkas import InfeasibilityProof, claimed_infeasible
 from optfair.compile.form import compile_problem
+from optfair.core.problem_class import vanishing
 from optfair.proofs.bounds import Unpaid
 from optfair.proofs.cones import Cone
 from optfair.solution.conic_form import ConicForm
@@ -315,3 +316,61 @@ def test_a_bound_on_a_solvers_word_is_the_one_that_was_accepted() -> None:
     solution = of.from_cvxpy(cp.Problem(cost, [x >= 1, y >= 1])).solve("clarabel", tolerance=1e-6)
     assert str(solution.grade).startswith("reported")
     assert solution.objective - 1e-6 <= solution.bound <= solution.objective + 1e-6
+
+
+ROOT = np.array([[1.0, -2.0, 0.5], [0.0, 1.0, 3.0]])
+VANISHING: dict[str, tuple[Any, Any, float]] = {
+    "square": (lambda x: x[0], lambda x: [cp.square(x[0]) <= 0], 0.0),
+    "power": (lambda x: x[0], lambda x: [cp.power(x[0], 20) <= 0], 0.0),
+    "squares": (
+        lambda x: cp.sum(x),
+        lambda x: [cp.sum_squares(ROOT @ x - [1, 3]) <= 0, x <= 4],
+        79 / 13,
+    ),
+    "form": (
+        lambda x: cp.sum(x),
+        lambda x: [cp.quad_form(x, ROOT.T @ ROOT) <= 0, cp.abs(x[2]) <= 2],
+        17.0,
+    ),
+    "sum": (
+        lambda x: x[1],
+        lambda x: [2 * cp.square(x[0]) + cp.sum(cp.square(x - x[0])) / 3 <= 0],
+        0.0,
+    ),
+    "quotient": (lambda x: x[0], lambda x: [cp.quad_over_lin(x[0], x[1]) <= 0, x[1] <= 5], 0.0),
+    "concave side": (lambda x: x[0], lambda x: [-cp.square(x[0]) >= 0], 0.0),
+    "each entry": (lambda x: cp.sum(x), lambda x: [cp.square(x - [1, 2, 3]) <= 0], 6.0),
+}
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-6, 1e6])
+@pytest.mark.parametrize("name", VANISHING)
+def test_squares_without_room_are_0(name: str, unit: float) -> None:
+    goal, rows, truth = VANISHING[name]
+    x = cp.Variable(3, name="x")
+    y = x if name in ("quotient", "form", "each entry") else x / unit
+    factor = 1.0 if y is x else unit
+    p = of.from_cvxpy(cp.Problem(cp.Maximize(factor * goal(y)), [*rows(y), cp.abs(y) <= 100]))
+    s = p.solve()
+    assert s.grade.sound and s.objective == pytest.approx(
+        truth * factor, rel=1e-6, abs=1e-6 * factor
+    )
+    assert set(s.multipliers) == set(p.constraints) and s.certificate.verify()
+
+
+def test_only_squares_that_add_up_to_nothing_vanish() -> None:
+    x = cp.Variable(3, name="x")
+    for row in (
+        cp.sum_squares(x) <= 1e-12,
+        cp.sum_squares(x) - x[0] <= 0,
+        cp.sum_squares(x) - cp.sqrt(x[1]) <= 0,
+        cp.square(x[0]) + cp.exp(x[1]) <= 0,
+        x[0] <= 0,
+    ):
+        assert vanishing(row) == (row, [])
+    none = of.from_cvxpy(
+        cp.Problem(cp.Minimize(x[0]), [cp.sum_squares(x) + cp.sum_squares(x - 1) <= 0])
+    )
+    with pytest.raises(of.Infeasible) as error:
+        none.solve()
+    assert error.value.certificate is not None and error.value.certificate.verify()
