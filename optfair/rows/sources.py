@@ -143,7 +143,7 @@ class ChunkFactory(RowSource):
         Takes nothing and returns an iterator of ``(X, groups)``, ``(X, groups, weights)``, or of
         data frames whose columns ``groups`` and ``sample_weight`` name.
     groups, sample_weight : str, optional
-        Names of columns, where chunks are data frames.
+        Names of columns, where chunks are data frames; groups may be several.
     text : bool
         Whether columns may hold text; chunks then have the rows as given.
     grouped : bool
@@ -156,7 +156,7 @@ class ChunkFactory(RowSource):
     """
 
     make: Callable[[], Any]
-    groups: str | None = None
+    groups: str | list[str] | None = None
     sample_weight: str | None = None
     text: bool = False
     grouped: bool = True
@@ -217,7 +217,7 @@ class MatrixRows(RowSource):
 def chunk_of(
     given: Any,
     index: int,
-    groups: str | None,
+    groups: str | list[str] | None,
     sample_weight: str | None,
     text: bool = False,
     grouped: bool = True,
@@ -231,7 +231,7 @@ def chunk_of(
     index : int
         Its number.
     groups, sample_weight : str, optional
-        Names of columns of a data frame.
+        Names of columns of a data frame; groups may be several.
     text : bool
         Whether columns may hold text; the rows then stay as they are.
     grouped : bool
@@ -278,7 +278,7 @@ def chunk_of(
         raise DataError(f"chunk {index}: {e.cause}", e.evidence, e.remedy) from None
     if labels is None and not grouped:
         labels = np.zeros(len(rows), dtype=np.intp)
-    labels = np.asarray(labels)
+    labels = _one_each(labels, f"chunk {index}: groups")
     check_fit(labels, f"chunk {index}: groups", len(rows))
     if weights is not None:
         weights = np.asarray(weights, dtype=float)
@@ -306,7 +306,8 @@ def row_source(
         A function that returns a new iterator of chunks ``(X, groups)``,
         ``(X, groups, weights)`` or data frames for each pass; a parquet file or folder; rows.
     groups : array-like (n,), Dask array or series, or str
-        Group label of each row, or the name of a column; chunks of a function may carry theirs.
+        Group label of each row, a column of them for each attribute, or names of columns; chunks of
+        a function may carry theirs.
     sample_weight : array-like (n,), Dask array or series, or str, optional
         Weights, as groups.
     chunk_rows : int
@@ -358,7 +359,9 @@ def row_source(
         return ParquetRows(data, groups, sample_weight, chunk_rows, text, grouped)
     if callable(data):
         for name, given in (("groups", groups), ("sample_weight", sample_weight)):
-            if given is not None and not isinstance(given, str):
+            named = name == "groups" and isinstance(given, list)
+            named = named and all(isinstance(g, str) for g in given)
+            if given is not None and not isinstance(given, str) and not named:
                 raise DataError(
                     f"{name} is {kind_of(given)}, and the data are a function of chunks",
                     "nothing says which of its entries belong to which chunk",
@@ -377,11 +380,16 @@ def row_source(
         if text:
             return _sliced(*without_groups(data, groups), weights, chunk_rows)
         rows, labels, _ = taken_apart(data, groups)
-        return MatrixRows(rows, labels, weights, chunk_rows)
+        return MatrixRows(rows, _one_each(labels, "groups"), weights, chunk_rows)
     labels = check_labels(groups, "groups")
     if text and data.dtype.kind not in "iufb":
         return _sliced(data, labels, sample_weight, chunk_rows)
     return MatrixRows(data, labels, sample_weight, chunk_rows)
+
+
+def _one_each(labels: Any, what: str) -> NDArray[Any]:
+    """Return one label per row: several columns make one that names its attributes."""
+    return check_labels(labels, what) if hasattr(labels, "columns") else np.asarray(labels)
 
 
 def _table(data: Any) -> Any:
@@ -400,7 +408,7 @@ def _table(data: Any) -> Any:
 
 def _sliced(rows: Any, labels: Any, weights: Any, chunk_rows: int) -> RowSource:
     """Return slices of a table with text, as they are."""
-    named = np.asarray(labels)
+    named = _one_each(labels, "groups")
     for what, given in (("groups", named), ("sample_weight", weights)):
         if given is not None:
             check_fit(given, what, len(rows))

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from optfair.attributes import crossed
 from optfair.errors import DataError, SolverFailure, kind_of, nearest, needed
 from optfair.numbers import check_fit
 from optfair.rows.sources import CHUNK, Chunk, RowSource, chunk_of
@@ -24,8 +25,8 @@ class ParquetRows(RowSource):
     ----------
     path : path
         File or folder.
-    groups : str or None
-        Column of group labels.
+    groups : str, list of str or None
+        Column of group labels, or one for each attribute.
     sample_weight : str, optional
         Column of weights.
     chunk_rows : int
@@ -44,7 +45,7 @@ class ParquetRows(RowSource):
     """
 
     path: str | Path
-    groups: str | None
+    groups: str | list[str] | None
     sample_weight: str | None = None
     chunk_rows: int = CHUNK
     text: bool = False
@@ -52,7 +53,8 @@ class ParquetRows(RowSource):
 
     def __post_init__(self) -> None:
         names = self._dataset().schema.names
-        for what, asked in (("groups", self.groups), ("sample_weight", self.sample_weight)):
+        named = [("groups", g) for g in self.attributes] or [("groups", self.groups)]
+        for what, asked in (*named, ("sample_weight", self.sample_weight)):
             if asked is None and (what == "sample_weight" or not self.grouped):
                 continue
             if not isinstance(asked, str):
@@ -73,9 +75,15 @@ class ParquetRows(RowSource):
             )
 
     @property
+    def attributes(self) -> tuple[Any, ...]:
+        """Names of the columns of groups."""
+        given = self.groups
+        return tuple(given) if isinstance(given, list) else () if given is None else (given,)
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """Names of the columns of the rows."""
-        taken = {self.groups, self.sample_weight}
+        taken = {*self.attributes, self.sample_weight}
         return tuple(n for n in self._dataset().schema.names if n not in taken)
 
     def _dataset(self) -> Any:
@@ -99,7 +107,7 @@ class ParquetRows(RowSource):
     def chunks(self) -> Iterator[Chunk]:
         """Yield the chunks, in the order of the files and of the rows in them."""
         names = self.columns
-        asked = [*names, *(c for c in (self.groups, self.sample_weight) if c is not None)]
+        asked = [*names, *self.attributes, *([self.sample_weight] if self.sample_weight else [])]
         # reading ahead by more than a batch would hold the rows after all
         batches = self._dataset().to_batches(
             columns=asked,
@@ -121,8 +129,9 @@ class ParquetRows(RowSource):
                 for j, name in enumerate(names):
                     X[:, j] = batch.column(name).to_numpy(zero_copy_only=False)
             labels = np.zeros(batch.num_rows, dtype=np.intp)
-            if self.groups is not None:
-                labels = batch.column(self.groups).to_numpy(zero_copy_only=False)
+            if self.attributes:
+                own = {g: batch.column(g).to_numpy(zero_copy_only=False) for g in self.attributes}
+                labels = crossed(own, f"chunk {index}: groups")
             weights = None
             if self.sample_weight:
                 given = batch.column(self.sample_weight).to_numpy(zero_copy_only=False)

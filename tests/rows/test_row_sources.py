@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import optfair as of
@@ -265,3 +267,39 @@ def test_passes_see_the_same_values_and_labels_of_one_kind(model: Any) -> None:
 
     with pytest.raises(of.DataError, match="text in some chunks and numbers in others"):
         model(3, n_init=1, random_state=0).fit_stream(mixed)
+
+
+@pytest.mark.parametrize("kind", ["pairs", "frames", "frame", "parquet", "array"])
+def test_rows_of_several_attributes_come_in_chunks(kind: str, tmp_path: Path) -> None:
+    rng, n = np.random.default_rng(0), 600
+    X = rng.normal(size=(n, 2))
+    groups = pd.DataFrame({"sex": rng.choice(["f", "m"], n), "age": rng.choice([20, 40, 60], n)})
+    table = pd.DataFrame(X, columns=["u", "v"]).join(groups)
+    parts = [slice(i, i + 250) for i in range(0, n, 250)]
+    named: Any = ["sex", "age"]
+    data: Any = table
+    if kind == "parquet":
+        data = tmp_path / "people.parquet"
+        table.to_parquet(data)
+    elif kind == "pairs":
+        data, named = lambda: ((X[p], groups[p]) for p in parts), None
+    elif kind == "frames":
+        data = lambda: (table[p] for p in parts)
+    elif kind == "array":
+        data, named = X, groups
+    for model in (of.FairKMeans, of.FairMixture):
+        rule = {"fairness": of.max_gap(0.05, on="sex")} if model is of.FairKMeans else {}
+        fits = [model(3, n_init=1, random_state=0, max_iter=30, **rule) for _ in range(2)]
+        with warnings.catch_warnings(action="ignore"):
+            whole = fits[0].fit(X, groups=groups)
+            streamed = fits[1].fit_stream(data, groups=named)
+        assert whole.history_[-1] == pytest.approx(streamed.history_[-1], rel=1e-9)
+        assert list(whole.groups_) == list(streamed.groups_) and "sex=f, age=20" in whole.groups_
+
+
+def test_a_column_of_groups_that_is_not_there_is_named(tmp_path: Path) -> None:
+    table = pd.DataFrame({"u": [0.0, 1.0], "sex": ["f", "m"]})
+    table.to_parquet(tmp_path / "t.parquet")
+    for named in (["sex", "race"], ["sex", 3], 5):
+        with pytest.raises(DataError, match=r"race|groups must name a column"):
+            row_source(tmp_path / "t.parquet", named)
