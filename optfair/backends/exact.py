@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from math import lcm
@@ -18,7 +18,9 @@ from optfair.backends.linear_program import Kept, solve_form
 from optfair.compile.conic_proof import ConicProof, ExactOptimum, RescaledProof
 from optfair.core.solution import Solution, Status
 from optfair.errors import ClassError, Infeasible, OptfairError, SolverFailure
+from optfair.proofs import check_proof
 from optfair.proofs.digits import LONGEST, balanced, solve_exactly
+from optfair.proofs.portable import feasible_exactly
 from optfair.proofs.reduction import Entries, Excluded, Link
 from optfair.solution.conic_form import ConicForm
 from optfair.solution.residuals import measure
@@ -337,6 +339,56 @@ def _over_one(values: Ratios) -> tuple[list[int], int]:
 def exact_slack(form: ConicForm, x: Ratios) -> Ratios:
     """Return b - Ax in fractions."""
     return _added(form.b, -1, form.A, x)
+
+
+# Share of its terms below which a direction does not move a row, and entries of the rows up to which
+# one is sought in fractions.
+STILL, NEARBY = 1e-9, 20_000
+
+
+def falls(form: ConicForm, d: Sequence[Fraction]) -> bool:
+    """Whether the objective falls without limit along a direction that leaves no cone, all of it exactly."""
+    stated, n = form.plain, form.q.size
+    if stated is None or form.rounded or len(d) != n:
+        return False
+    rate = sum((Fraction(float(q)) * v for q, v in zip(form.q, d, strict=True) if v), Fraction(0))
+    if rate >= 0 or any(_added(np.zeros(n), 1, form.P, list(d))):
+        return False
+    slack = exact_slack(replace(stated, b=np.zeros(form.b.size)), list(d))
+    for c in stated.cones:
+        own, _ = check_proof.integers(list(slack[c.start : c.stop]))
+        known = c.kind in ("zero", "nonneg", "soc", "psd")
+        if any(own) and not (
+            known and check_proof.inside(c.kind, own, [c.order, c.upper], dual=False)
+        ):
+            return False
+    return True
+
+
+def direction_nearby(form: ConicForm, d: Floats) -> tuple[Fraction, ...] | None:
+    """Return a direction in fractions near d that moves no row which d does not move but by rounding.
+
+    Of equations, of squares and of cones that stay where they are few columns are corrected.
+    """
+    stated, largest = form.plain, float(np.abs(d).max(initial=0.0))
+    if stated is None or form.rounded or not largest or form.A.nnz + form.P.nnz > NEARBY:
+        return None
+    near = np.where(np.abs(d) > STILL * largest, d / largest, 0.0)
+    A, m = sp.csr_array(sp.vstack([stated.A, form.P])), form.b.size
+    still = np.abs(A @ near) <= STILL * (abs(A) @ np.abs(near))
+    still[:m] |= form.equal
+    still[m:] = True
+    for c in stated.cones:
+        if c.kind not in ("zero", "nonneg"):
+            still[c.start : c.stop] = still[c.start : c.stop].all()
+    room = np.where(near != 0.0, np.inf, 0.0)
+    move = feasible_exactly(A, np.zeros(A.shape[0]), np.flatnonzero(still), near, room)
+    if move is None:
+        return None
+    exact = [Fraction(float(v)) for v in near]
+    for i, v in zip(move.places, move.numerators, strict=True):
+        exact[i] += Fraction(v, move.denominator)
+    return tuple(exact)
 
 
 def _reduced(form: ConicForm, z: Ratios) -> Ratios:

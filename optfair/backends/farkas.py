@@ -16,7 +16,14 @@ from cvxpy.atoms.quad_form import QuadForm
 from numpy.typing import NDArray
 
 from optfair.backends.cone_program import solve_cone_program
-from optfair.backends.exact import Ratios, exact_optimum, exact_slack, violation
+from optfair.backends.exact import (
+    Ratios,
+    direction_nearby,
+    exact_optimum,
+    exact_slack,
+    falls,
+    violation,
+)
 from optfair.backends.linear_program import solve_linear_program
 from optfair.backends.registry import conic_interface
 from optfair.compile.form import Compiled, compile_problem
@@ -250,7 +257,7 @@ class Ray(Certificate):
     tolerance : float
         Rounding allowed where the declared terms are evaluated along the ray.
     exact_d, exact_start : tuple of Fraction or None
-        Direction and point themselves, of rows that are points and half-lines; `d` and `start`
+        Direction, and of rows that are points and half-lines the point, themselves; `d` and `start`
         are their roundings. None where what is near the roundings is proved without them.
     """
 
@@ -277,8 +284,8 @@ class Ray(Certificate):
         if self.exact_d is None:
             reasons = recession_faults(form, self.d)
         else:
-            falls = _rounds(self.exact_d, self.d) and _falls(form, self.exact_d)
-            reasons = [] if falls else ["its fractions are no direction of unlimited improvement"]
+            down = _rounds(self.exact_d, self.d) and falls(form, self.exact_d)
+            reasons = [] if down else ["its fractions are no direction of unlimited improvement"]
         if self.start is None:
             reasons.append("no feasible point goes with it: the problem may be infeasible")
         elif not self.starts(compiled):
@@ -473,7 +480,8 @@ def _exact_direction(form: ConicForm, d: Floats, end: float) -> tuple[Fraction, 
     """
     at = np.flatnonzero(np.abs(d) > 1e-9 * np.abs(d).max(initial=0.0))
     if not form.polyhedral or not at.size:
-        return None
+        near = direction_nearby(form, d)
+        return near if near is not None and falls(form, near) else None
     m = form.b.size
     own = replace(
         form,
@@ -514,15 +522,6 @@ def _vertex(form: ConicForm, end: float) -> Ratios | None:
 def _rounds(fractions: tuple[Fraction, ...], v: Floats) -> bool:
     """Whether a vector holds these fractions, rounded."""
     return len(fractions) == v.size and np.array_equal(np.array(fractions, dtype=float), v)
-
-
-def _falls(form: ConicForm, d: tuple[Fraction, ...]) -> bool:
-    """Whether the objective falls along a direction that leaves no row, all of it exactly."""
-    if not form.polyhedral:
-        return False
-    rate = sum((Fraction(float(q)) * v for q, v in zip(form.q, d, strict=True) if v), Fraction(0))
-    level = replace(form, b=np.zeros(form.b.size))
-    return rate < 0 and violation(level, exact_slack(level, list(d))) == 0
 
 
 def _satisfies(form: ConicForm, x: tuple[Fraction, ...]) -> bool:

@@ -240,8 +240,9 @@ def solve_as_asked(problem: Problem, solver: str | None, request: Request) -> So
 
 
 # Solvers that are asked after an answer that nothing proves yet, in the hope of one with a proof;
-# each time that one is asked may take so many times as long as the answer.
-HOPE, WORTH = 2, 5.0
+# each time that one is asked may take so many times as long as the answer, and some seconds: pairs
+# in many digits take 2 s (hinf6 of SDPLIB, measured).
+HOPE, WORTH, LEAST = 2, 5.0, {"SDP": 4.0}
 # Entries of linear programs whose basis is solved in fractions for a proof, and the seconds.
 BASIS, BASIS_SECONDS = 2_000, 10.0
 # Cases of a tree that proves an integer problem infeasible, and the seconds.
@@ -327,7 +328,7 @@ class _Search:
             self.asked += 1
             if self.answer is not None:  # a proof is worth some times of what the answer took
                 self.hope, self.further = self.hope - first, True
-                most = max(1.0, WORTH * sum(self.answer.seconds.values()))
+                most = max(LEAST.get(own, 1.0), WORTH * sum(self.answer.seconds.values()))
                 until = min(self.request.deadline, time.perf_counter() + most)
                 request = replace(request, time_limit=max(1e-3, until - request.started))
             try:

@@ -14,7 +14,10 @@ import pytest
 import scipy.sparse as sp
 
 import optfair as of
+from optfair.backends.exact import falls
 from optfair.backends.farkas import InfeasibilityProof, proved_infeasible
+from optfair.backends.registry import conic_interface
+from optfair.compile.form import compile_problem
 from optfair.proofs.check_proof import check
 from optfair.proofs.cones import Cone
 from optfair.solution.conic_form import ConicForm
@@ -277,3 +280,52 @@ def test_a_ray_leaves_no_row_whatever_its_unit(unit: float) -> None:
     # a small coefficient is one: there is no ray where it holds
     s = of.from_cvxpy(cp.Problem(cp.Minimize(-y[0]), [*rows, y[1] <= 5])).solve()
     assert s.objective == pytest.approx(-6.0)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("kind", ["norm", "matrix", "squares"])
+def test_rays_beside_curved_cones_are_proved_in_fractions(
+    kind: str, seed: int, tmp_path: Path
+) -> None:
+    """Equations and cones that a ray leaves where they are hold for no floats, but for fractions."""
+    rng = np.random.default_rng(seed)
+    x, n = cp.Variable(6, name="x"), 6
+    A, F, at = rng.normal(size=(1, n)), rng.normal(size=(2, n)), rng.normal(size=n)
+    rows: list[Any] = [A @ x == A @ at, rng.normal(size=(2, n)) @ x <= 1]
+    goal = rng.normal(size=n) @ x
+    if kind == "norm":
+        goal = goal + cp.norm(F @ x)
+    elif kind == "squares":
+        goal = goal + cp.sum_squares(F @ x - 1)
+    else:
+        X = cp.Variable((3, 3), symmetric=True, name="X")
+        rows += [X >> 0, cp.trace(X) <= 3, X[0, 1] == F[0] @ x]
+        goal = goal + X[0, 2]
+    with pytest.raises(of.Unbounded) as error:
+        of.from_cvxpy(cp.Problem(cp.Minimize(goal), rows)).solve()
+    ray = error.value.certificate
+    assert ray is not None and ray.verify()
+    ray.save(tmp_path / "ray.json")
+    text = (tmp_path / "ray.json").read_text(encoding="utf-8")
+    assert check(json.loads(text)).startswith("proved: the objective improves")
+
+
+def test_a_direction_that_leaves_a_cone_does_not_fall() -> None:
+    t, y = cp.Variable(name="t"), cp.Variable(2, name="y")
+    goal = cp.Minimize(-t - cp.sum(y))
+    p = of.from_cvxpy(cp.Problem(goal, [cp.SOC(t, y - 3)]))
+    form = compile_problem(p, conic_interface()).form
+    assert form.q.size == 3
+    for d, holds in (
+        ((5, 3, 4), True),
+        ((5, 3, Fraction(4001, 1000)), False),
+        ((0, 1, 0), False),
+        ((-1, 0, 0), False),
+        ((5, -3, -4), False),  # it stays in the cone, and the objective rises
+    ):
+        direction = [Fraction(0)] * 3
+        direction[form.columns["t"].start] = Fraction(d[0])
+        at = form.columns["y"].start
+        direction[at : at + 2] = map(Fraction, d[1:])
+        assert falls(form, direction) is holds
+    assert not falls(form, [Fraction(0)] * 4)
