@@ -293,6 +293,10 @@ def _falls(e: Any) -> bool:
     )
 
 
+# Lines up to which a quadratic form is tested in whole numbers.
+FORM = 60
+
+
 def vanishing(constraint: Any) -> tuple[Any, list[Any]]:
     """Return what an inequality says where squares add up to 0 at most: that their arguments are 0.
 
@@ -321,6 +325,7 @@ def vanishing(constraint: Any) -> tuple[Any, list[Any]]:
     from cvxpy.expressions.variable import Variable
 
     from optfair.core.expressions import dense
+    from optfair.proofs.definiteness import exactly_semidefinite, symmetric
 
     if not isinstance(constraint, (Inequality, NonPos)) or constraint.parameters():
         return constraint, []
@@ -330,28 +335,31 @@ def vanishing(constraint: Any) -> tuple[Any, list[Any]]:
         e, sign = stack.pop()
         constant = [a for a in e.args if a.is_constant()]
         if e.is_constant():
-            if dense(e.value).any():
+            if e.value is None or dense(e.value).any():
                 return constraint, []  # the limit is another
         elif isinstance(e, (AddExpression, Sum)):
             stack += [(part, sign) for part in e.args]
         elif isinstance(e, NegExpression):
             stack.append((e.args[0], -sign))
-        elif isinstance(e, (MulExpression, DivExpression)) and constant:
-            (number,) = constant
-            (rest,) = (a for a in e.args if a is not number)
-            by = sign * dense(number.value)
-            if not ((by > 0.0).all() or (by < 0.0).all() or not by.any()):
+        elif isinstance(e, MulExpression) and constant:
+            by = sign * dense(constant[0].value)
+            if not ((by > 0.0).all() or (by < 0.0).all()):
                 return constraint, []
-            stack += [(rest, float(by.flat[0]))] if by.any() else []
+            stack += [(a, float(by.flat[0])) for a in e.args if a is not constant[0]]
+        elif isinstance(e, DivExpression) and e.args[1].is_constant() and e.args[1].size == 1:
+            stack.append((e.args[0], sign * float(np.squeeze(dense(e.args[1].value)))))
         elif sign > 0.0 and isinstance(e, quad_over_lin):
-            zeros += [e.args[0] == 0, *([] if e.args[1].is_constant() else [e.args[1] >= 0])]
+            zeros += [e.args[0] == 0, *([] if constant else [e.args[1] >= 0])]
+            if constant and not (dense(e.args[1].value) > 0.0).all():
+                return constraint, []
         elif sign > 0.0 and isinstance(e, Power) and (e.p.value or 0.0) > 1.0:
             size = e.args[0].is_nonneg()  # a norm, say
             zeros.append(e.args[0] <= 0 if size else e.args[0] == 0)
         elif isinstance(e, QuadForm) and isinstance(e.args[0], Variable) and constant:
-            if not (e.is_convex() if sign > 0.0 else e.is_concave()):
-                return constraint, []
-            zeros.append(constant[0].value @ e.args[0] == 0)
+            P = symmetric(np.sign(sign) * constant[0].value)
+            if len(dense(P)) > FORM or not exactly_semidefinite(dense(P)):
+                return constraint, []  # rounding may have left a direction in which it falls
+            zeros.append(P @ e.args[0] == 0)
         else:
             return constraint, []
     if not zeros or not all(z.is_dcp() for z in zeros):

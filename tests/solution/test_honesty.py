@@ -319,6 +319,8 @@ def test_a_bound_on_a_solvers_word_is_the_one_that_was_accepted() -> None:
 
 
 ROOT = np.array([[1.0, -2.0, 0.5], [0.0, 1.0, 3.0]])
+# the product of a root in floats with itself: its least eigenvalue is -1e-16, so that it may fall
+LEANING = np.diag([1.0, 1.0, -(2.0**-53)])
 VANISHING: dict[str, tuple[Any, Any, float]] = {
     "square": (lambda x: x[0], lambda x: [cp.square(x[0]) <= 0], 0.0),
     "power": (lambda x: x[0], lambda x: [cp.power(x[0], 20) <= 0], 0.0),
@@ -366,6 +368,10 @@ def test_only_squares_that_add_up_to_nothing_vanish() -> None:
         cp.sum_squares(x) - cp.sqrt(x[1]) <= 0,
         cp.square(x[0]) + cp.exp(x[1]) <= 0,
         x[0] <= 0,
+        2 / cp.square(x[0]) <= 0,
+        cp.sum_squares(x) + cp.power(x[0], 0) <= 0,
+        cp.multiply([1, 0, 1], cp.square(x)) <= 0,
+        cp.quad_form(x, cp.psd_wrap(LEANING)) <= 0,
     ):
         assert vanishing(row) == (row, [])
     none = of.from_cvxpy(
