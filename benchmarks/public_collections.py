@@ -327,7 +327,7 @@ def published(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
             machines.append(r["environment"])
         run = {k: r[k] for k in KEPT if r.get(k) not in (None, "")}
         if "why" in run:
-            run["why"] = re.sub(r"(?<!\S)/(\S+/)+", "", " ".join(run["why"].split()))[:160]
+            run["why"] = re.sub(r"(?<!\S)/(\S+/)+", "", " ".join(run["why"].split()))[:160].strip()
         run |= {"cpu": round(r.get("cpu", r.get("seconds", 0.0)), 2)}
         runs.append(run | {"environment": machines.index(r["environment"])})
     return {"schema": 1, "environments": machines, "runs": runs}

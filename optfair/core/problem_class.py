@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
 from optfair.errors import ClassError, nearest
 
 if TYPE_CHECKING:
@@ -313,6 +311,7 @@ def vanishing(constraint: Any) -> tuple[Any, list[Any]]:
     >>> vanishing(cp.sum_squares(x) <= 1)[1], vanishing(cp.sum_squares(x) - y <= 0)[1]
     ([], [])
     """
+    import numpy as np
     from cvxpy.atoms.affine.add_expr import AddExpression
     from cvxpy.atoms.affine.binary_operators import DivExpression, MulExpression
     from cvxpy.atoms.affine.sum import Sum

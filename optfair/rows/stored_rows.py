@@ -9,9 +9,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from optfair.attributes import crossed
 from optfair.errors import DataError, SolverFailure, kind_of, nearest, needed
-from optfair.numbers import check_fit
+from optfair.numbers import check_fit, check_labels
 from optfair.rows.sources import CHUNK, Chunk, RowSource, chunk_of
 
 # Rows of a parquet dataset, read in batches of columns.
@@ -131,7 +130,7 @@ class ParquetRows(RowSource):
             labels = np.zeros(batch.num_rows, dtype=np.intp)
             if self.attributes:
                 own = {g: batch.column(g).to_numpy(zero_copy_only=False) for g in self.attributes}
-                labels = crossed(own, f"chunk {index}: groups")
+                labels = check_labels(own, f"chunk {index}: groups")
             weights = None
             if self.sample_weight:
                 given = batch.column(self.sample_weight).to_numpy(zero_copy_only=False)
