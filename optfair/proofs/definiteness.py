@@ -24,8 +24,8 @@ FRACTIONS = 40_000
 # What a singular matrix has left in its last pivots, in roundings a column; what sparse factors lose.
 SINGULAR, EXACT = 4.0, 1e-12
 # Lines of matrices whose roots are tested in whole numbers, and sought there; a pivot of others is
-# clear of what is taken off when it is so many times as large; shares of the diagonal that are tried.
-TESTED, PROVED, CLEAR = 4, 30, 1e3
+# clear of what is taken off when so many times as large; vectors and shares of the diagonal tried.
+TESTED, PROVED, CLEAR, TRIED = 4, 30, 1e3, 8
 LOWERED = (0.0, 2.0 * UNIT, 8.0 * UNIT, 32.0 * UNIT)
 # Shares of the diagonal that are taken off to prove how definite a matrix is.
 SHARES = (1e-2, 1e-4, 1e-7, 1e-10)
@@ -148,7 +148,9 @@ def definiteness(P: Any, *, sharp: bool = False) -> Definiteness:
     alone = (np.diff(core.indptr) == 1) & (own != 0.0)  # diagonal: nothing to factor
     least = float(own[alone].min(initial=np.inf))
     if least < -ROUNDING * size:
-        return _refuted(_unit(P, used[np.flatnonzero(alone)[own[alone].argmin()]]), least, size)
+        return Definiteness(
+            np.inf, _unit(P, used[np.flatnonzero(alone)[own[alone].argmin()]]), least, size
+        )
     floor, shifted = np.zeros(used.size), np.zeros(used.size, dtype=bool)
     floor[alone] = np.maximum(own[alone], 0.0)
     shifted[alone] = own[alone] < 0.0
@@ -162,7 +164,7 @@ def definiteness(P: Any, *, sharp: bool = False) -> Definiteness:
             full[used[rest]] = v
             low = quadratic_value(P, full)[1] / float(v @ v)
             if low < -ROUNDING * size:
-                return _refuted(full, low, size)
+                return Definiteness(np.inf, full, low, size)
         if not np.isfinite(shift_of_rest):
             return Definiteness(np.inf, size=size)
         floor[rest], shifted[rest] = own_floor, own_shifted
@@ -212,7 +214,7 @@ def curvature_of(P: Any) -> Definiteness:
         v[used] = units * again.witness
     v = np.ldexp(v, 1 - int(np.frexp(np.abs(v).max())[1]))
     value = quadratic_value(P, v)[1]
-    return _refuted(v, value, known.size) if value < 0.0 else known
+    return Definiteness(np.inf, v, value, known.size) if value < 0.0 else known
 
 
 def _along_axis(P: Any, j: int) -> Floats:
@@ -381,15 +383,28 @@ def exactly_semidefinite(P: Floats) -> bool:
     >>> exactly_semidefinite(np.ones((2, 2))), exactly_semidefinite(np.array([[0.0, 1e-300], [1e-300, 1.0]]))
     (True, False)
     """
+    if len(P) > TESTED and P.any():
+        # rounded forms without full rank fall along half of the vectors next to their null space
+        vectors = np.linalg.eigh(np.ldexp(P, -int(np.frexp(abs(P).max())[1])))[1][:, :TRIED].T
+        tried, M = np.rint(np.ldexp(vectors, 30)).astype(np.int64).astype(object), _whole(P)[0]
+        if any(v @ M @ v < 0 for v in tried):
+            return False
     return _exact_root(P) is not None
+
+
+def _whole(P: Floats) -> tuple[NDArray[Any], int]:
+    """Return whole multiples of a power of two that are the entries, and its exponent."""
+    part, power = np.frexp(P)
+    lowest = int(power[P != 0.0].min(initial=0))
+    M = np.ldexp(part, 53).astype(np.int64).astype(object)
+    return np.left_shift(
+        M, np.where(P != 0.0, power.astype(np.int64) - lowest, 0).astype(object)
+    ), lowest
 
 
 def _exact_root(P: Floats) -> Floats | None:
     """Return F with F'F = P, every entry rounded once; None for what is not semidefinite."""
-    part, power = np.frexp(P)
-    lowest = int(power[P != 0.0].min(initial=0))
-    M = np.ldexp(part, 53).astype(np.int64).astype(object)  # whole multiples of a power of two
-    M = np.left_shift(M, np.where(P != 0.0, power.astype(np.int64) - lowest, 0).astype(object))
+    M, lowest = _whole(P)
     before, left, rows, digits = 1, np.arange(len(M)), [], 53 - lowest
     while M.size:
         # the first of the largest, as near as a factor of 2: rows of simple numbers stay simple
@@ -469,14 +484,8 @@ def lower_root(P: Any) -> tuple[Any, bool]:
     return F[:rank], False
 
 
-def _refuted(v: Floats, value: float, size: float) -> Definiteness:
-    return Definiteness(np.inf, v, value, size)
-
-
 def _unit(P: Any, at: int) -> Floats:
-    v = np.zeros(P.shape[0])
-    v[at] = 1.0
-    return v
+    return np.eye(1, P.shape[0], at).ravel()
 
 
 def quadratic_value(P: Any, v: Floats) -> tuple[float, float]:
@@ -491,12 +500,9 @@ def quadratic_value(P: Any, v: Floats) -> tuple[float, float]:
 
 def negative_direction(P: Any, size: float) -> Floats | None:
     """Return a unit vector v with v'Pv < 0 in exact arithmetic, None when none was met."""
-    n = P.shape[0]
-    tried = []
-    diagonal = P.diagonal()
-    if diagonal.min() < 0.0:
-        tried.append(np.eye(1, n, int(diagonal.argmin())).ravel())
-    if n <= DENSE:
+    own = P.diagonal()
+    tried = [_unit(P, int(own.argmin()))] if own.min() < 0.0 else []
+    if own.size <= DENSE:
         # near 1 by a power of two: products of the entries stay in the range of floats
         near_one = np.ldexp(_array(P), -int(np.frexp(abs(P).max())[1]))
         values, vectors = np.linalg.eigh(near_one)
@@ -525,12 +531,9 @@ def _pivots(P: Any, size: float) -> list[Floats]:
     for k in np.argsort(D)[:3]:
         if D[k] >= 0.0:
             break
-        e = np.zeros(D.size)
-        e[k] = 1.0
+        e = _unit(P, int(k))
         w = spla.spsolve_triangular(sp.csr_array(L.T), e, lower=False, unit_diagonal=True)
-        v = np.empty_like(w)
-        v[:] = w[solver.perm_r]
-        pivots.append(v)
+        pivots.append(w[solver.perm_r])
     return pivots
 
 
@@ -583,13 +586,10 @@ def _sparse(P: Any, shift: float) -> float:
     if factored is None:
         return np.inf
     solver, L, D = factored
-    if not (D > 0.0).all() or not np.isfinite(D).all():
-        return np.inf
     U = sp.csr_array(solver.U)
-    if not (np.isfinite(L.data).all() and np.isfinite(U.data).all()):
+    if not ((D > 0.0).all() and all(np.isfinite(v).all() for v in (D, L.data, U.data))):
         return np.inf
-    n = P.shape[0]
-    ones = np.ones(n)
+    ones = np.ones(P.shape[0])
     longest = int(np.diff(L.indptr).max())
     DLt = sp.csr_array(sp.diags_array(D) @ L.T)
     first = gamma(longest + 4.0) * (abs(L) @ (abs(U) @ ones))
