@@ -157,6 +157,7 @@ def solve_linear_program(
     integer: NDArray[np.bool_] | None = None,
     gap: float = 0.0,
     start: Floats | None = None,
+    presolve: bool = True,
 ) -> LinearProgramResult:
     """Minimise ``cost @ x`` subject to row and column bounds, by the dual simplex method.
 
@@ -165,7 +166,9 @@ def solve_linear_program(
     ``start`` (NaN where nothing is known); at the time limit the incumbent is returned, if there is one.
     What fails at a smaller tolerance is tried once more at `LOOSER`.
     """
-    limit = {"time_limit": max(time_limit, 1e-3)} if np.isfinite(time_limit) else {}
+    limit: dict[str, Any] = {"time_limit": max(time_limit, 1e-3)} if np.isfinite(time_limit) else {}
+    if not presolve:
+        limit["presolve"] = "off"
     if integer is not None:
         limit |= {"mip_rel_gap": 0.0, "mip_abs_gap": gap, "mip_feasibility_tolerance": 1e-9}
     solver = _simplex(tolerance, **limit, solver="simplex" if integer is None else "choose")

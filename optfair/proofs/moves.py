@@ -329,8 +329,11 @@ def cheaper(
     with np.errstate(invalid="ignore"):
         reach = np.maximum(np.abs(boxes.lower), np.abs(boxes.upper))
         dear = open_ones & ~(residual.size * reach <= slight / (4.0 * open_ones.sum()))
-    best = None
+    best, before = None, np.zeros(0, dtype=bool)
     for shut in (dear, reach > FAR * np.abs(x).max(initial=1.0), open_ones):
+        if np.array_equal(shut & open_ones, before):
+            continue
+        before = shut & open_ones
         lower = np.where(shut, bare.lower, boxes.lower)
         within = bare.tighter(lower, np.where(shut, bare.upper, boxes.upper))
         near = closed(form, residual, x, z, within)

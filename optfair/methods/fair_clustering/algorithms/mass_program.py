@@ -448,27 +448,51 @@ class RestrictedMaster:
         )
 
     def solve_linear(self, time_limit: float, tolerance: float) -> MasterResult:
-        """Return what linear programming finds."""
-        m = self.right.size
+        """Return what linear programming finds.
+
+        The cheapest arc of a class takes what its others leave. These carry at most 1 together,
+        a bound where there is one, so few rows are left, and where nothing moves is a basis to
+        start from. With few masses a presolve takes longer than the rest; many are worth it.
+        """
+        (definition, simplex, _), m, shares = self.equations, self.right.size, self.equal
+        fixed = definition.height + simplex.height
+        base, others = _cheapest_of_classes(self.arcs)
+        own = self.arcs.row[others]
+        alone = np.bincount(own, minlength=self.arcs.weight.size)[own] == 1
+        classes, row = np.unique(own[~alone], return_inverse=True)
+        together = Block(row, self.ny + others[~alone], np.ones(row.size), classes.size)
+        whole = stacked((definition, simplex, self.rules, together), self.size)
+        # v = start + steps w, of the columns that are left
+        start = np.zeros(self.size)
+        start[self.ny + base] = 1.0
+        left = np.flatnonzero(start == 0.0)
+        moved = self.ny + np.arange(others.size)
+        ones = np.concatenate([np.ones(left.size), -np.ones(others.size)])
+        cells = np.append(left, self.ny + base[own]), np.append(np.arange(left.size), moved)
+        steps = sp.csc_array((ones, cells), shape=(self.size, left.size))
         low = np.full(m, -np.inf)
         for c in self.cones:
             if c.kind == "zero":
                 low[c.start : c.stop] = self.right[c.start : c.stop]
-        lower = np.zeros(self.size)
+        lower, upper = np.zeros(left.size), np.full(left.size, np.inf)
         lower[: self.ny] = -np.inf
         lower[self.program.masses] = -self.arcs.fixed / self.unit
+        upper[moved[alone]] = 1.0
+        taken, most = whole @ start, np.ones(classes.size)
         result = solve_linear_program(
-            self.cost,
-            stacked((*self.equations, self.rules), self.size),
-            np.concatenate([self.equal, low]),
-            np.concatenate([self.equal, self.right]),
+            self.cost @ steps,
+            whole @ steps,
+            np.concatenate([shares[:fixed], low, -np.inf * most]) - taken,
+            np.concatenate([shares[:fixed], self.right, most]) - taken,
             lower,
-            np.full(self.size, np.inf),
+            upper,
             tolerance=tolerance,
             time_limit=time_limit,
+            presolve=self.gk > PRESOLVED,
         )
-        z = -result.prices[-m:] * self.scale if m else np.zeros(0)
-        return self._finish(result.status, result.x, z)
+        z = -result.prices[fixed : fixed + m] * self.scale if m else np.zeros(0)
+        v = start + steps @ result.x if result.status == "optimal" else start
+        return self._finish(result.status, v, z)
 
     def solve_conic(self, time_limit: float) -> MasterResult:
         """Return what a conic solver finds."""
@@ -504,8 +528,19 @@ class RestrictedMaster:
         return self._finish(result.status, result.x, result.z[-m:] if m else np.zeros(0))
 
 
-# Share of usual costs below which one is rounding.
-TIE = 1e-9
+def _cheapest_of_classes(arcs: Arcs) -> tuple[Indices, Indices]:
+    """Return the first of the cheapest arcs of each class, and all others."""
+    first = np.flatnonzero(np.diff(arcs.row, prepend=-1))
+    if not first.size:
+        return first, first
+    least = np.minimum.reduceat(arcs.regret, first)
+    cheapest = np.flatnonzero(arcs.regret == least[arcs.row])
+    base = cheapest[np.diff(arcs.row[cheapest], prepend=-1) > 0]
+    return base, np.delete(np.arange(arcs.row.size), base)
+
+
+# Share of usual costs below which one is rounding; masses of linear programs that are presolved.
+TIE, PRESOLVED = 1e-9, 120
 
 
 def price_unit(costs: Floats, quantile: float) -> float:

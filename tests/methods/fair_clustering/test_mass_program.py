@@ -1,0 +1,118 @@
+"""Restricted masters: written with few rows, they are the linear programs they stand for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.optimize
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import optfair as of
+from optfair.methods.fair_clustering.algorithms import mass_program
+from optfair.methods.fair_clustering.algorithms.linked_rows import _Master
+from optfair.methods.fair_clustering.algorithms.mass_program import (
+    Arcs,
+    MassProgram,
+    RestrictedMaster,
+    stacked,
+)
+from optfair.methods.fair_clustering.mass_rules import compile_rules
+
+K = 3
+
+
+def program() -> MassProgram:
+    """Return the rules of perfect fairness of two groups of 12 and 8 rows."""
+    groups = np.repeat([0, 1], [12, 8])
+    X = np.arange(40.0).reshape(20, 2)
+    problem = of.FairAssignment(X, groups=groups, centers=X[:K])
+    return compile_rules(problem).program
+
+
+def arcs_of(rng: Any, shares: Any) -> Arcs:
+    """Return rows with one, two or three arcs, and masses of others."""
+    sizes = rng.integers(1, K + 1, 9)
+    row = np.repeat(np.arange(9), sizes)
+    cluster = np.concatenate([np.sort(rng.permutation(K)[:size]) for size in sizes])
+    regret = rng.integers(0, 5, row.size) * 0.25
+    regret -= np.minimum.reduceat(regret, np.flatnonzero(np.diff(row, prepend=-1)))[row]
+    group = np.r_[np.zeros(5, int), np.ones(4, int)]
+    weight = rng.integers(1, 4, 9) / 100.0
+    own = np.array([weight[group == g].sum() for g in range(2)])
+    spread = rng.dirichlet(np.ones(K), 2)
+    return Arcs(row, cluster, regret, group, weight, spread * (shares - own)[:, None])
+
+
+def as_it_stands(model: RestrictedMaster) -> float:
+    """Return the least cost of all columns under all rows, by another solver's front."""
+    rows = stacked((*model.equations, model.rules), model.size)
+    even = np.ones(rows.shape[0], dtype=bool)
+    for c in model.cones:
+        even[model.equal.size :][c.start : c.stop] = c.kind == "zero"
+    sides = np.concatenate([model.equal, model.right])
+    lower = np.zeros(model.size)
+    lower[: model.ny] = -np.inf
+    lower[model.program.masses] = -model.arcs.fixed / model.unit
+    answer = scipy.optimize.linprog(
+        model.cost,
+        A_ub=rows[~even] if (~even).any() else None,
+        b_ub=sides[~even] if (~even).any() else None,
+        A_eq=rows[even],
+        b_eq=sides[even],
+        bounds=np.stack([lower, np.full(model.size, np.inf)], axis=1),
+    )
+    assert answer.status == 0
+    return float(answer.fun)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 2**32 - 1), st.sampled_from(["rules", "masses", "pairs"]), st.booleans())
+def test_masters_cost_what_their_whole_program_does(seed: int, kind: str, presolve: bool) -> None:
+    rng, rules = np.random.default_rng(seed), program()
+    arcs = arcs_of(rng, rules.shares)
+    prices = rng.normal(size=(2, K))
+    box = (rng.uniform(0.5, 3.0, (2, K)), rng.uniform(0.5, 3.0, (2, K)))
+    if kind == "pairs":
+        ends = np.array([[i, j] for i in range(5) for j in range(i)])
+        both = ends[rng.permutation(len(ends))[:2]]
+        pairs = np.array(
+            [
+                [np.flatnonzero((arcs.row == r) & (arcs.cluster == k))[0] for r in pair]
+                for pair in both
+                for k in range(K)
+                if all(((arcs.row == r) & (arcs.cluster == k)).any() for r in pair)
+            ],
+            dtype=np.intp,
+        ).reshape(-1, 2)
+        # rows that have no other arc may not exclude each other
+        single = np.bincount(arcs.row)[arcs.row] == 1
+        pairs = pairs[~single[pairs].all(axis=1)]
+        model: RestrictedMaster = _Master(rules, arcs, prices, box, pairs)
+    else:
+        masses = None
+        if kind == "masses":
+            total = arcs.fixed.copy()
+            np.add.at(total, (arcs.group, rng.integers(0, K, 9)), arcs.weight)
+            masses = total
+        model = RestrictedMaster(rules, arcs, prices, box, masses)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(mass_program, "PRESOLVED", 0 if presolve else 10**9)
+        result = model.solve_linear(np.inf, 1e-10)
+    assert result.status == "optimal"
+    G, size = 2, arcs.weight[arcs.row]
+    np.testing.assert_allclose(np.bincount(arcs.row, result.flow), arcs.weight, atol=1e-10)
+    assert (result.flow >= -1e-12).all()
+    moved = np.zeros((G, K))
+    np.add.at(moved, (arcs.group[arcs.row], arcs.cluster), result.flow)
+    missed = result.y[rules.masses] - arcs.fixed - moved
+    np.testing.assert_allclose(np.abs(missed), result.slack, atol=1e-9)
+    if kind == "pairs":
+        part = result.flow / size
+        assert (part[pairs].sum(axis=1) <= 1.0 + 1e-9).all()
+    sides = missed.ravel() / model.unit  # η - Σ flow = s+ - s-
+    parts = (result.y - model.origin) / model.unit, result.flow / size
+    v = np.concatenate([*parts, np.maximum(sides, 0.0), np.maximum(-sides, 0.0)])
+    assert model.cost @ v == pytest.approx(as_it_stands(model), abs=1e-7)
