@@ -83,6 +83,11 @@ class RowSource(abc.ABC):
     15.0
     """
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether the rows are in memory anyhow, the same in every pass."""
+        return False
+
     @abc.abstractmethod
     def chunks(self) -> Iterator[Chunk]:
         """Yield the chunks, from the first one on."""
@@ -203,6 +208,11 @@ class MatrixRows(RowSource):
         for name, given in (("groups", self.labels), ("sample_weight", self.weights)):
             if given is not None:
                 check_fit(check_table(given, name), name, n)
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the rows are an array, not a memory map."""
+        return type(self.X) is np.ndarray
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the chunks, from the first one on."""

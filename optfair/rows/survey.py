@@ -90,18 +90,18 @@ class Survey:
         DataError
             It is not what the first pass saw: other columns, a new label, missing or other values.
         """
-        checked = _checked(chunk)
+        rows, total = self.sums.get(chunk.index, (0, 0.0))
+        checked, own_total = _checked(chunk, total if rows else np.nan)
         if checked.X.shape[1] != self.columns or (
             self.names is not None and chunk.names is not None and chunk.names != self.names
         ):
             own = chunk.names, checked.X.shape[1]
             raise other_columns(chunk.index, own, (self.names, self.columns))
-        rows, total = self.sums.get(chunk.index, (0, 0.0))
         size = float(np.maximum(np.abs(self.lowest), np.abs(self.highest)).max(initial=0.0))
-        if rows == len(checked.X) and abs(checked.X.sum() - total) > SAME * checked.X.size * size:
+        if rows == len(checked.X) and abs(own_total - total) > SAME * checked.X.size * size:
             raise DataError(
                 f"chunk {chunk.index} has other values than in the first pass",
-                f"its {rows} rows sum to {checked.X.sum():.9g}, and summed to {total:.9g}",
+                f"its {rows} rows sum to {own_total:.9g}, and summed to {total:.9g}",
                 "give a source that returns the same rows in every pass",
             )
         return Rows(
@@ -209,7 +209,7 @@ class _Counter:
     size: int
 
     def __call__(self, chunk: Chunk) -> _Count:
-        checked = _checked(chunk)
+        checked, entries = _checked(chunk)
         X, labels = checked.X, checked.labels
         w = np.ones(len(X)) if chunk.weights is None else np.asarray(chunk.weights, dtype=float)
         if not np.isfinite(w).all() or (w < 0).any():
@@ -238,7 +238,7 @@ class _Counter:
             tallies,
             (float(w.min()), float(w.max())),
             (X.min(axis=0), X.max(axis=0)),
-            {chunk.index: (len(X), float(X.sum()))},
+            {chunk.index: (len(X), entries)},
             keys,
             (X, labels, w, order),
         )
@@ -323,7 +323,8 @@ def _stratified(groups: Indices, keys: Floats, size: int) -> Indices:
     return np.flatnonzero(chosen)
 
 
-def _checked(chunk: Chunk) -> Chunk:
+def _checked(chunk: Chunk, known: float = np.nan) -> tuple[Chunk, float]:
+    """Return a chunk of numbers, and their sum; one that is known stands for numbers that were fine."""
     X, labels = np.asarray(chunk.X, dtype=np.float64), np.asarray(chunk.labels)
     if X.ndim != 2 or X.shape[0] == 0 or X.shape[1] == 0:
         raise DataError(
@@ -331,8 +332,8 @@ def _checked(chunk: Chunk) -> Chunk:
         )
     # one sum shows every NaN and infinity, without a mask of the size of the rows
     with np.errstate(over="ignore", invalid="ignore"):
-        fine = np.isfinite(X.sum())
-    if not fine:
+        total = float(X.sum())
+    if not np.isfinite(total):
         bad = np.argwhere(~np.isfinite(X))
         if bad.size:
             raise DataError(
@@ -340,7 +341,7 @@ def _checked(chunk: Chunk) -> Chunk:
                 f"the first is in its row {bad[0, 0]}, column {bad[0, 1]}",
                 "drop or impute them",
             )
-    if max(X.max(), -X.min()) > LARGEST:
+    if total != known and max(X.max(), -X.min()) > LARGEST:
         raise DataError(
             f"chunk {chunk.index} has entries beyond {LARGEST:.0e}",
             "squared distances would overflow",
@@ -355,10 +356,13 @@ def _checked(chunk: Chunk) -> Chunk:
             f"chunk {chunk.index}: groups has missing labels",
             remedy="drop those rows or give them a label",
         )
-    return Chunk(X, labels, chunk.weights, chunk.index, chunk.names)
+    return Chunk(X, labels, chunk.weights, chunk.index, chunk.names), total
 
 
 def _index(labels: NDArray[Any], names: NDArray[Any]) -> Indices:
+    plain = labels.dtype.kind == "i" and np.array_equal(names, np.arange(names.size))
+    if plain and labels.min() >= 0 and labels.max() < names.size:
+        return np.asarray(labels, dtype=np.intp)
     places = np.minimum(np.searchsorted(names, labels), names.size - 1)
     wrong = names[places] != labels
     if wrong.any():

@@ -250,20 +250,25 @@ class SmoothedPass:
 
 @dataclass(frozen=True, eq=False)
 class SoftPass:
-    """The map of a pass of `soft_descent`."""
+    """The map of a pass of `soft_descent`; it may keep the rows of chunks by their indices."""
 
     survey: Survey
     scale: Scale
     centers: Floats
     prices: Floats
     tau: float
+    kept: dict[int, SoftRows] | None = None
 
     def __call__(self, chunk: Chunk) -> SoftSums:
         """Return the sums of one chunk."""
-        rows = self.survey.read(chunk)
-        order = np.argsort(rows.groups.astype(np.min_scalar_type(len(self.prices))), kind="stable")
-        own = _taken(rows, order)
-        soft = SoftRows(own.X, own.groups, own.weights, self.scale)
+        soft = None if self.kept is None else self.kept.get(chunk.index)
+        if soft is None:
+            rows = self.survey.read(chunk)
+            kinds = rows.groups.astype(np.min_scalar_type(len(self.prices)))
+            own = _taken(rows, np.argsort(kinds, kind="stable"))
+            soft = SoftRows(own.X, own.groups, own.weights, self.scale)
+            if self.kept is not None:
+                self.kept[chunk.index] = soft
         return soft.at(self.centers, self.prices, self.tau)
 
 
@@ -367,6 +372,8 @@ class PassedRows:
         self.prices, self.n_jobs, self.passes, self.header = prices, n_jobs, 0, survey.header
         self.tolerance = POLYHEDRAL if program.polyhedral else CURVED
         self.scale = Scale.of(survey.sample.X, survey.sample.weights)
+        # half as large as the rows, and most of a pass: kept where the rows are in memory, too
+        self.kept: dict[int, SoftRows] | None = {} if source.in_memory else None
 
     def assign(
         self,
@@ -420,10 +427,11 @@ class PassedRows:
         )
         if soft is not None:
             self.prices = soft.prices
+        self.kept = None if self.kept is None else {}
         return soft
 
     def _softly(self, centers: Floats, prices: Floats, tau: float) -> SoftSums:
-        made = SoftPass(self.header, self.scale, centers, prices, tau)
+        made = SoftPass(self.header, self.scale, centers, prices, tau, self.kept)
         sums: SoftSums = self.pass_over(made, operator.add)
         return sums
 

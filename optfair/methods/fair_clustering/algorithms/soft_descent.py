@@ -164,7 +164,7 @@ class SoftRows:
         np.subtract(X.T, scale.middle[:, None], out=own, casting="same_kind")
         own *= np.float32(1.0 / scale.unit)
         self.size = float(np.einsum("ij,ij->j", own, own) @ weights)
-        self.root, self.along = root, self.across * root
+        self.root = root
         present, first = np.unique(groups, return_index=True)
         self.pieces = [
             (int(g), start, min(start + BLOCK, stop))
@@ -191,7 +191,7 @@ class SoftRows:
             total = S.sum(axis=0)
             logs[start:stop] = top + np.log(total)
             S *= self.root[start:stop] / total
-            both[K:] = self.along[:, start:stop]
+            np.multiply(self.across[:, start:stop], self.root[start:stop], out=both[K:])
             products[g] += both @ both.T
         value += float(self.weights @ logs)
         sums, curved = products[:, :K, K:], -products[:, :K, :K]
