@@ -217,6 +217,11 @@ def test_a_label_that_appears_later_is_refused() -> None:
     survey = surveyed(row_source(X, G))
     with pytest.raises(DataError, match="did not see: c"):
         survey.read(Chunk(X[:2], np.array(["a", "c"]), None, 3))
+    numbered = surveyed(row_source(X, np.unique(G, return_inverse=True)[1]))
+    assert numbered.read(Chunk(X[:2], np.array([1, 0]), None, 3)).groups.tolist() == [1, 0]
+    for other in (-1, 2):
+        with pytest.raises(DataError, match=f"did not see: {other}"):
+            numbered.read(Chunk(X[:2], np.array([1, other]), None, 3))
 
 
 def test_results_do_not_depend_on_threads() -> None:

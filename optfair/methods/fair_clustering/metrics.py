@@ -14,6 +14,7 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, nearest
@@ -269,8 +270,8 @@ def gathered_masses(
 
     .. math:: M_{gk} = \sum_{i \in g} w_i R_{ik}
     """
-    # one bincount per cluster: no n x K copy, whatever the number of groups
-    return np.stack([np.bincount(groups, weights * a, count) for a in fractions.T], axis=1)
+    rows = sp.csc_array((weights, groups, np.arange(groups.size + 1)), shape=(count, groups.size))
+    return np.asarray(rows @ fractions)
 
 
 def cluster_fractions(

@@ -6,6 +6,7 @@ import operator
 import warnings
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from optfair.methods.fair_clustering.algorithms.descent import descend
 from optfair.methods.fair_clustering.algorithms.pricing import Box
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.labels import hard_labels
+from optfair.rows.sources import MatrixRows
 from optfair.rows.survey import surveyed
 
 
@@ -246,9 +248,8 @@ def test_a_soft_pass_in_single_precision_is_the_one_in_double() -> None:
     survey, prices = surveyed(source), np.random.default_rng(2).normal(size=(3, 4))
     scale = soft_descent.Scale.of(survey.sample.X, survey.sample.weights)
     u = scale.unit**2
-    own = passed_rows.SoftPass(
-        survey.header, scale, (X[:4] - scale.middle) / scale.unit, prices / u, 0.3 / u
-    )
+    centers = (X[:4] - scale.middle) / scale.unit
+    own = passed_rows.SoftPass(survey.header, scale, centers, prices / u, 0.3 / u, True)
     plain = passed_rows.SmoothedPass(survey.header, X[:4], prices / 0.3, 0.3)
     a = source.map_reduce(own, operator.add)
     b = source.map_reduce(plain, operator.add)
@@ -256,6 +257,31 @@ def test_a_soft_pass_in_single_precision_is_the_one_in_double() -> None:
     assert np.abs(a.mass.masses - b.masses).max() <= 1e-5
     assert np.abs(a.mass.curvature - b.curvature).max() <= 1e-5
     assert np.abs(a.sums.sum(axis=0)).max() <= 1e-5  # rows are about their middle
+    kept: dict[int, Any] = {}
+    for times in range(2):  # the second time from what the first kept
+        flat = source.map_reduce(replace(own, curved=False, kept=kept), operator.add)
+        assert kept and flat.mass.curvature is None, times
+        np.testing.assert_allclose(flat.mass.masses, a.mass.masses, atol=1e-6)
+        np.testing.assert_allclose(flat.sums, a.sums, atol=1e-6)
+        assert flat.mass.value == pytest.approx(a.mass.value, rel=1e-9)
+
+
+def test_only_rows_in_memory_are_kept_from_pass_to_pass(tmp_path: Path) -> None:
+    X, g = rows(60_000)
+    program = kmeans_fit.compile_rules(FairAssignment(X, groups=g, centers=X[:4])).program
+    np.save(tmp_path / "X.npy", X)
+    mapped = np.load(tmp_path / "X.npy", mmap_mode="r")
+    ends = []
+    for given in (X, mapped):
+        source = MatrixRows(given, g, chunk_rows=20_000)
+        rows_of = passed_rows.PassedRows(program, source, surveyed(source), 1.0)
+        assert rows_of.kept == ({} if given is X else None)
+        rows_of.prices = rows_of.assign(X[:4], None, np.inf).answer.prices
+        rows_of._softly(X[:4], rows_of.prices, 1.0, True)
+        assert len(rows_of.kept or ()) == (3 if given is X else 0)
+        ends.append(rows_of.begun(X[:4], 1e-6, 300).centers)
+        assert not rows_of.kept  # a run later they are not held any more
+    np.testing.assert_array_equal(*ends)
 
 
 def test_after_soft_passes_an_assignment_takes_a_pass_or_two() -> None:

@@ -257,6 +257,7 @@ class SoftPass:
     centers: Floats
     prices: Floats
     tau: float
+    curved: bool
     kept: dict[int, SoftRows] | None = None
 
     def __call__(self, chunk: Chunk) -> SoftSums:
@@ -269,7 +270,7 @@ class SoftPass:
             soft = SoftRows(own.X, own.groups, own.weights, self.scale)
             if self.kept is not None:
                 self.kept[chunk.index] = soft
-        return soft.at(self.centers, self.prices, self.tau)
+        return soft.at(self.centers, self.prices, self.tau, self.curved)
 
 
 def _taken(rows: Rows, at: Integers) -> Rows:
@@ -430,8 +431,8 @@ class PassedRows:
         self.kept = None if self.kept is None else {}
         return soft
 
-    def _softly(self, centers: Floats, prices: Floats, tau: float) -> SoftSums:
-        made = SoftPass(self.header, self.scale, centers, prices, tau, self.kept)
+    def _softly(self, centers: Floats, prices: Floats, tau: float, curved: bool) -> SoftSums:
+        made = SoftPass(self.header, self.scale, centers, prices, tau, curved, self.kept)
         sums: SoftSums = self.pass_over(made, operator.add)
         return sums
 

@@ -107,13 +107,16 @@ class FreeRows:
 
 def price(costs: CostRows, prices: Floats) -> Pricing:
     """Price every arc: the only work proportional to n K, done in blocks."""
-    n = costs.size
+    n, K = costs.size, costs.clusters
     best, low = np.empty(n, dtype=np.intp), np.empty(n)
-    value = 0.0
+    value, codes = 0.0, np.stack([np.arange(K), np.ones(K)]).astype(np.float32)
     for g, start, stop, block in costs.blocks():
         reduced = block + prices[g][:, None]
         lowest = reduced.min(axis=0)
-        index = (reduced == lowest).argmax(axis=0)  # three times as fast as argmin
+        least = reduced == lowest
+        # a product is six times as fast as argmin, but for ties
+        index, ties = codes @ least.astype(np.float32)
+        index[ties > 1.0] = least[:, ties > 1.0].argmax(axis=0)
         value += float(costs.weights[start:stop] @ lowest)
         best[start:stop], low[start:stop] = index, lowest
     return Pricing(prices, value, best, low)

@@ -52,6 +52,10 @@ STARTERS, LEAST_LOG = 4_000, -25.0
 # Accuracy of a step of the prices.
 STEP = 1e-8
 
+# Moves of the centers whose steps go by the curvature of a pass before, where it is most of a pass: from
+# so many clusters on.
+STALE, MANY = 2, 16
+
 
 @dataclass(frozen=True, eq=False)
 class SmoothedStart:
@@ -142,7 +146,7 @@ class SoftSums(Summed):
 
 
 #: (centers, prices, τ), in the unit of the rows -> sums over all rows
-SoftOracle = Callable[[Floats, Floats, float], SoftSums]
+SoftOracle = Callable[[Floats, Floats, float, bool], SoftSums]
 
 
 class SoftRows:
@@ -172,8 +176,8 @@ class SoftRows:
             for start in range(int(own), stop, BLOCK)
         ]
 
-    def at(self, centers: Floats, prices: Floats, tau: float) -> SoftSums:
-        """Return the sums at given centers and prices."""
+    def at(self, centers: Floats, prices: Floats, tau: float, curved: bool = True) -> SoftSums:
+        """Return the sums at given centers and prices, if asked for without their curvature."""
         (G, K), d = prices.shape, centers.shape[1]
         value, size = -self.size / tau, K + d + 1
         products, room = np.zeros((G, size, size)), np.empty(size * BLOCK, dtype=np.float32)
@@ -192,13 +196,18 @@ class SoftRows:
             logs[start:stop] = top + np.log(total)
             S *= self.root[start:stop] / total
             np.multiply(self.across[:, start:stop], self.root[start:stop], out=both[K:])
-            products[g] += both @ both.T
+            if curved:
+                products[g] += both @ both.T
+            else:
+                products[g, :K, K:] += S @ both[K:].T
         value += float(self.weights @ logs)
-        sums, curved = products[:, :K, K:], -products[:, :K, :K]
+        sums, curvature = products[:, :K, K:], -products[:, :K, :K]
         masses = sums[:, :, -1].copy()
         diagonal = np.arange(K)
-        curved[:, diagonal, diagonal] += masses
-        return SoftSums(MassPass(value, masses, curved), sums[:, :, :-1].sum(axis=0))
+        curvature[:, diagonal, diagonal] += masses
+        return SoftSums(
+            MassPass(value, masses, curvature if curved else None), sums[:, :, :-1].sum(axis=0)
+        )
 
 
 def soft_descent(
@@ -287,6 +296,7 @@ class _Search:
         self.prices = prices / self.unit
         self.most, self.reach, self.deadline = most, reach, deadline
         self.moves, self.passes, self.value, self.apart = 0, 0, np.inf, True
+        self.curvature, self.stale = np.zeros(0), 0
         form, at = program.form, program.masses.ravel()
         self.equations = form.A.toarray()[:, at] if program.only_equations else None
 
@@ -338,7 +348,8 @@ class _Search:
                 if ended or (known and fell <= fall * abs(cost)):
                     return True
                 damping = max(damping / 2.0, LEAST * share)
-                mass, sums = self._pass(self.prices, tau)
+                curved = self.stale >= STALE or len(self.centers) < MANY
+                mass, sums = self._pass(self.prices, tau, curved)
         return True
 
     def _at(self, temperature: float) -> tuple[float, MassProgram, Floats, Floats | None]:
@@ -349,9 +360,13 @@ class _Search:
         )
         return tau, hot, np.zeros(form.q.size), self._multipliers(hot, tau)
 
-    def _pass(self, prices: Floats, tau: float) -> tuple[MassPass, Floats]:
+    def _pass(self, prices: Floats, tau: float, curved: bool = True) -> tuple[MassPass, Floats]:
         self.passes += 1
-        soft = self.oracle(self.centers, prices, tau)
+        soft = self.oracle(self.centers, prices, tau, curved)
+        if soft.mass.curvature is not None:
+            self.curvature, self.stale = soft.mass.curvature, 0
+        else:
+            self.stale += 1
         return soft.mass, soft.sums
 
     def _multipliers(self, hot: MassProgram, tau: float) -> Floats | None:
@@ -368,7 +383,7 @@ class _Search:
         """Return masses and multipliers of a damped step, and how far masses are from the rules."""
         G, K = mass.masses.shape
         own = np.maximum(mass.masses, hot.shares[:, None] / K)
-        curved = np.asarray(mass.curvature) + damping * own[:, :, None] * np.eye(K)
+        curved = self.curvature + damping * own[:, :, None] * np.eye(K)
         form = hot.form
         if self.equations is None or z is None:
             solved = self._solved(hot, mass.masses, curved, tau)
