@@ -10,12 +10,12 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.proofs.cones import Cone, SecondOrder, beside_diagonals, unscaled
+from optfair.proofs.equations import correction
 from optfair.proofs.rounding import (
     LOST,
     UNIT,
     Floats,
     coordinates,
-    correction,
     dot,
     exact_products,
     gamma,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,9 +13,9 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
-from optfair.proofs.cones import Cone, beside_diagonals, unscaled
+from optfair.proofs.cones import Cone
 from optfair.proofs.digits import whole_multiple
-from optfair.proofs.rounding import EQUATIONS, Floats, entries_of, exact_sums
+from optfair.proofs.rounding import Floats
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
@@ -475,126 +474,3 @@ def last_digit(v: Floats) -> int:
     whole = np.ldexp(part, 53).astype(np.int64)
     lowest = np.frexp((whole & -whole).astype(float))[1] - 1
     return int((power - 53 + lowest).min())
-
-
-# Equations that follow from others, by exact elimination.
-
-# Products of fractions that an elimination may take.
-ELIMINATED = 20_000
-
-
-def independent_by_far(M: Any) -> bool:
-    """Whether more equations than are solved densely have an unknown of their own."""
-    rows = sp.csr_array(M)
-    alone = np.bincount(rows.indices, minlength=rows.shape[1])[rows.indices] == 1
-    own = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))[alone]
-    return bool(np.unique(own).size > EQUATIONS)
-
-
-def implying(
-    form: ConicForm,
-    q: Floats,
-    x: Floats | None,
-    z: Floats,
-    at: Any,
-    M: Any,
-    used: Any,
-) -> list[int] | None:
-    r"""Return equations that make the residuals of some columns 0 and imply the others, exactly.
-
-    Rows beside a diagonal count in the entries that were declared: what is left over of a column is
-    :math:`a + \sqrt2 b` for rational numbers, of which both must follow.
-
-    Parameters
-    ----------
-    form : ConicForm
-        The program.
-    q, x, z
-        The residual is that of :math:`Px + q + A^T z`, without x of :math:`q + A^T z`.
-    at : array of int
-        The columns.
-    M : sparse csr (k, p)
-        What moves them.
-    used : array (p,) of int
-        By which rows, or, behind these, columns of P.
-
-    Returns
-    -------
-    list of int or None
-        None where they contradict each other, are too many, or an entry is not known for sure.
-    """
-    entry, row, column = entries_of(form.columns_of_rows, at)
-    if entry.size > ELIMINATED or independent_by_far(M):
-        return None
-    beside = beside_diagonals(form.cones, z.size)
-    scaled = beside[row]
-    entry, M = entry.copy(), sp.csr_array(M, copy=True)
-    entry[scaled], sure = unscaled(entry[scaled])
-    if not sure.all() or beside_diagonals(form.cones, z.size, mixed=True)[row].any():
-        return None
-    moves = np.append(beside, np.zeros(q.size, dtype=bool))[used][M.indices]
-    M.data[moves], _ = unscaled(M.data[moves])
-    terms = [(entry, z[row], column + at.size * scaled)]
-    parts = [(sp.csc_array(q[None, :]), np.ones(1))]
-    if x is not None and form.P.nnz:
-        parts.append((sp.csc_array(form.P), x))
-    for own, v in parts:
-        entry, row, column = entries_of(own, at)
-        terms.append((entry, v[row], column))
-    left, right, group = (np.concatenate(part) for part in zip(*terms, strict=True))
-    exact = exact_sums(left, right, group, 2 * at.size)
-    return independent(M, exact[: at.size], exact[at.size :])
-
-
-def independent(M: Any, *residuals: list[Fraction]) -> list[int] | None:
-    r"""Return equations of :math:`M \Delta = -r` that imply the others, for every r, by exact elimination.
-
-    None when they contradict each other, or are too many.
-
-    Examples
-    --------
-    >>> M = sp.csr_array([[1.0, 2.0], [2.0, 4.0], [0.0, 1.0]])
-    >>> independent(M, [Fraction(1), Fraction(2), Fraction(5)])
-    [0, 2]
-    >>> independent(M, [Fraction(1), Fraction(1), Fraction(5)]) is None
-    True
-    """
-    rows = sp.csr_array(M)
-    m = rows.shape[1]
-    often = np.bincount(rows.indices, minlength=m)
-    kept: list[int] = []
-    reduced: list[tuple[int, dict[int, Fraction]]] = []
-    place: dict[int, int] = {}  # pivot -> which of the reduced has it
-    work = 0
-    for i in np.argsort(np.diff(rows.indptr), kind="stable").tolist():  # the shortest first
-        own = slice(rows.indptr[i], rows.indptr[i + 1])
-        pairs = zip(rows.indices[own].tolist(), rows.data[own].tolist(), strict=True)
-        row = {j: Fraction(a) for j, a in pairs if a}
-        row |= {m + k: r[i] for k, r in enumerate(residuals) if r[i]}
-        # a reduced row has no pivot of an earlier one, so in their order none comes back
-        due = [place[j] for j in row if j in place]
-        heapq.heapify(due)
-        while due:
-            pivot, other = reduced[heapq.heappop(due)]
-            if pivot not in row:
-                continue  # cancelled, or met twice
-            factor = row[pivot] / other[pivot]
-            for j, a in other.items():
-                if j in place and j not in row:
-                    heapq.heappush(due, place[j])
-                left = row.pop(j, Fraction(0)) - factor * a
-                if left:
-                    row[j] = left
-            work += len(other)
-            if work > ELIMINATED:
-                return None
-        leads = [j for j in row if j < m]
-        if leads:
-            kept.append(i)
-            if len(kept) > EQUATIONS:
-                return None
-            place[pivot := min(leads, key=often.__getitem__)] = len(reduced)
-            reduced.append((pivot, row))
-        elif row:
-            return None
-    return sorted(kept)

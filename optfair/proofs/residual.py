@@ -13,12 +13,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.proofs.cones import FLOOR, Cone, SecondOrder, exp_depths, length
-from optfair.proofs.faces import implying
+from optfair.proofs.equations import correcting_step, correction, implying
 from optfair.proofs.rounding import (
     UNIT,
     Floats,
-    correcting_step,
-    correction,
     entries_of,
     exact_products,
     gamma,
@@ -39,8 +37,9 @@ NEAR = 1e-6
 LEVELS = 10_000
 # Nowhere is a block known to have room.
 EDGE: Mapping[int, float] = MappingProxyType({})
-# Times that columns which a move opens are made 0 with the others.
-ROUNDS = 3
+# Times that columns which a move opens are made 0 with the others, and how many that may be opened for
+# each of these, up to which all are made 0 the second time.
+ROUNDS, MANY = 3, 2
 
 
 def in_dual(cones: tuple[Cone, ...], z: Floats) -> Floats:
@@ -355,9 +354,10 @@ def repaired(
     if curved := SecondOrder.of(form.cones):
         inner |= dict(zip(curved.heads.tolist(), curved.depths(z).tolist(), strict=True))
     # where there is room inside the cones nothing has to be raised to stay there
+    opened = before | ~(np.isfinite(lower) | np.isfinite(upper))
     for depths in [inner, EDGE] if any(inner.values()) else [EDGE]:
-        zeroed = before
-        for _ in range(ROUNDS):
+        zeroed, tried = before, 0
+        while tried < ROUNDS:
             moved = _repair(form, residual, x, z, q, np.flatnonzero(zeroed), depths)
             if moved is None:  # more equations than a dense factor is made for may be triangular
                 moved = peeled(form, residual, z, zeroed, depths)
@@ -370,6 +370,11 @@ def repaired(
             if not after.any():
                 return moved
             zeroed = zeroed | after  # the move opened other columns: they are made 0 as well
+            tried += 1
+            if tried == 1 and opened.sum() <= MANY * zeroed.sum():  # and so may another
+                wide = _repair(form, residual, x, z, q, np.flatnonzero(zeroed | opened), depths)
+                if wide is not None and not wide[0].unpaid(lower, upper).any():
+                    return wide
     return best
 
 

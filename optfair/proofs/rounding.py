@@ -1,19 +1,15 @@
-"""Enclosures of sums and products of floats, and of solutions of linear equations."""
+"""Enclosures of sums and products of floats."""
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Callable
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from scipy.sparse.linalg import splu
 
 Floats = NDArray[np.float64]
 
@@ -31,14 +27,6 @@ LARGEST = 1e150
 SMALLEST = 1e-270
 # Times that digits of a sum of products are split off.
 PASSES = 6
-# Equations that are solved densely, and entries of their matrix.
-EQUATIONS, FEW, ENTRIES = 1_500, 400, 4_000_000
-# Equations that are solved by their products with each other.
-SQUARED = 2_500
-# Entries of a matrix from which on normal equations are tried first.
-QUICK = 200_000
-# Sparse factors are made where entries are one in so many, of a matrix and of its square.
-THIN = 16
 
 
 def gamma(k: Any) -> Any:
@@ -377,220 +365,3 @@ def distinct(
     if place.size == row.size:
         return row, at, data
     return place // width, place % width, summed(data, own, place.size)
-
-
-def _too_large(k: int, m: int) -> bool:
-    """Whether a dense factorisation of k rows of m entries takes too long; few rows may be longer."""
-    return k > EQUATIONS or k * m > ENTRIES * (2 if k <= FEW else 1)
-
-
-def _square(M: Any, weight: Floats) -> Floats | None:
-    """Return M W Mᵀ, W diagonal, in floats; None where that is too large."""
-    (k, m), count = M.shape, np.bincount(M.indices, minlength=M.shape[1]).astype(float)
-    if k > SQUARED:
-        return None
-    if float(count @ count) <= ENTRIES:
-        return np.asarray((M @ sp.diags_array(weight) @ M.T).toarray())
-    if k * m > 4 * ENTRIES:
-        return None
-    dense = M.toarray()
-    return np.asarray((dense * weight) @ dense.T)
-
-
-def correcting_step(M: Any, residual: Floats, room: Floats) -> Floats | None:
-    r"""Return a small vector with :math:`M \Delta \approx -r`, in floats; None when it is too large to try.
-
-    Parameters
-    ----------
-    M : sparse (k, m)
-        Rows.
-    residual : array (k,)
-        r.
-    room : array (m,)
-        Entries with more room are moved more; those with none are left.
-    """
-    rows = sp.csr_array(M)
-    k, m = rows.shape
-    used = np.flatnonzero((room > 0.0) & (np.bincount(rows.indices, minlength=m) > 0))
-    large = _too_large(k, used.size)
-    if not used.size or (large and k > SQUARED) or not np.isfinite(residual).all():
-        return None
-    weight = np.minimum(room[used], 1.0)
-    own: Any = rows[:, used]
-    size = abs(own).max(axis=1).toarray().ravel()
-    size[size == 0.0] = 1.0
-    own.data = own.data / size[coordinates(own)[0]] * weight[own.indices]
-    side = -residual / size
-    own = own if large or _thin(own) else own.toarray()
-    try:
-        step = None
-        if used.size == k and isinstance(own, np.ndarray):
-            with contextlib.suppress(np.linalg.LinAlgError):
-                step = np.linalg.solve(own, side)
-        elif k * used.size > QUICK:
-            step = _shortest(own, side)
-        if step is None or not np.abs(own @ step - side).max() <= 1e-6 * np.abs(side).max():
-            if large:
-                return None
-            own = own if isinstance(own, np.ndarray) else own.toarray()
-            step = scipy.linalg.lstsq(own, side, cond=1e-9, lapack_driver="gelsy")[0]
-    except (np.linalg.LinAlgError, ValueError):
-        return None
-    moved = np.zeros(rows.shape[1])
-    moved[used] = step * weight
-    return moved if np.isfinite(moved).all() else None
-
-
-def _shortest(M: Any, side: Floats) -> Floats | None:
-    """Return the shortest solution by normal equations, where their condition allows for these."""
-    with contextlib.suppress(np.linalg.LinAlgError, ValueError, RuntimeError):
-        solve: Callable[[Floats], Floats]
-        square: Any
-        if not isinstance(M, np.ndarray) and _thin(M):
-            square, how = sp.csc_array(M @ M.T), {"SymmetricMode": True}
-            factor = splu(square, "MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=how)
-            own, solve = np.sqrt(np.abs(factor.U.diagonal())), factor.solve
-        else:
-            dense = isinstance(M, np.ndarray)
-            square = M @ M.T if dense else _square(M, np.ones(M.shape[1]))
-            if square is None:
-                return None
-            root = scipy.linalg.cho_factor(square)
-            own, solve = np.diag(root[0]), partial(scipy.linalg.cho_solve, root)
-        if own.min() > 1e-4 * own.max():
-            return np.asarray(M.T @ solve(side))
-    return None
-
-
-def _thin(M: Any) -> bool:
-    """Whether a matrix is not small, and most entries are 0, of it and of its square."""
-    k, m = M.shape
-    return bool(k * m > QUICK and THIN * M.nnz <= k * m and THIN * (M @ M.T).nnz <= k * k)
-
-
-def _right_inverse(M: Any) -> Floats | None:
-    """Return R with M R near the identity, in floats; None where M has no full row rank."""
-    k, m = M.shape
-    if _thin(M):
-        if m > k:
-            R = _shortest(M, np.eye(k))
-        else:
-            R = None
-            with contextlib.suppress(RuntimeError):
-                R = splu(sp.csc_array(M)).solve(np.eye(k))
-        if R is not None and np.isfinite(R).all():
-            return np.asarray(R)
-    dense = M.toarray()
-    if m == k:
-        return np.linalg.inv(dense)
-    R = _shortest(dense, np.eye(k)) if dense.size > QUICK else None
-    if R is None:
-        Q, T, order = scipy.linalg.qr(dense.T, mode="economic", pivoting=True)
-        if abs(T[-1, -1]) <= 1e-13 * abs(T[0, 0]):
-            return None
-        R = np.empty((m, k))
-        R[:, order] = Q @ scipy.linalg.solve_triangular(T, np.eye(k), trans="T")
-    return R
-
-
-def _by_right_inverse(M: Any, weight: Floats) -> tuple[Floats, Floats] | None:
-    """Return the sums of the lines of |I - M R| and of |R|, from above, for a right inverse R nearly."""
-    k, m = M.shape
-    R = _right_inverse(M @ sp.diags_array(weight))
-    if R is None or not np.isfinite(R).all():
-        return None
-    unscaled = R * weight[:, None]
-    if not _thin(M):
-        M = M.toarray()
-    off = np.abs(np.eye(k) - M @ unscaled)
-    off += gamma(2.0 * m + 8.0) * (abs(M) @ np.abs(unscaled) + 1.0)
-    return off.sum(axis=1), np.abs(unscaled).sum(axis=1) * (1.0 + float(gamma(2.0 * k + 8.0)))
-
-
-def _by_squares(M: Any, weight: Floats) -> tuple[Floats, Floats] | None:
-    r"""Return the same for :math:`R = W M^T H`, H near the inverse of :math:`M W M^T`: no line of R is made."""
-    (k, m), sizes = M.shape, abs(M)
-    square = _square(M, weight)
-    if square is None:
-        return None
-    H = scipy.linalg.cho_solve(scipy.linalg.cho_factor(square), np.eye(k))
-    most = np.abs(H).sum(axis=1)
-    width = weight * (sizes.T @ most)
-    off = np.abs(np.eye(k) - square @ H).sum(axis=1)
-    off += float(gamma(2.0 * k + 8.0)) * (np.abs(square) @ most + k)
-    off += float(gamma(2.0 * m + 16.0)) * (sizes @ width) + m * LOST * float(most.sum())
-    return off * (1.0 + 1e-9), width * (1.0 + 1e-9)
-
-
-def correction(M: Any, residual: Floats, room: Floats) -> Floats | None:
-    r"""Return how large a vector must be that solves :math:`M \Delta = -r` exactly.
-
-    With an approximate right inverse R and :math:`\|I - M R\|_\infty \le e < 1` the matrix
-    :math:`M R` is invertible, so :math:`\Delta = -R (M R)^{-1} r` is an exact solution, and
-
-    .. math:: |\Delta_i| \le \frac{\|r\|_\infty}{1 - e} \sum_j |R_{ij}| .
-
-    Nothing is solved exactly; that a solution of this size exists is all a proof needs.
-
-    Parameters
-    ----------
-    M : sparse (k, m)
-        Exact floats.
-    residual : array (k,)
-        Bound on each entry of r in size.
-    room : array (m,)
-        Entries with more room are moved more; those with none are left.
-
-    Returns
-    -------
-    array (m,) or None
-        Bound on each entry of the solution; None when no solution is proved to exist.
-
-    Examples
-    --------
-    >>> correction(sp.csr_array([[2.0, 0.0]]), np.array([1e-9]), np.ones(2)) <= [5.1e-10, 0.0]
-    array([ True,  True])
-    >>> correction(sp.csr_array([[0.0, 0.0]]), np.array([1e-9]), np.ones(2)) is None
-    True
-    """
-    k, m = M.shape
-    moved = np.zeros(m)
-    if k == 0:
-        return moved
-    rows = sp.csr_array(M)
-    if not rows.has_canonical_format:
-        single = rows.copy()
-        single.sum_duplicates()
-        if single.nnz != rows.nnz:
-            return None  # entries that stand twice are added up with a rounding
-    used = np.flatnonzero((room > 0.0) & (np.bincount(rows.indices, minlength=m) > 0))
-    if used.size < k:
-        return None
-    own: Any = rows[:, used]
-    size = abs(own).max(axis=1).toarray().ravel()
-    if not (size > 0.0).all() or not np.isfinite(size).all():
-        return None
-    # rows in units of their own size, so that one large row does not spoil the others
-    size = np.exp2(np.ceil(np.log2(size)))  # a power of two: dividing by it is exact
-    before, each = own.data, size[coordinates(own)[0]]
-    own.data = before / each
-    if not (own.data * each == before).all():
-        return None  # beside a large entry a small one underflows
-    weight = np.minimum(room[used], 1.0)
-    inverse = _by_squares if _too_large(k, used.size) else _by_right_inverse
-    try:
-        known = inverse(own, weight)
-    except (np.linalg.LinAlgError, ValueError):
-        return None
-    if known is None:
-        return None
-    off, width = known
-    e = float(off.max()) * (1.0 + gamma(2.0 * k + 8.0))
-    if not e < 0.5:
-        return None
-    most = float((residual / size).max()) * (1.0 + 8.0 * UNIT) / (1.0 - e)
-    if residual.any():
-        most += 1e-300
-    moved[used] = width * most
-    moved[used] += 1e-300 if residual.any() else 0.0
-    return moved if np.isfinite(moved).all() else None

@@ -25,7 +25,7 @@ from optfair.backends.psd_block import (
     step_length,
 )
 from optfair.compile.form import compile_problem
-from optfair.proofs import rounding
+from optfair.proofs import equations
 from optfair.proofs.cones import Cone
 from optfair.proofs.residual import in_dual
 
@@ -256,9 +256,9 @@ def test_a_face_of_more_equations_than_a_dense_factor_takes_is_proved(
 ) -> None:
     plain = solve(equipartition(40), NAME)
     assert plain.grade.word == "proved"
-    monkeypatch.setattr(rounding, "_too_large", lambda k, m: True)
+    monkeypatch.setattr(equations, "_too_large", lambda k, m: True)
     assert solve(equipartition(40), NAME).grade.word == "proved"
-    monkeypatch.setattr(rounding, "SQUARED", 0)  # and neither do products of equations
+    monkeypatch.setattr(equations, "SQUARED", 0)  # and neither do products of equations
     assert solve(equipartition(40), NAME).grade.word == "proved"
 
 

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from optfair.core.certificate import PROVED, reported, within
-from optfair.proofs import bounds, columns, faces, moves
+from optfair.proofs import bounds, columns, equations, moves
 from optfair.proofs.bounds import Unpaid, infeasibility, lower_bound
 from optfair.proofs.columns import (
     declared_bounds,
@@ -706,7 +706,7 @@ def test_equations_follow_from_others_in_the_entries_that_were_declared() -> Non
         M = sp.csr_array(sp.csr_array(form.columns_of_rows.T)[:, rows])
         before = M.toarray(), form.A.toarray()
         z = np.array(z, dtype=float)
-        implied = faces.implying(form, form.q, None, z, np.arange(2), M, rows)
+        implied = equations.implying(form, form.q, None, z, np.arange(2), M, rows)
         assert np.array_equal(M.toarray(), before[0]) and np.array_equal(
             form.A.toarray(), before[1]
         )
@@ -731,7 +731,7 @@ def test_equations_follow_from_others_in_the_entries_that_were_declared() -> Non
         ([2.0, 2.0], None, [0]),
     ):
         parts = np.array(q), x, np.zeros(4), np.arange(2)
-        assert faces.implying(bent, *parts, M, np.array([4])) == same
+        assert equations.implying(bent, *parts, M, np.array([4])) == same
 
 
 @pytest.mark.parametrize(("one", "other"), [(1.25, 1.25), (1.5, float(TWIN))])

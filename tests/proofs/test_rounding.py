@@ -12,14 +12,18 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optfair.proofs import rounding
+from optfair.proofs import equations
 from optfair.proofs.definiteness import _sparse, definiteness, dense_shift
-from optfair.proofs.faces import independent, last_digit
+from optfair.proofs.equations import (
+    correcting_step,
+    correction,
+    independent,
+    with_own_unknowns,
+)
+from optfair.proofs.faces import last_digit
 from optfair.proofs.rounding import (
     DENSE,
     Products,
-    correcting_step,
-    correction,
     dot,
     entries_of,
     exact_dot,
@@ -94,7 +98,7 @@ def test_a_solution_of_the_size_that_is_promised_exists(
     large: bool, seed: int, k: int, more: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(rounding, "_too_large", lambda k, m: large)
+        patched.setattr(equations, "_too_large", lambda k, m: large)
         _promised(seed, k, more)
 
 
@@ -126,9 +130,9 @@ def test_a_long_chain_is_factorised_once_and_sparsely(
 ) -> None:
     k = 700
     M = sp.csr_array(sp.diags_array([-1.01, 1.0], offsets=[0, 1], shape=(k, k + more)))
-    r, room, by = np.full(k, 1e-9), np.ones(k + more), rounding.splu
+    r, room, by = np.full(k, 1e-9), np.ones(k + more), equations.splu
     made: list[Any] = []
-    monkeypatch.setattr(rounding, "splu", lambda *a, **k: made.append(a) or by(*a, **k))
+    monkeypatch.setattr(equations, "splu", lambda *a, **k: made.append(a) or by(*a, **k))
     for module, name in (
         *((np.linalg, n) for n in ("inv", "solve")),
         *((scipy.linalg, n) for n in ("cho_factor", "qr", "lstsq")),
@@ -138,12 +142,12 @@ def test_a_long_chain_is_factorised_once_and_sparsely(
     assert thin is not None and step is not None and len(made) == 2
     assert np.abs(M @ step + r).max() <= 1e-6 * r.max()
     monkeypatch.undo()
-    monkeypatch.setattr(rounding, "THIN", np.inf)
+    monkeypatch.setattr(equations, "THIN", np.inf)
     dense = correction(M, r, room)
     assert dense is not None and thin == pytest.approx(dense, rel=1e-6)
     # of full rows a dense factor is made, where most rows have a column in common too
-    monkeypatch.setattr(rounding, "splu", None)
-    monkeypatch.setattr(rounding, "THIN", 16)
+    monkeypatch.setattr(equations, "splu", None)
+    monkeypatch.setattr(equations, "THIN", 16)
     arrow = sp.csr_array(sp.hstack([sp.eye_array(k), np.ones((k, 1))]))
     assert correction(arrow, r, np.ones(k + 1)) is not None
 
@@ -158,7 +162,7 @@ def test_more_entries_than_a_dense_factor_takes_are_solved_by_products_of_equati
     M[:full] = rng.normal(size=(full, m))  # equations that all unknowns have
     M, r, room = sp.csr_array(M), rng.normal(size=k) * 1e-9, rng.uniform(0.1, 2.0, m)
     dense, shortest = correction(M, np.abs(r), room), correcting_step(M, r, room)
-    monkeypatch.setattr(rounding, "_too_large", lambda k, m: True)
+    monkeypatch.setattr(equations, "_too_large", lambda k, m: True)
     monkeypatch.setattr(scipy.linalg, "qr", None)
     found, step = correction(M, np.abs(r), room), correcting_step(M, r, room)
     assert dense is not None and found is not None
@@ -172,7 +176,7 @@ def test_more_entries_than_a_dense_factor_takes_are_solved_by_products_of_equati
     # two equations that are one leave none proved
     twice = sp.csr_array(sp.vstack([M, M[:1]]))
     assert correction(twice, np.ones(k + 1), room) is None
-    monkeypatch.setattr(rounding, "SQUARED", k - 1)
+    monkeypatch.setattr(equations, "SQUARED", k - 1)
     assert correction(M, np.abs(r), room) is None and correcting_step(M, r, room) is None
 
 
@@ -321,7 +325,7 @@ def test_nearly_singular_equations_are_not_promised_too_small_solutions(seed: in
 
 def test_a_poor_inverse_costs_what_it_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """x = -r, of an inverse of 1 that is 0.7."""
-    monkeypatch.setattr("optfair.proofs.rounding._right_inverse", lambda M: np.array([[0.7]]))
+    monkeypatch.setattr("optfair.proofs.equations._right_inverse", lambda M: np.array([[0.7]]))
     (most,) = correction(sp.csr_array([[1.0]]), np.array([1e-9]), np.ones(1))
     assert 1e-9 <= most <= 1e-9 * (1.0 + 1e-12)
 
@@ -437,3 +441,18 @@ def test_what_a_step_reaches_is_never_rounded_down() -> None:
             exact = sum(Fraction(a) * Fraction(v) for a, v in zip(row, step.tolist(), strict=True))
             assert most > exact or most == exact == 0
             assert most <= exact * (1 + Fraction(1, 10**8)) + Fraction(1e-299)
+
+
+@given(st.integers(1, 7), st.integers(1, 7), st.integers(0, 2**32 - 1))
+def test_equations_with_own_unknowns_are_in_no_dependency(k: int, m: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    M = sp.csr_array(rng.integers(-2, 3, (k, m)) * (rng.random((k, m)) < 0.4) * 1.0)
+    M.eliminate_zeros()
+    row, column = sp.coo_array(M).coords
+    own = with_own_unknowns(row, column, k)
+    rank = np.linalg.matrix_rank
+    dense = M.toarray()
+    # they add as many to the rank of the others as there are
+    assert rank(dense) == own.sum() + (rank(dense[~own]) if (~own).any() else 0)
+    # and each column of those left has two entries among them, or none
+    assert (np.count_nonzero(dense[~own], axis=0) != 1).all()

@@ -9,8 +9,6 @@ from optfair.methods.fair_clustering.bound import optimality_gap as optimality_g
 from optfair.methods.fair_clustering.bounded_cost import BalanceUnderBudget as BalanceUnderBudget
 from optfair.methods.fair_clustering.bounded_cost import bounded_cost_kmeans as bounded_cost_kmeans
 from optfair.methods.fair_clustering.bounded_cost import largest_balance as largest_balance
-from optfair.methods.fair_clustering.certified import CertifiedLabels as CertifiedLabels
-from optfair.methods.fair_clustering.certified import certified_kmeans as certified_kmeans
 from optfair.methods.fair_clustering.cost_rules import cannot_link as cannot_link
 from optfair.methods.fair_clustering.cost_rules import forbidden_arcs as forbidden_arcs
 from optfair.methods.fair_clustering.cost_rules import group_cost as group_cost
@@ -24,7 +22,9 @@ from optfair.methods.fair_clustering.facility_location import (
 from optfair.methods.fair_clustering.fair_kmeans import FairKMeans as FairKMeans
 from optfair.methods.fair_clustering.front import Front as Front
 from optfair.methods.fair_clustering.front import fairness_front as fairness_front
+from optfair.methods.fair_clustering.labels import CertifiedLabels as CertifiedLabels
 from optfair.methods.fair_clustering.labels import HardLabels as HardLabels
+from optfair.methods.fair_clustering.labels import certified_kmeans as certified_kmeans
 from optfair.methods.fair_clustering.labels import hard_labels as hard_labels
 from optfair.methods.fair_clustering.margins import intersection as intersection
 from optfair.methods.fair_clustering.margins import margin as margin

@@ -1,0 +1,405 @@
+"""Linear equations with exact coefficients: how large a solution is, and which of them imply the others."""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+from collections.abc import Callable
+from fractions import Fraction
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from scipy.sparse.linalg import splu
+
+from optfair.proofs.cones import beside_diagonals, unscaled
+from optfair.proofs.rounding import (
+    LOST,
+    UNIT,
+    Floats,
+    coordinates,
+    entries_of,
+    exact_sums,
+    gamma,
+)
+
+if TYPE_CHECKING:
+    from optfair.solution.conic_form import ConicForm
+
+Ints = NDArray[np.intp]
+
+# Equations that are solved densely, and entries of their matrix.
+EQUATIONS, FEW, ENTRIES = 1_500, 400, 4_000_000
+# Equations that are solved by their products with each other.
+SQUARED = 2_500
+# Entries of a matrix from which on normal equations are tried first.
+QUICK = 200_000
+# Sparse factors are made where entries are one in so many, of a matrix and of its square.
+THIN = 16
+# Products of fractions that an elimination may take.
+ELIMINATED = 20_000
+
+
+def with_own_unknowns(row: Ints, column: Ints, k: int) -> NDArray[np.bool_]:
+    """Return which equations have an unknown of their own, or have it where such ones are left out.
+
+    They follow from none of the others, and none of the others from them.
+
+    Parameters
+    ----------
+    row, column : arrays of int
+        Places of the entries, none of them twice.
+    k : int
+        Number of equations.
+
+    Examples
+    --------
+    >>> with_own_unknowns(np.array([0, 0, 1, 1, 2, 3]), np.array([0, 1, 1, 2, 3, 3]), 4).tolist()
+    [True, True, False, False]
+    """
+    some, live = np.zeros(k, dtype=bool), np.arange(row.size)
+    while live.size:
+        own = row[live[np.bincount(column[live])[column[live]] == 1]]
+        if not own.size:
+            break
+        some[own] = True
+        live = live[~some[row[live]]]
+    return some
+
+
+def _too_large(k: int, m: int) -> bool:
+    """Whether a dense factorisation of k rows of m entries takes too long; few rows may be longer."""
+    return k > EQUATIONS or k * m > ENTRIES * (2 if k <= FEW else 1)
+
+
+def _square(M: Any, weight: Floats) -> Floats | None:
+    """Return M W Mᵀ, W diagonal, in floats; None where that is too large."""
+    (k, m), count = M.shape, np.bincount(M.indices, minlength=M.shape[1]).astype(float)
+    if k > SQUARED:
+        return None
+    if float(count @ count) <= ENTRIES:
+        return np.asarray((M @ sp.diags_array(weight) @ M.T).toarray())
+    if k * m > 4 * ENTRIES:
+        return None
+    dense = M.toarray()
+    return np.asarray((dense * weight) @ dense.T)
+
+
+def correcting_step(M: Any, residual: Floats, room: Floats) -> Floats | None:
+    r"""Return a small vector with :math:`M \Delta \approx -r`, in floats; None when it is too large to try.
+
+    Parameters
+    ----------
+    M : sparse (k, m)
+        Rows.
+    residual : array (k,)
+        r.
+    room : array (m,)
+        Entries with more room are moved more; those with none are left.
+    """
+    rows = sp.csr_array(M)
+    k, m = rows.shape
+    used = np.flatnonzero((room > 0.0) & (np.bincount(rows.indices, minlength=m) > 0))
+    large = _too_large(k, used.size)
+    if not used.size or (large and k > SQUARED) or not np.isfinite(residual).all():
+        return None
+    weight = np.minimum(room[used], 1.0)
+    own: Any = rows[:, used]
+    size = abs(own).max(axis=1).toarray().ravel()
+    size[size == 0.0] = 1.0
+    own.data = own.data / size[coordinates(own)[0]] * weight[own.indices]
+    side = -residual / size
+    own = own if large or _thin(own) else own.toarray()
+    try:
+        step = None
+        if used.size == k and isinstance(own, np.ndarray):
+            with contextlib.suppress(np.linalg.LinAlgError):
+                step = np.linalg.solve(own, side)
+        elif k * used.size > QUICK:
+            step = _shortest(own, side)
+        if step is None or not np.abs(own @ step - side).max() <= 1e-6 * np.abs(side).max():
+            if large:
+                return None
+            own = own if isinstance(own, np.ndarray) else own.toarray()
+            step = scipy.linalg.lstsq(own, side, cond=1e-9, lapack_driver="gelsy")[0]
+    except (np.linalg.LinAlgError, ValueError):
+        return None
+    moved = np.zeros(rows.shape[1])
+    moved[used] = step * weight
+    return moved if np.isfinite(moved).all() else None
+
+
+def _shortest(M: Any, side: Floats) -> Floats | None:
+    """Return the shortest solution by normal equations, where their condition allows for these."""
+    with contextlib.suppress(np.linalg.LinAlgError, ValueError, RuntimeError):
+        solve: Callable[[Floats], Floats]
+        square: Any
+        if not isinstance(M, np.ndarray) and _thin(M):
+            square, how = sp.csc_array(M @ M.T), {"SymmetricMode": True}
+            factor = splu(square, "MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=how)
+            own, solve = np.sqrt(np.abs(factor.U.diagonal())), factor.solve
+        else:
+            dense = isinstance(M, np.ndarray)
+            square = M @ M.T if dense else _square(M, np.ones(M.shape[1]))
+            if square is None:
+                return None
+            root = scipy.linalg.cho_factor(square)
+            own, solve = np.diag(root[0]), partial(scipy.linalg.cho_solve, root)
+        if own.min() > 1e-4 * own.max():
+            return np.asarray(M.T @ solve(side))
+    return None
+
+
+def _thin(M: Any) -> bool:
+    """Whether a matrix is not small, and most entries are 0, of it and of its square."""
+    k, m = M.shape
+    return bool(k * m > QUICK and THIN * M.nnz <= k * m and THIN * (M @ M.T).nnz <= k * k)
+
+
+def _right_inverse(M: Any) -> Floats | None:
+    """Return R with M R near the identity, in floats; None where M has no full row rank."""
+    k, m = M.shape
+    if _thin(M):
+        if m > k:
+            R = _shortest(M, np.eye(k))
+        else:
+            R = None
+            with contextlib.suppress(RuntimeError):
+                R = splu(sp.csc_array(M)).solve(np.eye(k))
+        if R is not None and np.isfinite(R).all():
+            return np.asarray(R)
+    dense = M.toarray()
+    if m == k:
+        return np.linalg.inv(dense)
+    R = _shortest(dense, np.eye(k)) if dense.size > QUICK else None
+    if R is None:
+        Q, T, order = scipy.linalg.qr(dense.T, mode="economic", pivoting=True)
+        if abs(T[-1, -1]) <= 1e-13 * abs(T[0, 0]):
+            return None
+        R = np.empty((m, k))
+        R[:, order] = Q @ scipy.linalg.solve_triangular(T, np.eye(k), trans="T")
+    return R
+
+
+def _by_right_inverse(M: Any, weight: Floats) -> tuple[Floats, Floats] | None:
+    """Return the sums of the lines of |I - M R| and of |R|, from above, for a right inverse R nearly."""
+    k, m = M.shape
+    R = _right_inverse(M @ sp.diags_array(weight))
+    if R is None or not np.isfinite(R).all():
+        return None
+    unscaled = R * weight[:, None]
+    if not _thin(M):
+        M = M.toarray()
+    off = np.abs(np.eye(k) - M @ unscaled)
+    off += gamma(2.0 * m + 8.0) * (abs(M) @ np.abs(unscaled) + 1.0)
+    return off.sum(axis=1), np.abs(unscaled).sum(axis=1) * (1.0 + float(gamma(2.0 * k + 8.0)))
+
+
+def _by_squares(M: Any, weight: Floats) -> tuple[Floats, Floats] | None:
+    r"""Return the same for :math:`R = W M^T H`, H near the inverse of :math:`M W M^T`: no line of R is made."""
+    (k, m), sizes = M.shape, abs(M)
+    square = _square(M, weight)
+    if square is None:
+        return None
+    H = scipy.linalg.cho_solve(scipy.linalg.cho_factor(square), np.eye(k))
+    most = np.abs(H).sum(axis=1)
+    width = weight * (sizes.T @ most)
+    off = np.abs(np.eye(k) - square @ H).sum(axis=1)
+    off += float(gamma(2.0 * k + 8.0)) * (np.abs(square) @ most + k)
+    off += float(gamma(2.0 * m + 16.0)) * (sizes @ width) + m * LOST * float(most.sum())
+    return off * (1.0 + 1e-9), width * (1.0 + 1e-9)
+
+
+def correction(M: Any, residual: Floats, room: Floats) -> Floats | None:
+    r"""Return how large a vector must be that solves :math:`M \Delta = -r` exactly.
+
+    With an approximate right inverse R and :math:`\|I - M R\|_\infty \le e < 1` the matrix
+    :math:`M R` is invertible, so :math:`\Delta = -R (M R)^{-1} r` is an exact solution, and
+
+    .. math:: |\Delta_i| \le \frac{\|r\|_\infty}{1 - e} \sum_j |R_{ij}| .
+
+    Nothing is solved exactly; that a solution of this size exists is all a proof needs.
+
+    Parameters
+    ----------
+    M : sparse (k, m)
+        Exact floats.
+    residual : array (k,)
+        Bound on each entry of r in size.
+    room : array (m,)
+        Entries with more room are moved more; those with none are left.
+
+    Returns
+    -------
+    array (m,) or None
+        Bound on each entry of the solution; None when no solution is proved to exist.
+
+    Examples
+    --------
+    >>> correction(sp.csr_array([[2.0, 0.0]]), np.array([1e-9]), np.ones(2)) <= [5.1e-10, 0.0]
+    array([ True,  True])
+    >>> correction(sp.csr_array([[0.0, 0.0]]), np.array([1e-9]), np.ones(2)) is None
+    True
+    """
+    k, m = M.shape
+    moved = np.zeros(m)
+    if k == 0:
+        return moved
+    rows = sp.csr_array(M)
+    if not rows.has_canonical_format:
+        single = rows.copy()
+        single.sum_duplicates()
+        if single.nnz != rows.nnz:
+            return None  # entries that stand twice are added up with a rounding
+    used = np.flatnonzero((room > 0.0) & (np.bincount(rows.indices, minlength=m) > 0))
+    if used.size < k:
+        return None
+    own: Any = rows[:, used]
+    size = abs(own).max(axis=1).toarray().ravel()
+    if not (size > 0.0).all() or not np.isfinite(size).all():
+        return None
+    # rows in units of their own size, so that one large row does not spoil the others
+    size = np.exp2(np.ceil(np.log2(size)))  # a power of two: dividing by it is exact
+    before, each = own.data, size[coordinates(own)[0]]
+    own.data = before / each
+    if not (own.data * each == before).all():
+        return None  # beside a large entry a small one underflows
+    weight = np.minimum(room[used], 1.0)
+    inverse = _by_squares if _too_large(k, used.size) else _by_right_inverse
+    try:
+        known = inverse(own, weight)
+    except (np.linalg.LinAlgError, ValueError):
+        return None
+    if known is None:
+        return None
+    off, width = known
+    e = float(off.max()) * (1.0 + gamma(2.0 * k + 8.0))
+    if not e < 0.5:
+        return None
+    most = float((residual / size).max()) * (1.0 + 8.0 * UNIT) / (1.0 - e)
+    if residual.any():
+        most += 1e-300
+    moved[used] = width * most
+    moved[used] += 1e-300 if residual.any() else 0.0
+    return moved if np.isfinite(moved).all() else None
+
+
+def implying(
+    form: ConicForm,
+    q: Floats,
+    x: Floats | None,
+    z: Floats,
+    at: Any,
+    M: Any,
+    used: Any,
+) -> list[int] | None:
+    r"""Return equations that make the residuals of some columns 0 and imply the others, exactly.
+
+    Rows beside a diagonal count in the entries that were declared: what is left over of a column is
+    :math:`a + \sqrt2 b` for rational numbers, of which both must follow.
+
+    Parameters
+    ----------
+    form : ConicForm
+        The program.
+    q, x, z
+        The residual is that of :math:`Px + q + A^T z`, without x of :math:`q + A^T z`.
+    at : array of int
+        The columns.
+    M : sparse csr (k, p)
+        What moves them.
+    used : array (p,) of int
+        By which rows, or, behind these, columns of P.
+
+    Returns
+    -------
+    list of int or None
+        None where they contradict each other, are too many, or an entry is not known for sure, and
+        where each has an unknown of its own.
+    """
+    M = sp.csr_array(M, copy=True)
+    M.eliminate_zeros()
+    free = with_own_unknowns(*coordinates(M)[:2], M.shape[0])
+    own, core = np.flatnonzero(free), np.flatnonzero(~free)
+    if not core.size or own.size > EQUATIONS:
+        return None
+    at, M = at[core], M[core]
+    entry, row, column = entries_of(form.columns_of_rows, at)
+    if entry.size > ELIMINATED:
+        return None
+    beside = beside_diagonals(form.cones, z.size)
+    scaled = beside[row]
+    entry = entry.copy()
+    entry[scaled], sure = unscaled(entry[scaled])
+    if not sure.all() or beside_diagonals(form.cones, z.size, mixed=True)[row].any():
+        return None
+    moves = np.append(beside, np.zeros(q.size, dtype=bool))[used][M.indices]
+    M.data[moves], _ = unscaled(M.data[moves])
+    terms = [(entry, z[row], column + at.size * scaled)]
+    parts = [(sp.csc_array(q[None, :]), np.ones(1))]
+    if x is not None and form.P.nnz:
+        parts.append((sp.csc_array(form.P), x))
+    for matrix, v in parts:
+        entry, row, column = entries_of(matrix, at)
+        terms.append((entry, v[row], column))
+    left, right, group = (np.concatenate(part) for part in zip(*terms, strict=True))
+    exact = exact_sums(left, right, group, 2 * at.size)
+    kept = independent(M, exact[: at.size], exact[at.size :])
+    return None if kept is None else sorted([*own.tolist(), *core[kept].tolist()])
+
+
+def independent(M: Any, *residuals: list[Fraction]) -> list[int] | None:
+    r"""Return equations of :math:`M \Delta = -r` that imply the others, for every r, by exact elimination.
+
+    None when they contradict each other, or are too many.
+
+    Examples
+    --------
+    >>> M = sp.csr_array([[1.0, 2.0], [2.0, 4.0], [0.0, 1.0]])
+    >>> independent(M, [Fraction(1), Fraction(2), Fraction(5)])
+    [0, 2]
+    >>> independent(M, [Fraction(1), Fraction(1), Fraction(5)]) is None
+    True
+    """
+    rows = sp.csr_array(M)
+    m = rows.shape[1]
+    often = np.bincount(rows.indices, minlength=m)
+    kept: list[int] = []
+    reduced: list[tuple[int, dict[int, Fraction]]] = []
+    place: dict[int, int] = {}  # pivot -> which of the reduced has it
+    work = 0
+    for i in np.argsort(np.diff(rows.indptr), kind="stable").tolist():  # the shortest first
+        own = slice(rows.indptr[i], rows.indptr[i + 1])
+        pairs = zip(rows.indices[own].tolist(), rows.data[own].tolist(), strict=True)
+        row = {j: Fraction(a) for j, a in pairs if a}
+        row |= {m + k: r[i] for k, r in enumerate(residuals) if r[i]}
+        # a reduced row has no pivot of an earlier one, so in their order none comes back
+        due = [place[j] for j in row if j in place]
+        heapq.heapify(due)
+        while due:
+            pivot, other = reduced[heapq.heappop(due)]
+            if pivot not in row:
+                continue  # cancelled, or met twice
+            factor = row[pivot] / other[pivot]
+            for j, a in other.items():
+                if j in place and j not in row:
+                    heapq.heappush(due, place[j])
+                left = row.pop(j, Fraction(0)) - factor * a
+                if left:
+                    row[j] = left
+            work += len(other)
+            if work > ELIMINATED:
+                return None
+        leads = [j for j in row if j < m]
+        if leads:
+            kept.append(i)
+            if len(kept) > EQUATIONS:
+                return None
+            place[pivot := min(leads, key=often.__getitem__)] = len(reduced)
+            reduced.append((pivot, row))
+        elif row:
+            return None
+    return sorted(kept)
