@@ -34,8 +34,7 @@ from optfair.core.quadratics import LOST, atom_matrix
 from optfair.core.term import adds, count_of, is_whole, shown
 from optfair.numbers import Floats, Indices
 from optfair.proofs import rounding
-from optfair.proofs.digits import exact_halves, exact_parts
-from optfair.proofs.rounding import enclosed_sums, summed
+from optfair.proofs.rounding import enclosed_sums, exact_halves, exact_parts, summed
 
 if TYPE_CHECKING:
     from optfair.compile.form import Compiled

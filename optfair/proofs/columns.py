@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.proofs.cones import Cone, SecondOrder, beside_diagonals, unscaled
+from optfair.proofs.cones import Cone, SecondOrder, beside_diagonals
 from optfair.proofs.equations import correction
 from optfair.proofs.rounding import (
     LOST,
@@ -21,6 +21,7 @@ from optfair.proofs.rounding import (
     gamma,
     product,
     reached,
+    unscaled,
 )
 
 if TYPE_CHECKING:

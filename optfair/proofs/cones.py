@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
 from optfair.proofs.definiteness import definiteness, dense_shift
-from optfair.proofs.rounding import UNIT, Floats, enclosed_sums, gamma
+from optfair.proofs.rounding import ROOT, UNIT, Floats, enclosed_sums, length, lengths_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,17 +25,14 @@ ConeKind = Literal["zero", "nonneg", "soc", "psd", "exp", "pow"]
 FLOOR = 1e-290
 # Largest orders of matrices whose eigenvalues are found, and of those whose roots are squared exactly.
 LONG, DIGITS = 250, 1_200
-# Steps of inverse iteration, which find the least eigenvalue to a few percent.
-INVERSE = 12
-# Entries for each that is not 0 from which on a matrix is multiplied as a sparse one.
-SPARSE = 20
+# Steps of inverse iteration, which find the least eigenvalue to a few percent; entries for each that is
+# not 0 from which on a matrix is multiplied as a sparse one.
+INVERSE, SPARSE = 12, 20
 # Lines of a triangle that are copied to the other one together.
 BY_LINES = 256
 # Order from which on the least eigenvalue is that of a Krylov space; its vectors, their restarts
 # (of dense and sparse matrices), and how much more than it a factorisation must confirm.
 KRYLOV, VECTORS, RESTARTS, MORE = 1_000, 60, (5, 200), 1.01
-# The factor of rows beside a diagonal, and how many floats away from a quotient by it a number may be.
-ROOT, ULPS = 2.0**0.5, 3
 
 
 @dataclass(frozen=True)
@@ -167,7 +164,7 @@ class Cone:
         elif self.kind == "psd":
             z[self.diagonal] += _lift(self.matrix(z))
         elif self.kind == "exp":
-            z = _exp_dual_point(z.reshape(-1, 3)).ravel()
+            z = exp_dual_points(z.reshape(-1, 3)).ravel()
         elif self.kind == "pow":
             u, v, a = max(z[0], 0.0), max(z[1], 0.0), self.power
             with np.errstate(over="ignore", invalid="ignore"):
@@ -283,24 +280,6 @@ def beside_diagonals(cones: Iterable[Cone], m: int, *, mixed: bool = False) -> N
     return beside
 
 
-def unscaled(entries: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return floats of which these are the products with the root of 2, and which are sure to be it.
-
-    Two neighbouring floats can have the same product.
-
-    Examples
-    --------
-    >>> unscaled(np.array([1.25, 1.5]) * ROOT)[1]
-    array([ True, False])
-    """
-    beside = [entries / ROOT] * 2
-    for _ in range(ULPS):
-        beside += [np.nextafter(beside[-2], -np.inf), np.nextafter(beside[-1], np.inf)]
-    some = np.array(beside[1:])
-    fits = some * ROOT == entries
-    return np.take_along_axis(some, fits.argmax(axis=0)[None], axis=0)[0], fits.sum(axis=0) == 1
-
-
 def below_semidefinite(M: Floats) -> float:
     """Return how far the least eigenvalue of a symmetric matrix is below 0, as floats show it.
 
@@ -342,23 +321,6 @@ def least_of_krylov(M: Any) -> float:
         return 0.0
 
 
-def length(v: Floats) -> float:
-    """Return a float above the Euclidean length, for entries of any size."""
-    return float(_lengths(v, np.zeros(1, dtype=np.intp))[0]) if v.size else 0.0
-
-
-def _lengths(v: Floats, starts: NDArray[np.intp]) -> Floats:
-    """Return floats above the Euclidean lengths of the parts that begin there."""
-    largest = np.maximum.reduceat(np.abs(v), starts)
-    sizes = np.diff(starts, append=v.size)
-    known = (largest > 0.0) & np.isfinite(largest)
-    units = 2.0 ** np.clip(np.ceil(np.log2(np.where(known, largest, 1.0))), -1000, 1000)
-    with np.errstate(over="ignore", invalid="ignore"):
-        squares = np.add.reduceat(np.square(v / np.repeat(units, sizes)), starts)
-        own = np.sqrt(squares) * (1.0 + gamma(sizes + 8.0)) + 1e-150
-        return np.where(known, np.nextafter(own * units, np.inf), largest)
-
-
 @dataclass(frozen=True, eq=False)
 class SecondOrder:
     """The second-order cones of a program, all at once.
@@ -388,7 +350,7 @@ class SecondOrder:
 
     def lengths(self, v: Floats) -> Floats:
         """Return floats above the length of each block."""
-        return _lengths(v[self.rows], self.starts)
+        return lengths_of(v[self.rows], self.starts)
 
     def __len__(self) -> int:
         return self.heads.size
@@ -449,6 +411,29 @@ class SecondOrder:
         far = np.sqrt(self.sums(s * s) * self.sums(z * z)) / unit
         near = cross / self.spread(np.sqrt(np.maximum(far, 1.0)))
         return largest_entry(cross), largest_entry(near)
+
+
+def cone_figures(
+    cones: Iterable[Cone], s: Floats, z: Floats, unit: float, least: float
+) -> tuple[float, ...]:
+    """Return how far slacks and multipliers are outside the cones, and their products in them.
+
+    The last are what multipliers outside are worth at the slacks, and slacks at the multipliers.
+    """
+    figures = [_exp_figures(s[exp := exp_rows(cones)], z[exp])]
+    if curved := SecondOrder.of(cones):
+        off, outside = curved.distances(s), curved.distances(z)
+        sums = float(outside @ curved.sums(np.abs(s))), float(off @ np.abs(z[curved.heads]))
+        products = curved.products(s, z, unit)
+        figures.append((largest_entry(off), largest_entry(outside), *products, *sums))
+    for c in cones:
+        if c.kind not in ("soc", "exp"):
+            si, zi = s[c.start : c.stop], z[c.start : c.stop]
+            off, o = c.lacking(si), c.distance(zi, dual=True)
+            sums = o * float(np.abs(si).sum()), c.penalty(si, off, zi, least * unit)
+            figures.append((largest_entry(off), o, *c.products(si, zi, unit), *sums))
+    table = np.array(figures).T
+    return *table[:4].max(axis=1).tolist(), *table[4:].sum(axis=1).tolist()
 
 
 def _semidefinite(Z: Floats) -> bool:
@@ -560,7 +545,24 @@ def exp_depths(z: Floats) -> Floats:
     return np.where(inner, np.maximum((w - least) * (1.0 - 1e-12) - FLOOR, 0.0), 0.0)
 
 
-def _exp_dual_point(z: Floats) -> Floats:
+def exp_rows(cones: Iterable[Cone]) -> NDArray[np.intp]:
+    """Return the rows of all exponential cones (k, 3)."""
+    starts = [k for c in cones if c.kind == "exp" for k in range(c.start, c.stop, 3)]
+    return np.array(starts, dtype=np.intp)[:, None] + np.arange(3)
+
+
+def _exp_figures(S: Floats, Z: Floats) -> tuple[float, ...]:
+    """Return the figures of exponential cones, as `cone_figures` has them of all."""
+    known_s, known_z = (np.isfinite(V).all(axis=1) for V in (S, Z))
+    off, outside = np.full(S.shape, np.inf), np.full(len(Z), np.inf)
+    off[known_s] = _exp_moves(S[known_s], dual=False).reshape(-1, 3)
+    outside[known_z] = _exp_moves(Z[known_z], dual=True).reshape(-1, 3).max(axis=1)
+    product = largest_entry((S * Z).sum(axis=1))
+    sums = outside @ np.abs(S).sum(axis=1), (off * np.abs(Z)).sum()
+    return largest_entry(off), largest_entry(outside), product, product, *map(float, sums)
+
+
+def exp_dual_points(z: Floats) -> Floats:
     """Return triples in {u < 0, -u exp(v/u - 1) <= w} or {u = 0, v >= 0, w >= 0}."""
     u, v, w = (part.copy() for part in z.T)
     inner, least = _exp_least(u, v)
@@ -588,9 +590,7 @@ def _exp_moves(v: Floats, *, dual: bool) -> Floats:
 
 
 def _power_moves(v: Floats, power: float, *, dual: bool) -> Floats:
-    x, y, z = v
-    if dual:
-        x, y = x / power, y / (1.0 - power)
+    x, y, z = v / np.array([power, 1.0 - power, 1.0]) if dual else v
     base = max(x, 0.0) ** power * max(y, 0.0) ** (1.0 - power)
     return np.maximum([-x, -y, abs(z) - base], 0.0)
 

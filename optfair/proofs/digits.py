@@ -17,8 +17,8 @@ import scipy.sparse as sp
 import scipy.sparse.linalg as spla
 from numpy.typing import NDArray
 
-from optfair.proofs.cones import ROOT, Cone, beside_diagonals, unscaled
-from optfair.proofs.rounding import PASSES, UNIT, Floats, coordinates, equilibrated, two_product
+from optfair.proofs.cones import Cone, beside_diagonals
+from optfair.proofs.rounding import ROOT, UNIT, Floats, coordinates, equilibrated, unscaled
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
@@ -30,43 +30,6 @@ Decimals = NDArray[Any]  # of Decimal
 LEAST, GAIN, LONGEST = 4, 44, 400_000
 # Equations whose columns are chosen densely, and entries of their matrix.
 EQUATIONS, ENTRIES = 3_000, 20_000_000
-
-
-def exact_halves(a: Floats, b: Floats) -> tuple[Floats, ...]:
-    """Return floats that add up to a b exactly; ArithmeticError where there are none."""
-    p, e = two_product(a, b)
-    if np.isnan(e).any():
-        raise ArithmeticError
-    return p, e
-
-
-def exact_parts(rest: Floats, starts: Ints, digits: float = np.inf) -> list[Floats]:
-    r"""Return the sum of each group of columns as one of a few floats, exactly.
-
-    What numbers have above :math:`2^{-52} \sigma` adds up exactly in floats when
-    :math:`\sigma` is a power of two above their number times the largest of them (Rump, Ogita,
-    Oishi 2008); what they have below is summed in the same way, until nothing is left, or less
-    than a sum by as many binary digits. ArithmeticError where groups have too many.
-
-    Examples
-    --------
-    >>> sum(exact_parts(np.array([[1e16, 1.0, -1e16]]), np.array([0])))
-    array([1.])
-    """
-    counts, parts = np.diff(starts, append=rest.shape[1]), list[Floats]()
-    room = np.exp2(np.ceil(np.log2(len(rest) * counts + 2.0)))
-    with np.errstate(over="ignore", invalid="ignore"):
-        while (size := np.maximum.reduceat(np.abs(rest).max(axis=0), starts)).any():
-            if len(parts) == PASSES:
-                raise ArithmeticError
-            sigma = np.repeat(room * np.exp2(np.frexp(size)[1]), counts)
-            head = (sigma + rest) - sigma
-            rest = rest - head
-            parts.append(np.add.reduceat(head.sum(axis=0), starts))  # nothing is rounded
-            left = room**2 * np.exp2(np.frexp(size)[1] - 52.0 + digits)
-            if (left < np.abs(sum(parts))).all():
-                break
-    return parts
 
 
 def chosen_columns(M: Any, weight: Floats) -> tuple[Ints, Ints] | None:

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.sparse.linalg import splu
 
-from optfair.proofs.cones import beside_diagonals, unscaled
+from optfair.proofs.cones import beside_diagonals
 from optfair.proofs.rounding import (
     LOST,
     UNIT,
@@ -24,6 +24,7 @@ from optfair.proofs.rounding import (
     entries_of,
     exact_sums,
     gamma,
+    unscaled,
 )
 
 if TYPE_CHECKING:

@@ -22,11 +22,11 @@ from optfair.proofs.columns import (
     linear_rows,
     propagated,
 )
-from optfair.proofs.cones import ROOT, SecondOrder, beside_diagonals, length
+from optfair.proofs.cones import SecondOrder, beside_diagonals
 from optfair.proofs.digits import chosen_columns, solve_exactly
 from optfair.proofs.moves import inside
 from optfair.proofs.residual import in_dual
-from optfair.proofs.rounding import UNIT, Floats
+from optfair.proofs.rounding import ROOT, UNIT, Floats, length
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -12,16 +13,9 @@ import scipy.optimize
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.proofs.cones import FLOOR, Cone, SecondOrder, exp_depths, length
+from optfair.proofs.cones import FLOOR, Cone, SecondOrder, exp_depths, exp_dual_points, exp_rows
 from optfair.proofs.equations import correcting_step, correction, implying
-from optfair.proofs.rounding import (
-    UNIT,
-    Floats,
-    entries_of,
-    exact_products,
-    gamma,
-    reached,
-)
+from optfair.proofs.rounding import UNIT, Floats, entries_of, exact_products, gamma, length, reached
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
@@ -49,8 +43,10 @@ def in_dual(cones: tuple[Cone, ...], z: Floats) -> Floats:
         at = slice(c.start, c.stop)
         if c.kind == "nonneg":
             z[at] = np.maximum(z[at], 0.0)
-        elif c.kind not in ("zero", "soc"):
+        elif c.kind not in ("zero", "soc", "exp"):
             z[at] = c.dual_point(z[at])
+    if (exp := exp_rows(cones)).size:
+        z[exp] = exp_dual_points(z[exp])
     if curved := SecondOrder.of(cones):
         z[curved.heads] = curved.raised(z)
     return z
@@ -248,9 +244,8 @@ def _movable(form: ConicForm, z: Floats, depths: Mapping[int, float] = EDGE) -> 
             room[at] = depths[c.start]
         elif c.kind == "psd":
             room[at] = np.where(c.diagonal, 0.0, np.inf)
-        elif c.kind == "exp":
-            reach = np.abs(z[at].reshape(-1, 3)[:, :1]) / 16.0
-            room[at] = (reach * np.array([[1.0, 1.0, 0.0]])).ravel()
+    exp = exp_rows(form.cones)
+    room[exp[:, :2]] = np.abs(z[exp[:, :1]]) / 16.0
     if curved := SecondOrder.of(form.cones):
         within = np.array([depths.get(head, 0.0) for head in curved.heads.tolist()])
         edge = np.where(curved.sums(z != 0.0) > 0, np.inf, 0.0)
@@ -267,22 +262,20 @@ def _raised(
     if curved := SecondOrder.of(form.cones):
         within, lengths = [depths.get(k, 0.0) for k in curved.heads.tolist()], curved.lengths(moved)
         up[curved.heads] = np.where(lengths <= within, 0.0, lengths)
+    exp = exp_rows(form.cones)
+    if (exp := exp[moved[exp].any(axis=1)]).size:
+        (u, v, _), (du, dv, _) = z[exp].T, moved[exp].T
+        ratio = np.divide(v, u, out=np.zeros_like(u), where=u != 0.0)
+        # the slopes of -u exp(v/u - 1), doubled for moves of a sixteenth of u
+        with np.errstate(over="ignore"):
+            steep = np.maximum(2.0 * np.exp(ratio - 1.0 + 0.2 * (1.0 + np.abs(ratio))), FLOOR)
+            raised = steep * (dv + (1.0 + 2.0 * np.abs(ratio)) * du)
+        raised = np.where(du + dv > 0.0, raised + FLOOR, raised) * (1.0 + 1e-9)
+        spare = np.array([depths.get(k, 0.0) for k in exp[:, 0].tolist()])
+        up[exp[:, 2]] = np.where(raised <= spare, 0.0, raised)
     for c in form.cones:
         own = moved[c.start : c.stop]
-        if c.kind not in ("psd", "exp") or not own.any():
-            continue
-        if c.kind == "exp":
-            u, v, _ = z[c.start : c.stop].reshape(-1, 3).T
-            du, dv, _ = own.reshape(-1, 3).T
-            ratio = np.divide(v, u, out=np.zeros_like(u), where=u != 0.0)
-            # the slopes of -u exp(v/u - 1), doubled for moves of a sixteenth of u
-            with np.errstate(over="ignore"):
-                steep = 2.0 * np.exp(ratio - 1.0 + 0.2 * (1.0 + np.abs(ratio)))
-                steep = np.maximum(steep, FLOOR)
-                raised = steep * (dv + (1.0 + 2.0 * np.abs(ratio)) * du)
-            raised = np.where(du + dv > 0.0, raised + FLOOR, raised) * (1.0 + 1e-9)
-            spare = np.array([depths.get(k, 0.0) for k in range(c.start, c.stop, 3)])
-            up[c.start + 2 : c.stop : 3] = np.where(raised <= spare, 0.0, raised)
+        if c.kind != "psd" or not own.any():
             continue
         if length(own) <= depths.get(c.start, 0.0):
             continue
@@ -347,17 +340,15 @@ def repaired(
     before = residual.unpaid(lower, upper)
     best, least = (residual, 0.0), float(residual.size[before].sum())
     inner = {c.start: c.depth(z[c.start : c.stop]) for c in form.cones if c.kind == "psd"}
-    for c in form.cones:
-        if c.kind == "exp":
-            each = exp_depths(z[c.start : c.stop]).tolist()
-            inner |= dict(zip(range(c.start, c.stop, 3), each, strict=True))
+    exp = exp_rows(form.cones)
+    inner |= dict(zip(exp[:, 0].tolist(), exp_depths(z[exp.ravel()]).tolist(), strict=True))
     if curved := SecondOrder.of(form.cones):
         inner |= dict(zip(curved.heads.tolist(), curved.depths(z).tolist(), strict=True))
     # where there is room inside the cones nothing has to be raised to stay there
     opened = before | ~(np.isfinite(lower) | np.isfinite(upper))
     for depths in [inner, EDGE] if any(inner.values()) else [EDGE]:
-        zeroed, tried = before, 0
-        while tried < ROUNDS:
+        zeroed = before
+        for tried in range(ROUNDS):
             moved = _repair(form, residual, x, z, q, np.flatnonzero(zeroed), depths)
             if moved is None:  # more equations than a dense factor is made for may be triangular
                 moved = peeled(form, residual, z, zeroed, depths)
@@ -370,8 +361,7 @@ def repaired(
             if not after.any():
                 return moved
             zeroed = zeroed | after  # the move opened other columns: they are made 0 as well
-            tried += 1
-            if tried == 1 and opened.sum() <= MANY * zeroed.sum():  # and so may another
+            if tried == 0 and opened.sum() <= MANY * zeroed.sum():  # and so may another
                 wide = _repair(form, residual, x, z, q, np.flatnonzero(zeroed | opened), depths)
                 if wide is not None and not wide[0].unpaid(lower, upper).any():
                     return wide
@@ -466,11 +456,15 @@ def _normals(form: ConicForm, z: Floats) -> tuple[Any, Floats]:
         if c.kind == "soc" and own.any():
             tail = float(np.linalg.norm(own[1:]))
             parts.append((c.start, np.append(1.0, -own[1:] / (tail or 1.0)), own[0] - tail))
-        elif c.kind == "exp":
-            for k, (u, v, w) in enumerate(own.reshape(-1, 3).tolist()):
-                if u < 0.0 and 0.0 < (slope := float(np.exp(v / u - 1.0))) < np.inf:
-                    normal = np.array([slope * (1.0 - v / u), slope, 1.0])
-                    parts.append((c.start + 3 * k, normal, w + u * slope))
+    exp = exp_rows(form.cones)
+    u, v, w = z[exp].T
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        slope = np.where(u < 0.0, np.exp(v / u - 1.0), 0.0)
+        normals = np.stack([slope * (1.0 - v / u), slope, np.ones(u.size)], axis=1)
+    some = (slope > 0.0) & (slope < np.inf)
+    depths = (w + u * np.where(some, slope, 0.0))[some].tolist()
+    parts += zip(exp[some, 0].tolist(), normals[some], depths, strict=True)
+    parts.sort(key=itemgetter(0))
     sizes = [normal.size for _, normal, _ in parts]
     parts, sizes = (parts, sizes) if sum(sizes) <= CURVED else ([], [])
     rows = [np.arange(start, start + n) for (start, _, _), n in zip(parts, sizes, strict=True)]

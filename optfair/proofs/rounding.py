@@ -1,4 +1,4 @@
-"""Enclosures of sums and products of floats."""
+"""Enclosures of sums, products and lengths of floats."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ LARGEST = 1e150
 SMALLEST = 1e-270
 # Times that digits of a sum of products are split off.
 PASSES = 6
+# The factor of rows beside a diagonal, and how many floats away from a quotient by it a number may be.
+ROOT, ULPS = 2.0**0.5, 3
 
 
 def gamma(k: Any) -> Any:
@@ -214,6 +216,43 @@ def exact_dot(a: Floats, b: Floats) -> tuple[float, float]:
     return total, 0.0 if total == 0.0 else float(np.spacing(abs(total)))
 
 
+def exact_halves(a: Floats, b: Floats) -> tuple[Floats, ...]:
+    """Return floats that add up to a b exactly; ArithmeticError where there are none."""
+    p, e = two_product(a, b)
+    if np.isnan(e).any():
+        raise ArithmeticError
+    return p, e
+
+
+def exact_parts(rest: Floats, starts: NDArray[np.intp], digits: float = np.inf) -> list[Floats]:
+    r"""Return the sum of each group of columns as one of a few floats, exactly.
+
+    What numbers have above :math:`2^{-52} \sigma` adds up exactly in floats when
+    :math:`\sigma` is a power of two above their number times the largest of them (Rump, Ogita,
+    Oishi 2008); what they have below is summed in the same way, until nothing is left, or less
+    than a sum by as many binary digits. ArithmeticError where groups have too many.
+
+    Examples
+    --------
+    >>> sum(exact_parts(np.array([[1e16, 1.0, -1e16]]), np.array([0])))
+    array([1.])
+    """
+    counts, parts = np.diff(starts, append=rest.shape[1]), list[Floats]()
+    room = np.exp2(np.ceil(np.log2(len(rest) * counts + 2.0)))
+    with np.errstate(over="ignore", invalid="ignore"):
+        while (size := np.maximum.reduceat(np.abs(rest).max(axis=0), starts)).any():
+            if len(parts) == PASSES:
+                raise ArithmeticError
+            sigma = np.repeat(room * np.exp2(np.frexp(size)[1]), counts)
+            head = (sigma + rest) - sigma
+            rest = rest - head
+            parts.append(np.add.reduceat(head.sum(axis=0), starts))  # nothing is rounded
+            left = room**2 * np.exp2(np.frexp(size)[1] - 52.0 + digits)
+            if (left < np.abs(sum(parts))).all():
+                break
+    return parts
+
+
 def exact_products(
     A: Any, z: Floats, at: NDArray[Any], more: tuple[tuple[Any, Floats], ...] = (), rows: Any = None
 ) -> tuple[Floats, Floats]:
@@ -365,3 +404,38 @@ def distinct(
     if place.size == row.size:
         return row, at, data
     return place // width, place % width, summed(data, own, place.size)
+
+
+def length(v: Floats) -> float:
+    """Return a float above the Euclidean length, for entries of any size."""
+    return float(lengths_of(v, np.zeros(1, dtype=np.intp))[0]) if v.size else 0.0
+
+
+def lengths_of(v: Floats, starts: NDArray[np.intp]) -> Floats:
+    """Return floats above the Euclidean lengths of the parts that begin there."""
+    largest = np.maximum.reduceat(np.abs(v), starts)
+    sizes = np.diff(starts, append=v.size)
+    known = (largest > 0.0) & np.isfinite(largest)
+    units = 2.0 ** np.clip(np.ceil(np.log2(np.where(known, largest, 1.0))), -1000, 1000)
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = np.add.reduceat(np.square(v / np.repeat(units, sizes)), starts)
+        own = np.sqrt(squares) * (1.0 + gamma(sizes + 8.0)) + 1e-150
+        return np.where(known, np.nextafter(own * units, np.inf), largest)
+
+
+def unscaled(entries: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return floats of which these are the products with the root of 2, and which are sure to be it.
+
+    Two neighbouring floats can have the same product.
+
+    Examples
+    --------
+    >>> unscaled(np.array([1.25, 1.5]) * ROOT)[1]
+    array([ True, False])
+    """
+    beside = [entries / ROOT] * 2
+    for _ in range(ULPS):
+        beside += [np.nextafter(beside[-2], -np.inf), np.nextafter(beside[-1], np.inf)]
+    some = np.array(beside[1:])
+    fits = some * ROOT == entries
+    return np.take_along_axis(some, fits.argmax(axis=0)[None], axis=0)[0], fits.sum(axis=0) == 1

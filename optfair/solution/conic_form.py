@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from optfair.numbers import Floats
 from optfair.proofs.bounds import LowerBound, Unpaid, loosened, lower_bound
 from optfair.proofs.columns import Rooted, declared_bounds, linear_rows
-from optfair.proofs.cones import Cone, SecondOrder, beside_diagonals, largest_entry, unscaled
+from optfair.proofs.cones import Cone, beside_diagonals, cone_figures, largest_entry
 from optfair.proofs.definiteness import Definiteness, definiteness
 from optfair.proofs.reduction import Entries, forced
-from optfair.proofs.rounding import UNIT, Products, coordinates, equilibrated
+from optfair.proofs.rounding import UNIT, Products, coordinates, equilibrated, unscaled
 from optfair.solution.units import Handed, alike, balanced, congruence, level, turned
 
 T = TypeVar("T")
@@ -176,7 +176,9 @@ class ConicForm:
     def _residuals(self, x: Floats, z: Floats, enough: float) -> ConicResiduals:
         s, objective, Px = self.slack(x), self.objective(x), self.bending.times(x)
         scale, unit = 1.0 + max(largest_entry(self.q), largest_entry(Px)), max(1.0, abs(objective))
-        primal, outside, products, relative, leak, penalty = self._cones(s, z, max(unit, scale))
+        primal, outside, products, relative, leak, penalty = cone_figures(
+            self.cones, s, z, max(unit, scale), NEGLIGIBLE
+        )
         r = Px + self.q + self.across.times(z)
         # each column by its own scale; what large multipliers leave by cancelling is no residual
         rounding = 16.0 * np.finfo(float).eps * self.across.terms(np.abs(z))
@@ -200,26 +202,6 @@ class ConicForm:
             face=self._face(x, s),
             penalty=max(0.0, penalty),
         )
-
-    def _cones(self, s: Floats, z: Floats, unit: float) -> tuple[float, ...]:
-        """Return how far slacks and multipliers are outside the cones, and their products in them.
-
-        The last are what multipliers outside are worth at the slacks, and slacks at the multipliers.
-        """
-        figures = [(0.0,) * 6]
-        if curved := SecondOrder.of(self.cones):
-            off, outside = curved.distances(s), curved.distances(z)
-            sums = float(outside @ curved.sums(np.abs(s))), float(off @ np.abs(z[curved.heads]))
-            products = curved.products(s, z, unit)
-            figures.append((largest_entry(off), largest_entry(outside), *products, *sums))
-        for c in self.cones:
-            if c.kind != "soc":
-                si, zi = s[c.start : c.stop], z[c.start : c.stop]
-                off, o = c.lacking(si), c.distance(zi, dual=True)
-                sums = o * float(np.abs(si).sum()), c.penalty(si, off, zi, NEGLIGIBLE * unit)
-                figures.append((largest_entry(off), o, *c.products(si, zi, unit), *sums))
-        table = np.array(figures).T
-        return *table[:4].max(axis=1).tolist(), *table[4:].sum(axis=1).tolist()
 
     def worst_row(self, x: Floats, s: Floats) -> float:
         """Return the largest violation of a linear row relative to the size of its terms.

@@ -14,7 +14,8 @@ from cvxpy.utilities.psd_utils import TriangleKind, psd_format_mat
 import optfair as of
 from optfair.compile import stuffing
 from optfair.compile.form import PLAIN, compile_problem
-from optfair.proofs.cones import ROOT, Cone
+from optfair.proofs.cones import Cone
+from optfair.proofs.rounding import ROOT
 
 RNG = np.random.default_rng(5)
 A, b, P = RNG.normal(size=(5, 4)), RNG.normal(size=5), RNG.normal(size=(4, 4))

@@ -23,9 +23,10 @@ from optfair.proofs.columns import (
     recession_faults,
     rotated_rows,
 )
-from optfair.proofs.cones import Cone, beside_diagonals, unscaled
+from optfair.proofs.cones import Cone, beside_diagonals
 from optfair.proofs.moves import sides_of
 from optfair.proofs.residual import residual_of, sharper
+from optfair.proofs.rounding import unscaled
 from optfair.solution.conic_form import ConicForm
 
 

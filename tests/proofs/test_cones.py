@@ -22,9 +22,13 @@ from optfair.proofs.cones import (
     _beyond,
     _semidefinite,
     below_semidefinite,
+    cone_figures,
     exp_depths,
+    exp_rows,
+    largest_entry,
 )
 from optfair.proofs.definiteness import dense_shift, exactly_semidefinite
+from optfair.proofs.residual import in_dual
 from optfair.solution.conic_form import ConicForm
 
 PSD = Cone("psd", 0, 6, order=3)
@@ -735,3 +739,29 @@ def test_how_far_a_large_matrix_is_outside_is_confirmed_by_a_factor() -> None:
     S = (sparse + sparse.T).toarray()
     least = float(scipy.linalg.eigh(S, subset_by_index=[0, 0])[0][0])
     assert -least <= below_semidefinite(S) <= -1.02 * least
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 6))
+def test_exponential_cones_together_are_those_one_by_one(seed: int, count: int) -> None:
+    rng = np.random.default_rng(seed)
+    m = 3 * count + 2
+    cones = (
+        Cone("nonneg", 0, 1),
+        *(Cone("exp", 1 + 3 * k, 4 + 3 * k) for k in range(count)),
+        Cone("zero", m - 1, m),
+    )
+    s, z = rng.normal(size=(2, m)) * np.exp2(rng.integers(-30, 30, (2, 1)))
+    s[rng.random(m) < 0.2] = 0.0
+    z[rng.random(m) < 0.2] = 0.0
+    assert exp_rows(cones).tolist() == [[1 + 3 * k, 2 + 3 * k, 3 + 3 * k] for k in range(count)]
+    moved = in_dual(cones, z)
+    rows = []
+    for c in cones:
+        at = slice(c.start, c.stop)
+        off, o = c.lacking(s[at]), c.distance(z[at], dual=True)
+        sums = o * float(np.abs(s[at]).sum()), c.penalty(s[at], off, z[at], 1e-12)
+        rows.append((largest_entry(off), o, *c.products(s[at], z[at]), *sums))
+        assert np.array_equal(moved[at], c.dual_point(z[at]))
+    table = np.array(rows).T
+    one_by_one = [*table[:4].max(axis=1), *table[4:].sum(axis=1)]
+    np.testing.assert_allclose(cone_figures(cones, s, z, 1.0, 1e-12), one_by_one, rtol=1e-12)

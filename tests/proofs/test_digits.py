@@ -15,8 +15,9 @@ import scipy.sparse as sp
 import optfair as of
 from optfair.compile.form import compile_problem
 from optfair.proofs.bounds import lower_bound
-from optfair.proofs.cones import ROOT, Cone, unscaled
-from optfair.proofs.digits import SmallProgram, bound_nearby, exact_halves, exact_parts
+from optfair.proofs.cones import Cone
+from optfair.proofs.digits import SmallProgram, bound_nearby
+from optfair.proofs.rounding import ROOT, exact_halves, exact_parts, unscaled
 from optfair.solution.conic_form import ConicForm
 
 
