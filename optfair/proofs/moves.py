@@ -250,10 +250,10 @@ class _Moves:
             if nearer[1] is not left:
                 yield near, left
 
-    def tilt(self) -> None:
-        """Tilt all multipliers by a linear program."""
+    def tilt(self, *, quick: bool) -> None:
+        """Tilt all multipliers, by the shortest move or by a linear program."""
         form, x, boxes = self.form, self.x, self.boxes
-        near = _tilted(form, x, *self.own, boxes)
+        near = _tilted(form, x, *self.own, boxes, quick=quick)
         if near is not None:
             again = residual_of(form, x, near, form.q)
             again = sharper(form, again, x, near, form.q, np.flatnonzero(boxes.unpaid(again)))
@@ -262,11 +262,11 @@ class _Moves:
 
 
 def _tilted(
-    form: ConicForm, x: Floats, z: Floats, residual: Residual, boxes: Boxes
+    form: ConicForm, x: Floats, z: Floats, residual: Residual, boxes: Boxes, *, quick: bool = False
 ) -> Floats | None:
     """Return multipliers tilted where less is left, None where that is not known."""
     start, nearer = polished(form, residual, x, z, form.q, *boxes.of(residual))
-    near = tilted(form, nearer, x, start, *boxes.of(nearer))
+    near = tilted(form, nearer, x, start, *boxes.of(nearer), quick=quick)
     return None if near is None else in_dual(form.cones, near)
 
 
@@ -290,16 +290,17 @@ def closed(
     """Return multipliers nearby with fewer unpaid columns, their residual, and what that costs.
 
     A few columns are closed by equations; else, and where what is proved is not enough, all
-    multipliers are tilted, which takes a linear program, and equations are closed around others, too.
+    multipliers are tilted, at last by a linear program, and equations are closed around others, too.
     """
     moves = _Moves(form, residual, x, z, boxes, enough)
     given, few = moves.own, np.count_nonzero(boxes.unpaid(residual)) <= FEW
     if few:
         moves.close(given, most=1)
-    if not moves.settled:
-        moves.tilt()
-    if moves.left > 0.0 and not (few and moves.own is given):
-        moves.close(moves.own)
+    for quick, most in ((True, 1), (False, None)):
+        if not moves.settled:
+            moves.tilt(quick=quick)
+        if moves.left > 0.0 and not (few and moves.own is given):
+            moves.close(moves.own, most=most)
     if few and not moves.settled:
         moves.close(given, first=1)
     return moves.best

@@ -31,8 +31,7 @@ NEAR = 1e-6
 LEVELS = 10_000
 # Nowhere is a block known to have room.
 EDGE: Mapping[int, float] = MappingProxyType({})
-# Times that columns which a move opens are made 0 with the others, and how many that may be opened for
-# each of these, up to which all are made 0 the second time.
+# Times that columns which a move opens are made 0, too; all that it may, up to so many for each.
 ROUNDS, MANY = 3, 2
 
 
@@ -435,14 +434,10 @@ def _repair(
 ENTRIES, REACH = 300_000, 1e4
 # Iterations, so that it ends after as many on every machine.
 ITERATIONS = 5_000
-# Every column gets so much more than it lacks, relative to the largest that is left over.
-MARGIN = 1e-2
-# Price of a column that is left.
-ELASTIC = 10.0
-# How deep multipliers shall be in second-order and exponential cones, in sizes of what is left over.
-DEPTH = 8.0
-# Rows of such cones up to which their multipliers move.
-CURVED = 1_000
+# What every column gets beyond what it lacks, of the largest left over; the price of one that is left.
+MARGIN, ELASTIC = 1e-2, 10.0
+# Depth of multipliers in curved cones, in sizes of what is left over; rows up to which these move.
+DEPTH, CURVED = 8.0, 1_000
 
 
 def _normals(form: ConicForm, z: Floats) -> tuple[Any, Floats]:
@@ -484,6 +479,7 @@ def tilted(
     upper: Floats,
     *,
     curved: bool = True,
+    quick: bool = False,
 ) -> Floats | None:
     r"""Return multipliers nearby whose residuals are paid for by the bounds there are.
 
@@ -513,6 +509,8 @@ def tilted(
         Bounds that pay.
     curved : bool
         Whether multipliers of cones move as well, which are left out where this leads nowhere.
+    quick : bool
+        The shortest move that makes what is short of its margin as large as it, without a program.
 
     Returns
     -------
@@ -543,6 +541,17 @@ def tilted(
             moving[at] = True
     rows = np.flatnonzero(moving)
     by_column: Any = sp.csr_array(sp.csr_array(form.A)[rows].T)
+    middle = 0.5 * (residual.low + residual.high)
+    if quick:
+        sides = np.where(low_only, residual.low, np.where(high_only, -residual.high, np.inf))
+        some, shallow = neither | (sides < unit), depths < DEPTH * unit
+        off = np.where(neither, middle, np.where(low_only, sides - unit, unit - sides))[some]
+        M = sp.vstack([by_column[some], normals[shallow][:, rows]], format="csr")
+        step = correcting_step(M, np.append(off, depths[shallow] - DEPTH * unit), room[rows])
+        if step is None:
+            return None
+        (near := z.copy())[rows] += step
+        return near if (near[form.nonnegative] >= 0.0).all() else None
     if normals.nnz:  # columns that pay on one side do so at the bound there
         slack = form.slack(np.where(low_only, lower, np.where(high_only, upper, x)))[rows]
     else:
@@ -573,7 +582,7 @@ def tilted(
         A_eq=sp.hstack(
             [both[columns], sp.csr_array((columns.size, elastic.shape[1]))], format="csr"
         ),
-        b_eq=-0.5 * (residual.low + residual.high)[columns] / unit * bool(normals.nnz),
+        b_eq=-middle[columns] / unit * bool(normals.nnz),
         bounds=np.column_stack(
             [
                 np.zeros(most.size + elastic.shape[1]),
