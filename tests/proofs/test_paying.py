@@ -521,7 +521,8 @@ def test_multipliers_get_deeper_along_the_normals_of_their_cones() -> None:
     assert np.allclose(normals @ step, (depths(z + step) - depths(z - step)) / 2.0, rtol=1e-6)
 
 
-def test_a_tilt_makes_residuals_payable() -> None:
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_tilt_makes_residuals_payable(quick: bool) -> None:
     # min x + y with x + y >= 1, x, y >= 0: y = (1 + 1e-10) overshoots both columns
     A = np.array([[-1.0, -1.0], [-1.0, 0.0], [0.0, -1.0]])
     form = ConicForm(
@@ -537,12 +538,37 @@ def test_a_tilt_makes_residuals_payable() -> None:
     found = residual_of(form, None, z, form.q)
     lower, upper = form.column_bounds
     assert found.unpaid(lower, upper).all()
-    near = tilted(form, found, np.array([0.5, 0.5]), z, lower, upper)
-    assert near is not None
+    near = tilted(form, found, np.array([0.5, 0.5]), z, lower, upper, quick=quick)
+    assert near is not None and np.abs(near - z).max() <= 1e-8
     after = residual_of(form, None, near, form.q)
     assert not after.unpaid(lower, upper).any()
     proved = form.lower_bound(np.array([0.5, 0.5]), z)
     assert proved.unpaid is None and 1.0 - 1e-9 <= proved.value <= 1.0
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_the_shortest_tilt_makes_room_in_curved_cones_and_never_leaves_half_lines(
+    scale: float,
+) -> None:
+    # two multipliers on the boundaries of their cones, one half-line with nothing to give
+    rng = np.random.default_rng(3)
+    cones = (Cone("soc", 0, 3), Cone("exp", 3, 6), Cone("nonneg", 6, 9))
+    z = scale * np.array([5.0, 3.0, 4.0, -1.0, -1.0, 1.0, 2.0, 0.0, 1.0])
+    A = rng.normal(size=(9, 3))
+    form = ConicForm(
+        *(sp.csc_array((3, 3)), -(A.T @ z) * (1.0 + 1e-9), 0.0, sp.csc_array(A)),
+        *(rng.normal(size=9), cones, {"x": slice(0, 3)}),
+    )
+    found = residual_of(form, None, z, form.q)
+    lower, upper = np.array([-np.inf, 0.0, -np.inf]), np.array([np.inf, np.inf, 1.0])
+    near = tilted(form, found, np.zeros(3), z, lower, upper, quick=True)
+    assert near is not None and (near[6:] >= 0.0).all() and near[7] == 0.0
+    assert np.abs(near - z).max() <= 1e-6 * scale
+    before = _normals(form, z)[1]
+    unit = float(found.size[found.unpaid(lower, upper)].max())
+    assert (before <= 1e-15 * scale).all() and (_normals(form, near)[1] >= 7.9 * unit).all()
+    after = residual_of(form, None, near, form.q)
+    assert after.size[0] <= 1e-3 * unit and after.low[1] >= 0.9 * unit and after.high[2] <= 0.0
 
 
 # --- curved cones, free columns: known optima, multipliers that nearly cancel ------------------
