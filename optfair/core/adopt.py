@@ -29,7 +29,7 @@ from cvxpy.transforms.indicator import indicator
 from cvxpy.transforms.partial_optimize import PartialProblem
 
 from optfair.core.composition import constraint_term, model_goal, model_term, objective_term
-from optfair.core.expressions import Evaluator, rebuilt, substitute
+from optfair.core.expressions import rebuilt, substitute
 from optfair.core.labels import free_name
 from optfair.core.problem import Declaration, Problem, Sense
 from optfair.core.quadratics import CONES, lower_root
@@ -69,13 +69,14 @@ class AdoptedProblem(Problem):
     @cached_property
     def objective_constant(self) -> float:
         """What the objective is at the origin without functions that are curved."""
-        origin = {name: np.zeros(v.shape) for name, v in self.variables.items()}
-        names, total = {v.id: name for name, v in self.variables.items()}, 0.0
+        total = 0.0
         for t in self.objective.values():
             e = t.build()
             gone = {id(n): cp.Constant(np.zeros(n.shape)) for n in _curved(e)}
-            flat = Evaluator(rebuilt(e, gone), names).value if gone else t.number
-            total += float(np.sum(flat(origin)))
+            e = rebuilt(e, gone) if gone else e
+            origin = {id(v): cp.Constant(np.zeros(v.shape)) for v in e.variables()}
+            value = substitute(e, origin).value  # a size only: no exact sums
+            total += np.nan if value is None else float(np.sum(value))
         return total if np.isfinite(total) else 0.0
 
     def write_back(self, solution: Any) -> None:

@@ -294,15 +294,16 @@ def closed(
     """
     moves = _Moves(form, residual, x, z, boxes, enough)
     given, few = moves.own, np.count_nonzero(boxes.unpaid(residual)) <= FEW
+    first = 2 if form.polyhedral else 1  # a basis may be exact before it is polished
     if few:
-        moves.close(given, most=1)
+        moves.close(given, most=first)
     for quick, most in ((True, 1), (False, None)):
         if not moves.settled:
             moves.tilt(quick=quick)
         if moves.left > 0.0 and not (few and moves.own is given):
             moves.close(moves.own, most=most)
     if few and not moves.settled:
-        moves.close(given, first=1)
+        moves.close(given, first=first)
     return moves.best
 
 

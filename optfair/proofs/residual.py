@@ -541,11 +541,11 @@ def tilted(
             moving[at] = True
     rows = np.flatnonzero(moving)
     by_column: Any = sp.csr_array(sp.csr_array(form.A)[rows].T)
-    middle, sign = 0.5 * (residual.low + residual.high), np.where(low_only, 1.0, -1.0)
+    middle, side = 0.5 * (residual.low + residual.high), np.where(low_only, 1.0, -1.0)
     if quick:
         sides = np.where(low_only, residual.low, np.where(high_only, -residual.high, np.inf))
         some, shallow = neither | (sides < REACH * unit), depths < DEPTH * unit
-        off = np.where(neither, middle, sign * np.minimum(sides - unit, 0.0))[some]
+        off = np.where(neither, middle, side * np.minimum(sides - unit, 0.0))[some]
         M = sp.vstack([by_column[some], normals[shallow][:, rows]], format="csr")
         step = correcting_step(M, np.append(off, depths[shallow] - DEPTH * unit), room[rows])
         if step is None:
