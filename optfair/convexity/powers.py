@@ -50,8 +50,9 @@ from optfair.convexity.rules import (
     signed_factors,
 )
 from optfair.core.coefficients import corrected, quadratic_map
+from optfair.core.expressions import APART
 from optfair.core.quadratics import NotQuadratic, QuadraticMap, in_floats, root_below
-from optfair.core.term import adds, is_quadratic
+from optfair.core.term import adds, factors, is_quadratic, largest_exponent
 
 # Rules of powers: monomials, ratios of powers, norms and means.
 
@@ -560,6 +561,8 @@ def _summed(e: Any) -> Any:
     if not known or (not e.is_affine() and (e.is_dcp() or e.size > 1 or not is_quadratic(e))):
         return None
     if e.is_affine() and not adds(e, {}):
+        return None
+    if factors(e) * largest_exponent(e) <= APART:
         return None
     variables = sorted(e.variables(), key=lambda v: v.id)
     starts = np.cumsum([0, *(v.size for v in variables)]).tolist()
