@@ -49,10 +49,10 @@ from optfair.convexity.rules import (
     rule,
     signed_factors,
 )
-from optfair.core.coefficients import corrected, quadratic_map
+from optfair.core.coefficients import corrected, factors, largest_exponent, quadratic_map
 from optfair.core.expressions import APART
 from optfair.core.quadratics import NotQuadratic, QuadraticMap, in_floats, root_below
-from optfair.core.term import adds, factors, is_quadratic, largest_exponent
+from optfair.core.term import adds, is_quadratic
 
 # Rules of powers: monomials, ratios of powers, norms and means.
 

@@ -15,7 +15,10 @@ import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 from cvxpy.atoms.affine.add_expr import AddExpression
-from cvxpy.atoms.affine.binary_operators import DivExpression
+from cvxpy.atoms.affine.binary_operators import DivExpression, MulExpression
+from cvxpy.atoms.elementwise.power import Power
+from cvxpy.atoms.quad_form import QuadForm
+from cvxpy.atoms.quad_over_lin import quad_over_lin
 from numpy.typing import NDArray
 
 from optfair.core.expressions import dense
@@ -30,7 +33,7 @@ from optfair.core.quadratics import (
     atom_matrix,
     in_floats,
 )
-from optfair.core.term import adds, factors, is_whole, largest_exponent, products_of
+from optfair.core.term import PLACED, adds, constant_numbers, is_whole, products_of
 from optfair.errors import shortened
 from optfair.numbers import Floats
 
@@ -559,3 +562,28 @@ def means(
     error = (p - (mean - (mean - p))) + (q - (mean - p))
     exact = (error == 0.0) & (p / half == one) & (q / half == other)
     return row[first], at[first], mean, bool(exact.all())
+
+
+# The numbers of an expression.
+
+
+def largest_exponent(e: Any) -> float:
+    """Return the largest size of the binary exponent of a number in an expression."""
+    if isinstance(e, cp.Variable):
+        return 0.0
+    if not e.is_constant():
+        return max(map(largest_exponent, e.args))
+    data = np.abs(constant_numbers(e))
+    data = data[(data > 0.0) & np.isfinite(data)]
+    return float(np.abs(np.log2([data.min(), data.max()])).max()) if data.size else 0.0
+
+
+def factors(e: Any) -> int:
+    """Return how many numbers a product in an expression has at most."""
+    if isinstance(e, cp.Variable) or e.is_constant():
+        return int(e.is_constant())
+    squares = isinstance(e, (Power, QuadForm, quad_over_lin))
+    times = squares or isinstance(e, (MulExpression, DivExpression)) or type(e) not in PLACED
+    varying = [a for a in e.args if not (times and a.is_constant())]
+    most = (sum if isinstance(e, MulExpression) else max)(map(factors, varying))
+    return most * (1 + squares) + (squares or len(varying) < len(e.args))

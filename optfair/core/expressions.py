@@ -107,7 +107,7 @@ class Evaluator:
     @cached_property
     def _exact(self) -> Any:
         """What is evaluated: as it is stated, but for sums that lose numbers in floats."""
-        from optfair.core.term import factors, largest_exponent
+        from optfair.core.coefficients import factors, largest_exponent
 
         parts = self.stated.args if isinstance(self.stated, Constraint) else [self.stated]
         numbers = sum(c.size for e in parts for c in (e, *e.constants()))

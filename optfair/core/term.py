@@ -253,6 +253,8 @@ def exact_functions(written: Any) -> Any:
     3 3.0004883
     """
     args = [exact_functions(arg) for arg in written.args]
+    if isinstance(written, MulExpression) and _vanish(args):  # it has no matrix in CVXPY
+        return sum((0.0 * cp.sum(v) for v in written.variables()), np.zeros(written.shape))
     if isinstance(written, Power) and written.is_constant() and written.variables():
         return cp.Constant(np.ones(written.shape))  # CVXPY takes one 1 for all entries of x**0
     if isinstance(written, PowerApprox) and written.p_used is not None and written.approx_error:
@@ -274,6 +276,17 @@ def exact_functions(written: Any) -> Any:
     if reduced and (other := _reduced(written, args[0])) is not None:
         return other
     return written if list(map(id, args)) == list(map(id, written.args)) else written.copy(args)
+
+
+def _vanish(args: Sequence[Any]) -> bool:
+    """Whether of two factors one is 0, and the other, not affine, is finite everywhere."""
+    zero = [a.is_constant() and not a.parameters() and not constant_numbers(a).any() for a in args]
+    return any(zero[k] and not b.is_affine() and _total(b) for k, b in enumerate(args[::-1]))
+
+
+def _total(e: Any) -> bool:
+    known = e.is_convex() or e.is_concave()
+    return is_quadratic(e) or (known and not any(c.variables() for c in e.domain))
 
 
 def _reduced(e: Any, x: Any) -> Any:
@@ -490,21 +503,10 @@ def matrix_product(out: Indices, left: Indices, right: Indices) -> tuple[Indices
     )
 
 
-def _numbers(e: Any) -> NDArray[Any]:
+def constant_numbers(e: Any) -> NDArray[Any]:
     """Return the numbers of a constant."""
     value: Any = e.value
     return np.asarray(value.data if hasattr(value, "toarray") else value)
-
-
-def largest_exponent(e: Any) -> float:
-    """Return the largest size of the binary exponent of a number in an expression."""
-    if isinstance(e, cp.Variable):
-        return 0.0
-    if not e.is_constant():
-        return max(map(largest_exponent, e.args))
-    data = np.abs(_numbers(e))
-    data = data[(data > 0.0) & np.isfinite(data)]
-    return float(np.abs(np.log2([data.min(), data.max()])).max()) if data.size else 0.0
 
 
 def is_whole(e: Any) -> bool:
@@ -512,21 +514,10 @@ def is_whole(e: Any) -> bool:
     if isinstance(e, cp.Variable):
         return True
     if e.is_constant():
-        data = _numbers(e)
+        data = constant_numbers(e)
         return bool(np.isrealobj(data) and (np.rint(data) == data).all())
     divided = isinstance(e, (DivExpression, quad_over_lin))
     return all(map(is_whole, e.args)) and not (divided and (dense(e.args[1].value) != 1.0).any())
-
-
-def factors(e: Any) -> int:
-    """Return how many numbers a product in an expression has at most."""
-    if isinstance(e, cp.Variable) or e.is_constant():
-        return int(e.is_constant())
-    squares = isinstance(e, (Power, QuadForm, quad_over_lin))
-    times = squares or isinstance(e, (MulExpression, DivExpression)) or type(e) not in PLACED
-    varying = [a for a in e.args if not (times and a.is_constant())]
-    most = (sum if isinstance(e, MulExpression) else max)(map(factors, varying))
-    return most * (1 + squares) + (squares or len(varying) < len(e.args))
 
 
 # Nothing is asserted that is not proved: matrices of quadratic forms.

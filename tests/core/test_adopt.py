@@ -326,8 +326,33 @@ def test_odd_objectives_are_numbers_or_refused_in_words() -> None:
     p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.matrix_frac(x, S)), [S << np.eye(2), x >= 1]))
     assert np.isnan(p.objective_value({"x": np.ones(2), "S": np.ones((2, 2))}))
     zero = of.from_cvxpy(cp.Problem(cp.Minimize(cp.square(x[0]) * 0.0), [x >= 2]))
-    with pytest.raises(of.UnsupportedProblem, match="multiplied by zero"):
-        zero.solve()
+    assert zero.solve().objective == 0.0 and zero.solve()["x"].min() >= 2.0 - 1e-9
+
+
+@pytest.mark.parametrize("weight", [0, 0.0, np.float64(0.0), cp.Constant(0.0)])
+def test_what_is_multiplied_by_zero_is_nothing_wherever_it_is_finite(weight: Any) -> None:
+    x = cp.Variable(3, name="x")
+    far = cp.abs(x - 1) <= 2
+    ends = {  # an elastic net at the ends of its ratio, deep in products
+        0.5 * (cp.norm1(x - 1) + weight * cp.sum_squares(x)): ("LP", 0.0),
+        2.0 * (weight * cp.norm1(x) + cp.sum_squares(x - 2)): ("QP", 0.0),
+        2.0 * (cp.sum(x) - 3.0 * (weight * cp.square(cp.norm1(x)))): ("LP", -6.0),
+        cp.sum(x) + (weight * cp.quad_form(x, -np.eye(3))) * 2.0: ("LP", -3.0),
+        3.0 * (cp.sum(x) + weight * (x[0] * x[1])): ("LP", -9.0),
+        3.0 * (weight * cp.exp(x[0]) + cp.sum(x)): ("LP", -9.0),
+    }
+    for f, (kind, least) in ends.items():
+        p = of.from_cvxpy(cp.Problem(cp.Minimize(f), [far]))
+        s = p.solve()
+        assert s.grade.word == "proved" and s.objective == pytest.approx(least, abs=1e-6), f
+        assert str(p.problem_class) == kind and set(s.values) == {"x"}
+    # where it is not finite, its domain stays
+    q = of.from_cvxpy(cp.Problem(cp.Minimize(2.0 * (weight * cp.log(x[0]) + cp.sum(x))), [far]))
+    assert q.solve().objective == pytest.approx(-4.0, abs=1e-6)
+    rows = [far, 2.0 * (weight * cp.sum_squares(x) + x[0]) >= 1.0]
+    assert of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), rows)).solve().objective == (
+        pytest.approx(-1.5, abs=1e-6)
+    )
 
 
 def test_bounds_of_variables_are_terms_where_they_are_finite() -> None:
