@@ -325,16 +325,16 @@ def _optimality(certificate: Optimality) -> dict[str, Any]:
     claim: dict[str, Any] = {"tolerance": plain(tolerance)}
     claim |= _point(exact, x, tolerance)
     enough = float(check_proof.number(claim["objective"])) - tolerance * size
-    best = -np.inf
+    best = (False, False, -np.inf)  # one without a radius is better than one with it
     for at, near, faint in starts(form, x, factors * proof.z * unit):
         own = leaf_of(form, exact, near, at, cut, unit=size, faint=faint)
         made = claim | {"cut": None if own.cut is None else plain(own.cut), "radius": None}
         bound = _bound(exact, own, made, x, enough)
-        if bound > best:
-            best, leaf, kept = bound, own, made | {"bound": plain(bound)}
-        if best >= enough:
+        if (rank := (bound >= enough, made["radius"] is None, bound)) > best:
+            best, leaf, kept = rank, own, made | {"bound": plain(bound)}
+        if best[0] and best[1]:
             break
-    if best == -np.inf:
+    if best[2] == -np.inf:
         raise DataError(
             "exact arithmetic does not confirm this certificate, so nothing is saved",
             "columns that nothing bounds have residuals too large for a radius around the solution",

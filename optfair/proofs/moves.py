@@ -270,18 +270,18 @@ def _tilted(
     return None if near is None else in_dual(form.cones, near)
 
 
-def inside(form: ConicForm, x: Floats, z: Floats) -> Floats | None:
+def inside(form: ConicForm, x: Floats, z: Floats, *, quick: bool) -> Floats | None:
     """Return multipliers nearby with room in their cones for moves that close the columns.
 
     They are looked for in the units in which the numbers of the program are near 1.
     """
     if form.same is not None:
         same, unit = form.same
-        near = inside(same.form, x / same.columns, unit * same.multipliers(z))
+        near = inside(same.form, x / same.columns, unit * same.multipliers(z), quick=quick)
         return None if near is None else same.multipliers_back(near) / unit
     near = in_dual(form.cones, z)
     boxes = Boxes(*form.column_bounds, x=x, floor=form.curvature.floor)
-    return _tilted(form, x, near, residual_of(form, x, near, form.q), boxes)
+    return _tilted(form, x, near, residual_of(form, x, near, form.q), boxes, quick=quick)
 
 
 def closed(

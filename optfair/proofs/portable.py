@@ -251,9 +251,10 @@ def starts(form: ConicForm, x: Floats, z: Floats) -> Iterator[tuple[Floats, Floa
     yield x, z, 0.0
     yield x, short(z), 0.0
     yield x, z, FAINT
-    near = inside(form, x, z)
-    if near is not None:
-        yield x, near, 0.0
+    for quick in (True, False):
+        near = inside(form, x, z, quick=quick)
+        if near is not None:
+            yield x, near, 0.0
     if form.P.nnz and not form.q.any():  # squares are 0 at least
         yield 0.0 * x, 0.0 * z, 0.0
 
@@ -383,7 +384,7 @@ def _room(form: ConicForm, z: Floats) -> Floats:
         elif c.kind == "soc" and z[at].any():
             room[c.start + 1 : c.stop] = np.inf
         elif c.kind == "psd" and z[at].any():
-            room[at] = np.where(c.diagonal, 0.0, np.inf)
+            room[at] = np.where(c.diagonal, c.depth(z[at]), np.inf)
     if curved := SecondOrder.of(form.cones):
         room[curved.heads] = curved.depths(z)
     return room

@@ -173,15 +173,31 @@ def test_a_block_whose_multipliers_are_rounding_has_none(tmp_path: Path) -> None
 
 
 def test_the_radius_is_as_large_as_the_tolerance_allows(tmp_path: Path) -> None:
+    # the costs have rank one: no multipliers of them are inside the cone
+    X, v = cp.Variable((3, 3), PSD=True, name="X"), np.random.default_rng(0).normal(size=3)
+    goal = cp.Minimize(cp.trace(np.outer(v, v) @ X) + X[0, 0])
+    proof = saved(of.from_cvxpy(cp.Problem(goal, [X[0, 0] == 1, X[1, 2] >= 0.3])), tmp_path)
+    claim = {k: float(check_proof.number(v)) for k, v in proof.document["proof"]["claim"].items()}
+    gap = (claim["objective"] - claim["bound"]) / abs(claim["objective"])
+    assert proof.verify() and claim["radius"] > 1e3
+    assert gap == pytest.approx(claim["tolerance"], rel=0.01)
+
+
+def test_a_proof_without_a_radius_is_written_where_there_is_one(tmp_path: Path) -> None:
     X = cp.Variable((3, 3), PSD=True, name="X")
     p = of.from_cvxpy(
         cp.Problem(cp.Minimize(cp.trace(X) + X[0, 1]), [X[0, 2] == 1, X[1, 1] >= 0.5])
     )
     proof = saved(p, tmp_path)
-    claim = {k: float(check_proof.number(v)) for k, v in proof.document["proof"]["claim"].items()}
-    gap = (claim["objective"] - claim["bound"]) / abs(claim["objective"])
-    assert proof.verify() and claim["radius"] > 1e3
-    assert gap == pytest.approx(claim["tolerance"], rel=0.01)
+    assert proof.document["proof"]["claim"]["radius"] is None and proof.verify()
+    # a norm whose multipliers exceed 1 by a rounding, beside a form that is curved
+    rng = np.random.default_rng(71977)
+    for k in range(5):
+        (tmp_path / str(k)).mkdir()
+        A, b, x = rng.normal(size=(17, 2)), rng.normal(size=17), cp.Variable(2, name="x")
+        goal = cp.Minimize(cp.norm(A @ x - b) + cp.max(A @ x - b) + 0.1 * cp.sum_squares(x))
+        proof = saved(of.from_cvxpy(cp.Problem(goal, [cp.norm(x) <= 4])), tmp_path / str(k))
+        assert proof.document["proof"]["claim"]["radius"] is None and proof.verify()
 
 
 C, D = 1.5, 1.5 + 2**-52  # neighbouring floats, of one product with the root of 2
