@@ -253,7 +253,7 @@ def exact_functions(written: Any) -> Any:
     3 3.0004883
     """
     args = [exact_functions(arg) for arg in written.args]
-    if isinstance(written, MulExpression) and _vanish(args):  # it has no matrix in CVXPY
+    if _vanishes(written, args):  # it has no matrix in CVXPY
         return sum((0.0 * cp.sum(v) for v in written.variables()), np.zeros(written.shape))
     if isinstance(written, Power) and written.is_constant() and written.variables():
         return cp.Constant(np.ones(written.shape))  # CVXPY takes one 1 for all entries of x**0
@@ -278,15 +278,19 @@ def exact_functions(written: Any) -> Any:
     return written if list(map(id, args)) == list(map(id, written.args)) else written.copy(args)
 
 
-def _vanish(args: Sequence[Any]) -> bool:
-    """Whether of two factors one is 0, and the other, not affine, is finite everywhere."""
+def _vanishes(e: Any, args: Sequence[Any]) -> bool:
+    """Whether one of two factors is 0, and the other, not affine, is finite everywhere."""
+    if not isinstance(e, (MulExpression, QuadForm)):
+        return False
     zero = [a.is_constant() and not a.parameters() and not constant_numbers(a).any() for a in args]
-    return any(zero[k] and not b.is_affine() and _total(b) for k, b in enumerate(args[::-1]))
+    if isinstance(e, QuadForm):
+        return zero[1]
 
+    def total(b: Any) -> bool:
+        known = b.is_convex() or b.is_concave()
+        return is_quadratic(b) or (known and not any(c.variables() for c in b.domain))
 
-def _total(e: Any) -> bool:
-    known = e.is_convex() or e.is_concave()
-    return is_quadratic(e) or (known and not any(c.variables() for c in e.domain))
+    return any(zero[k] and not b.is_affine() and total(b) for k, b in enumerate(args[::-1]))
 
 
 def _reduced(e: Any, x: Any) -> Any:

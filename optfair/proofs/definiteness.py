@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import sqrt
+from math import gcd, sqrt
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import scipy.sparse.csgraph
 import scipy.sparse.linalg as spla
 from numpy.typing import NDArray
 
-from optfair.proofs.rounding import UNIT, Floats, exact_dot, exact_products, gamma
+from optfair.proofs.rounding import UNIT, Floats, exact_products, gamma, quadratic_value, root_down
 
 # A matrix of this order is factored densely; a larger one sparsely, unless it is full.
 DENSE, FULL = 400, 4_000
@@ -24,8 +24,9 @@ FRACTIONS = 40_000
 # What a singular matrix has left in its last pivots, in roundings a column; what sparse factors lose.
 SINGULAR, EXACT = 4.0, 1e-12
 # Lines of matrices whose roots are tested in whole numbers, and sought there; a pivot of others is
-# clear of what is taken off when so many times as large; vectors and shares of the diagonal tried.
-TESTED, PROVED, CLEAR, TRIED = 4, 30, 1e3, 8
+# clear of what is taken off when so many times as large; vectors and shares of the diagonal tried;
+# binary digits that factors of whole numbers must have.
+TESTED, PROVED, CLEAR, TRIED, SHORT = 4, 30, 1e3, 8, 30
 LOWERED = (0.0, 2.0 * UNIT, 8.0 * UNIT, 32.0 * UNIT)
 # Shares of the diagonal that are taken off to prove how definite a matrix is.
 SHARES = (1e-2, 1e-4, 1e-7, 1e-10)
@@ -396,14 +397,15 @@ def _whole(P: Floats) -> tuple[NDArray[Any], int]:
     """Return whole multiples of a power of two that are the entries, and its exponent."""
     part, power = np.frexp(P)
     lowest = int(power[P != 0.0].min(initial=0))
-    M = np.ldexp(part, 53).astype(np.int64).astype(object)
-    return np.left_shift(
-        M, np.where(P != 0.0, power.astype(np.int64) - lowest, 0).astype(object)
-    ), lowest
+    up = np.where(P != 0.0, power.astype(np.int64) - lowest, 0).astype(object)
+    return np.left_shift(np.ldexp(part, 53).astype(np.int64).astype(object), up), lowest
 
 
-def _exact_root(P: Floats) -> Floats | None:
-    """Return F with F'F = P, every entry rounded once; None for what is not semidefinite."""
+def _exact_root(P: Floats, *, below: bool = False) -> Floats | None:
+    """Return F with F'F = P, every entry rounded once; None for what is not semidefinite.
+
+    Below, rows of short whole numbers lose a share, by their factors; None where they are not short.
+    """
     M, lowest = _whole(P)
     before, left, rows, digits = 1, np.arange(len(M)), [], 53 - lowest
     while M.size:
@@ -415,8 +417,15 @@ def _exact_root(P: Floats) -> Floats | None:
                 return None
             break
         under = (pivot * before << max(digits, 0), max(-digits, 0))
-        row = np.zeros(len(P))
-        row[left] = [sqrt((v * v << under[1]) / under[0]) * (1 if v > 0 else -1) for v in M[k]]
+        row, own = np.zeros(len(P)), gcd(*M[k]) if below else 1
+        if below:
+            free = 53 - max(abs(v) // own for v in M[k]).bit_length()
+            if free < SHORT:
+                return None
+            factor = root_down(own**2 << under[1], under[0], free)
+            row[left] = [factor * (v // own) for v in M[k]]
+        else:
+            row[left] = [sqrt((v * v << under[1]) / under[0]) * (1 if v > 0 else -1) for v in M[k]]
         rows.append(row)
         lead = M[rest, k]
         # minors of the matrix, whole numbers (Bareiss 1968): positive before, of the same sign now
@@ -431,7 +440,7 @@ def lower_root(P: Any) -> tuple[Any, bool]:
     No share of a column is lost, however small it is beside the others. Of a matrix of few lines
     :math:`F^T F \preceq P` is tested in whole numbers, so rows with F say nothing that P does not;
     of more it follows, in units with a diagonal near 1, from what is taken off before the
-    factorisation, as in `definiteness`. Singular ones of many lines are factored to rounding.
+    factorisation, as in `definiteness`. Singular ones lose a share of short rows, or are rounded.
 
     Parameters
     ----------
@@ -476,9 +485,10 @@ def lower_root(P: Any) -> tuple[Any, bool]:
         if L is not None and np.diag(L).min() ** 2 > slight:
             F[:, used] = L.T / units
             return F, True
-        if used.size <= PROVED and (near := _exact_root(core)) is not None:
-            F[: len(near), used] = near / units  # of its rank, at least
-            return F[: len(near)], False
+        for below in (True, False) if used.size <= PROVED else ():
+            if (near := _exact_root(core, below=below)) is not None:
+                F[: len(near), used] = near / units  # of its rank, at least
+                return F[: len(near)], below
     L, order, rank, _ = scipy.linalg.lapack.dpstrf(core, tol=SINGULAR * UNIT * own.size, lower=1)
     F[:, used[order - 1]] = np.tril(L).T / units[order - 1]
     return F[:rank], False
@@ -486,16 +496,6 @@ def lower_root(P: Any) -> tuple[Any, bool]:
 
 def _unit(P: Any, at: int) -> Floats:
     return np.eye(1, P.shape[0], at).ravel()
-
-
-def quadratic_value(P: Any, v: Floats) -> tuple[float, float]:
-    """Return floats below and above the exact v'Pv."""
-    P = sp.coo_array(P)
-    # v_i P_ij is rounded once; the error is charged against the sum of the sizes
-    left = v[P.row] * P.data
-    center, radius = exact_dot(left, v[P.col])
-    radius += float(UNIT * (np.abs(left) @ np.abs(v[P.col])) * (1.0 + 1e-6)) * 1.01 + 1e-300
-    return center - radius * (1.0 + 1e-6), center + radius * (1.0 + 1e-6)
 
 
 def negative_direction(P: Any, size: float) -> Floats | None:

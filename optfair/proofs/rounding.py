@@ -216,6 +216,24 @@ def exact_dot(a: Floats, b: Floats) -> tuple[float, float]:
     return total, 0.0 if total == 0.0 else float(np.spacing(abs(total)))
 
 
+def quadratic_value(P: Any, v: Floats) -> tuple[float, float]:
+    """Return floats below and above the exact v'Pv."""
+    P = sp.coo_array(P)
+    # v_i P_ij is rounded once; the error is charged against the sum of the sizes
+    left = v[P.row] * P.data
+    center, radius = exact_dot(left, v[P.col])
+    radius += float(UNIT * (np.abs(left) @ np.abs(v[P.col])) * (1.0 + 1e-6)) * 1.01 + 1e-300
+    return center - radius * (1.0 + 1e-6), center + radius * (1.0 + 1e-6)
+
+
+def root_down(above: int, under: int, digits: int) -> float:
+    """Return a float of so many binary digits next to, and not above, the root of a fraction."""
+    shift = digits - (above.bit_length() - under.bit_length()) // 2
+    root = math.isqrt((above << max(2 * shift, 0)) // (under << max(-2 * shift, 0)))
+    more = max(root.bit_length() - digits, 0)
+    return math.ldexp(root >> more, more - shift)
+
+
 def exact_halves(a: Floats, b: Floats) -> tuple[Floats, ...]:
     """Return floats that add up to a b exactly; ArithmeticError where there are none."""
     p, e = two_product(a, b)

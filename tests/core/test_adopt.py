@@ -157,7 +157,10 @@ def test_the_perspective_of_a_form_is_proved_of_its_own_matrix(condition: float)
 def test_the_perspective_of_a_form_without_a_known_root_is_refused() -> None:
     x, s = cp.Variable(3, name="x"), cp.Variable(name="s", nonneg=True)
     B = np.random.default_rng(0).integers(-3, 4, size=(2, 3)).astype(float)
-    for P, seen in ((B.T @ B, None), (np.zeros((3, 3)), 0.0), (np.diag([1.0, 0.0, 2.0]), 3.0)):
+    long = np.random.default_rng(0).integers(-(2**22), 2**22, size=(2, 3)).astype(float)
+    known = (B.T @ B, float(np.square(B.sum(axis=1)).sum()))
+    others = (np.zeros((3, 3)), 0.0), (np.diag([1.0, 0.0, 2.0]), 3.0)
+    for P, seen in ((long.T @ long, None), known, *others):
         cost = cp.Minimize(cp.perspective(cp.quad_form(x, cp.psd_wrap(P)), s))
         problem = cp.Problem(cost, [x == 1, s == 1])
         if seen is None:
@@ -165,7 +168,7 @@ def test_the_perspective_of_a_form_without_a_known_root_is_refused() -> None:
                 of.from_cvxpy(problem)
             assert "sum_squares" in refused.value.remedy
         else:
-            assert of.from_cvxpy(problem).solve().objective == pytest.approx(seen, abs=1e-7)
+            assert of.from_cvxpy(problem).solve().objective == pytest.approx(seen, abs=1e-6)
 
 
 def test_a_perspective_of_cvxpy_is_refused_by_name_where_its_rules_are_not_met() -> None:
@@ -340,6 +343,7 @@ def test_what_is_multiplied_by_zero_is_nothing_wherever_it_is_finite(weight: Any
         cp.sum(x) + (weight * cp.quad_form(x, -np.eye(3))) * 2.0: ("LP", -3.0),
         3.0 * (cp.sum(x) + weight * (x[0] * x[1])): ("LP", -9.0),
         3.0 * (weight * cp.exp(x[0]) + cp.sum(x)): ("LP", -9.0),
+        3.0 * (cp.quad_form(x, np.zeros((3, 3))) - cp.sum(x)): ("LP", -27.0),
     }
     for f, (kind, least) in ends.items():
         p = of.from_cvxpy(cp.Problem(cp.Minimize(f), [far]))

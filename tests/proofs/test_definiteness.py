@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
+import cvxpy as cp
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import optfair as of
 from optfair.proofs import definiteness as module
-from optfair.proofs.definiteness import exactly_semidefinite
+from optfair.proofs.definiteness import exactly_semidefinite, lower_root
 
 
 def by_fractions(P: Any) -> bool:
     """Decide by elimination, the first line first."""
-    M = [[Fraction(float(v)) for v in row] for row in P]
+    M = [[Fraction(v) for v in row] for row in P]
     while M:
         pivot, rest = M[0][0], M[0][1:]
         if pivot < 0 or (pivot == 0 and any(rest)):
@@ -54,3 +57,35 @@ def test_forms_that_are_rounded_are_refuted_before_the_elimination(
     assert not by_fractions(P)
     monkeypatch.setattr(module, "_exact_root", eliminate)
     assert not exactly_semidefinite(P)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(2, 8), st.integers(1, 8), st.integers(-60, 60), st.integers(0, 2**32 - 1))
+def test_roots_of_singular_forms_of_whole_numbers_are_below(
+    n: int, rank: int, power: int, seed: int
+) -> None:
+    F = np.random.default_rng(seed).integers(-3, 4, (min(rank, n - 1), n)).astype(float)
+    P = np.ldexp(F.T @ F, power)
+    root, below = lower_root(P)
+    exact = [[Fraction(float(v)) for v in row] for row in np.asarray(root)]
+    left = [
+        [Fraction(float(P[i, j])) - sum(row[i] * row[j] for row in exact) for j in range(n)]
+        for i in range(n)
+    ]
+    if below:
+        assert by_fractions(left)
+    assert below or n > 4, "rows of few numbers are short"
+    assert max(abs(v) for row in left for v in row) <= 1e-8 * float(np.abs(P).max(initial=0.0))
+
+
+def test_quadratic_rows_of_low_rank_are_proved_and_written(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    for k in range(8):
+        n = int(rng.integers(3, 7))
+        F, q = rng.integers(-3, 4, (n - 1, n)).astype(float), rng.normal(size=n)
+        x = cp.Variable(n, name="x")
+        rows = [cp.quad_form(x - 1.0, F.T @ F) <= 2.0, cp.abs(x) <= 9.0]
+        s = of.from_cvxpy(cp.Problem(cp.Minimize(q @ x), rows)).solve()
+        assert s.grade.word == "proved"
+        s.certificate.save(tmp_path / f"{k}.json")
+        assert of.load_proof(tmp_path / f"{k}.json").verify()
