@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from optfair.core.solution import Solution
 
 
-# Rounds of cutting.
-ROUNDS = 60
+# Rounds of cutting, and those with integers: each cuts a point off.
+ROUNDS, LATTICE = 60, 1_000
 # Rounds that must close a thousandth of the gap together.
 STALLED = 12
 # A box that is so much wider to one side of a point than to the other.
@@ -298,7 +298,8 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     relaxed: Solution | None = None
     program: Problem | None = None
     status, bounds = "inaccurate", list[float]()
-    for _ in range(ROUNDS):
+    fresh = -STALLED  # the last round with other integers
+    for k in range(LATTICE if whole else ROUNDS):
         program = _relaxation(problem, curved, points, domain, program)
         again = replace(
             request, options={}, warm_start=None, tolerance=max(1e-10, 0.1 * request.tolerance)
@@ -327,6 +328,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         known = b"".join(x[leaf].tobytes() for leaf in whole)
         if whole and known not in tried:  # the best continuous values at these integers
             tried.add(known)
+            fresh = k
             there = {leaf: Interval.exactly(x[leaf]) for leaf in whole}
             fixed = domain.extended(boxes=there)
             best_there = local_optimum(problem, leaves, fixed, x, request.deadline)
@@ -345,7 +347,8 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
             status = "time_limit"
             break
         gained = bound - bounds[-STALLED - 1] if len(bounds) > STALLED else np.inf
-        if best is not None and gained <= 1e-3 * (best[0] - bound):
+        stalled = k - fresh >= STALLED and gained <= 1e-3 * ((best or (np.inf,))[0] - bound)
+        if best is not None and stalled:
             break
         if best is not None and not whole:
             near = {leaf: np.ravel(best[1][n], order="F") for n, leaf in leaves.items()}
@@ -409,7 +412,12 @@ def _domain(problem: Problem, curved: list[Curved]) -> Domain:
         if name not in known and t.evidence.function == "affine" and hasattr(built(t), "args"):
             rows += read_constraint(name, built(t), domain)
     domain = domain.extended(rows)
-    bent = [f for c in curved if isinstance(c.term, ConstraintTerm) for f in _row(c.term, domain)]
+    bent = [
+        f
+        for name, t in problem.constraints.items()
+        if name not in known and t.evidence.function != "affine"
+        for f in _row(t, domain)
+    ]
     return domain.extended(bent)
 
 

@@ -23,7 +23,7 @@ from optfair.formats.layout import Rows, unique_names
 from optfair.formats.mps import Duplicates
 from optfair.formats.text import Source, number, stating
 from optfair.numbers import Floats
-from optfair.proofs.cones import below_semidefinite
+from optfair.proofs.cones import Cone, below_semidefinite
 
 Indices = NDArray[np.int64]
 
@@ -255,25 +255,32 @@ class _Semidefinite:
 
 
 def sdpa_lines(program: ConeProgram, title: str) -> Iterator[str]:
-    """Return the lines of a file in the sparse format of SDPA, of linear and semidefinite cones.
+    """Return the lines of a file in the sparse format of SDPA, of cones that blocks can say.
 
     b - Ax in the cones is its sum of x_i F_i - F_0. An equality is written as two inequalities,
+    a second-order cone as the block with its head on the diagonal and its tail beside it,
     a maximisation as the minimisation of the negative objective, and a constant of the objective as
     the cost of a further column that is 1.
 
     Raises
     ------
     UnsupportedProblem
-        A variable is integer.
+        A variable is integer, or a cone is exponential or a power cone.
     """
     if program.integer.any():
         name = program.columns[int(np.argmax(program.integer))]
         raise UnsupportedProblem(
             f"{name!r} is integer", ".dat-s has continuous columns only", "export to .mps or .cbf"
         )
+    if curved := [c for c in program.cones if c.kind in ("exp", "pow")]:
+        raise UnsupportedProblem(
+            f"{_owner(program, curved[0].start)!r} has cones that are not semidefinite",
+            ".dat-s has linear and semidefinite blocks",
+            "export to .cbf",
+        )
     zero = [np.arange(c.start, c.stop) for c in program.cones if c.kind == "zero"]
     least = [np.arange(c.start, c.stop) for c in program.cones if c.kind == "nonneg"]
-    matrices = [c for c in program.cones if c.kind == "psd"]
+    matrices = [c for c in program.cones if c.kind in ("psd", "soc")]
     none = np.zeros(0, dtype=np.int64)
     equal, plain = np.concatenate([none, *zero]), np.concatenate([none, *least])
     A, b = sp.csr_array(-program.A), program.b
@@ -294,7 +301,8 @@ def sdpa_lines(program: ConeProgram, title: str) -> Iterator[str]:
         cost = np.append(cost, program.offset)
         columns.append("one")
     blocks = [_owner(program, c.start) for c in matrices]
-    orders = [c.order for c in matrices] + ([-side.size] if side.size else [])
+    orders = [c.order if c.kind == "psd" else c.stop - c.start for c in matrices]
+    orders += [-side.size] if side.size else []
     blocks += ["rows"] if side.size else []
     names = {
         "columns": columns,
@@ -307,8 +315,16 @@ def sdpa_lines(program: ConeProgram, title: str) -> Iterator[str]:
     yield from (str(cost.size), str(len(orders)), " ".join(map(str, orders)))
     yield " ".join(number(v + 0.0) for v in cost)
     for at, c in enumerate(matrices, start=1):
-        yield from _matrix_lines(at, list(triangle(c)), A, b)
+        yield from _matrix_lines(at, list(triangle(c) if c.kind == "psd" else _arrow(c)), A, b)
     yield from _diagonal_lines(len(orders), sp.csc_array(rows), side)
+
+
+def _arrow(c: Cone) -> Iterator[tuple[int, int, int]]:
+    """Return (row, i, j) of a block that is semidefinite where a tail is not longer than its head."""
+    for k in range(c.stop - c.start):
+        yield c.start, k, k
+        if k:
+            yield c.start + k, k, 0
 
 
 def _owner(program: ConeProgram, row: int) -> str:

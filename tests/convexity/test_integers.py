@@ -91,3 +91,26 @@ def test_integers_without_a_point_are_infeasible() -> None:
     rows = [cp.exp(n) + n * n <= 6, n >= 1.2, n <= 4]
     with pytest.raises((of.Infeasible, of.SolverFailure)):
         of.from_cvxpy(cp.Problem(cp.Minimize(n), rows)).solve()
+
+
+@pytest.mark.parametrize("tolerance", [1e-4, 1e-6, 1e-7])
+def test_exponentials_of_integers_are_cut_until_bound_and_value_meet(tolerance: float) -> None:
+    x = cp.Variable(3, integer=True, name="x")
+    grid = np.stack(np.meshgrid(*[np.arange(-5, 6)] * 3), axis=-1).reshape(-1, 3)
+    grid = grid[grid.sum(axis=1) >= 2]
+    truth = float((np.exp(grid).sum(axis=1) - 3.0 * grid.sum(axis=1) + grid[:, 0]).min())
+    cost = cp.sum(cp.exp(x)) - 3.0 * cp.sum(x) + x[0]
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(cost), [x >= -5, x <= 5, cp.sum(x) >= 2])).solve(
+        tolerance=tolerance
+    )
+    assert s.objective == pytest.approx(truth, rel=tolerance)
+    assert s.bound <= truth * (1 + 1e-9) and s["x"].tolist() == [1.0, 1.0, 1.0]
+
+
+def test_ranges_of_rows_that_are_convex_bound_integers_for_tangents() -> None:
+    x, A = cp.Variable(2, integer=True, name="x"), np.random.default_rng(0).normal(size=(10, 2))
+    grid = np.stack(np.meshgrid(*[np.arange(-3, 4)] * 2), axis=-1).reshape(-1, 2)
+    truth = float(np.logaddexp(0.0, grid @ A.T - 1.0).sum(axis=1).min())
+    cost = cp.sum(cp.logistic(A @ x - 1.0))
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(cost), [cp.abs(x) <= 3])).solve()
+    assert s.objective == pytest.approx(truth, rel=1e-6) and s.bound <= truth * (1 + 1e-9)

@@ -208,3 +208,18 @@ def test_the_cone_program_is_the_same(tmp_path):
     assert sorted(c.order for c in a.cones if c.kind == "psd") == [3]
     assert sorted(c.order for c in b.cones if c.kind == "psd") == [3]
     assert sorted(map(abs, a.q.tolist())) == sorted(map(abs, b.q.tolist()))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_second_order_cones_within_terms_become_blocks(seed, tmp_path):
+    rng = np.random.default_rng(seed)
+    X, x = cp.Variable((3, 3), symmetric=True, name="X"), cp.Variable(3, name="x")
+    C, c = rng.normal(size=(3, 3)), rng.normal(size=3)
+    rows = [cp.lambda_max(X) + cp.norm(x - c / 9) + cp.abs(x[0]) <= 2, cp.lambda_min(X) >= -1]
+    rows += [cp.quad_form(x, np.eye(3)) + cp.lambda_max(X) <= 5]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.trace((C + C.T) @ X) + c @ x), rows), list("abc"))
+    p.export(tmp_path / "p.dat-s")
+    q = read(tmp_path / "p.dat-s")
+    a, b = p.solve(), q.solve()
+    assert a.grade.word == "proved" and b.objective == pytest.approx(a.objective, abs=1e-6)
+    assert b["x"] == pytest.approx(a["x"], abs=1e-3)
