@@ -277,20 +277,20 @@ def dense(value: Any, kind: Any = float) -> NDArray[Any]:
 
 
 def _violation(constraint: Any) -> Any:
+    if isinstance(constraint, (PowCone3D, ExpCone)):
+        x, y, z = (np.asarray(arg.value, dtype=float) for arg in constraint.args)
     if isinstance(constraint, PowCone3D):
         # 0 on the cone, a bound on the distance outside: CVXPY solves a program for it, to 1e-9
-        x, y, z = (np.asarray(arg.value, dtype=float) for arg in constraint.args)
         power = np.asarray(constraint.alpha.value, dtype=float)
         base = np.maximum(x, 0.0) ** power * np.maximum(y, 0.0) ** (1.0 - power)
         return np.maximum(np.maximum(np.abs(z) - base, 0.0), np.maximum(-x, -y))
     if isinstance(constraint, ExpCone):  # the same for y exp(x / y) <= z
-        x, y, z = (np.asarray(arg.value, dtype=float) for arg in constraint.args)
         tiny = np.finfo(float).tiny
         with np.errstate(over="ignore"):
             above = y * np.exp(x / np.maximum(y, tiny)) - z
-        edge = np.maximum(-y, np.maximum(x, -z))
-        return np.maximum(np.where(y > tiny, above, edge), 0.0)
-    return constraint.violation()
+        return np.maximum(np.where(y > tiny, above, np.maximum(-y, np.maximum(x, -z))), 0.0)
+    by_entry = isinstance(constraint, (cp.NonNeg, cp.NonPos, cp.Zero))
+    return constraint.residual if by_entry else constraint.violation()
 
 
 # NaN and infinity in what somebody wrote: refused by name, or a bound that is none.

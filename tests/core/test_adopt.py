@@ -332,6 +332,17 @@ def test_odd_objectives_are_numbers_or_refused_in_words() -> None:
     assert zero.solve().objective == 0.0 and zero.solve()["x"].min() >= 2.0 - 1e-9
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 2)])
+def test_cones_of_half_lines_and_points_are_measured_by_entry(shape: tuple[int, ...]) -> None:
+    x = cp.Variable(shape, name="x")
+    for row, least in ((cp.NonNeg(x - 1), 1.0), (cp.Zero(x - 2), 2.0)):
+        p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [row, x >= -5]), ["row", "floor"])
+        s = p.solve()
+        assert s.grade.word == "proved" and np.allclose(s["x"], least, atol=1e-6)
+        off = p.constraints["row"].violation({"x": np.full(shape, 0.5)})
+        assert np.allclose(off, least - 0.5) and np.shape(off) == shape
+
+
 @pytest.mark.parametrize("weight", [0, 0.0, np.float64(0.0), cp.Constant(0.0)])
 def test_what_is_multiplied_by_zero_is_nothing_wherever_it_is_finite(weight: Any) -> None:
     x = cp.Variable(3, name="x")
