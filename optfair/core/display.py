@@ -289,7 +289,7 @@ def latex(written: Any) -> str:
     elif kind == "SOC":
         bound, inside = written.args
         text = rf"\|{_text(inside)[0]}\|_2 \le {_text(bound)[0]}"
-    elif hasattr(written, "curvature"):
+    elif hasattr(type(written), "curvature"):  # not asked of it: CVXPY may search eigenvalues
         text = _text(written)[0]
     else:
         inside = ", ".join(_text(a)[0] for a in written.args)

@@ -191,7 +191,7 @@ class Evaluator:
         """Return where a side has no finite value that is not affine: a constant may be infinite."""
         lost = np.zeros((), dtype=bool)
         for side, e in zip(sides, self.stated.args, strict=True):
-            lost = lost if e.is_affine() else lost | ~np.isfinite(side)
+            lost = lost if np.isfinite(side).all() or e.is_affine() else lost | ~np.isfinite(side)
         return lost
 
     def violation(self, values: Values) -> Floats:

@@ -287,10 +287,12 @@ def _vanishes(e: Any, args: Sequence[Any]) -> bool:
         return zero[1]
 
     def total(b: Any) -> bool:
-        known = b.is_convex() or b.is_concave()
-        return is_quadratic(b) or (known and not any(c.variables() for c in b.domain))
+        if is_quadratic(b):  # CVXPY would search eigenvalues of its forms
+            return any(isinstance(n, QuadForm) for n in parts_of(b)) or not b.is_affine()
+        known = (b.is_convex() or b.is_concave()) and not b.is_affine()
+        return known and not any(c.variables() for c in b.domain)
 
-    return any(zero[k] and not b.is_affine() and total(b) for k, b in enumerate(args[::-1]))
+    return any(zero[k] and total(b) for k, b in enumerate(args[::-1]))
 
 
 def _reduced(e: Any, x: Any) -> Any:
@@ -354,7 +356,7 @@ def degree(e: Any, known: dict[int, float]) -> float:
 def _of(e: Any, known: dict[int, float]) -> float:
     if e.is_constant():
         return 0
-    if e.is_affine():
+    if isinstance(e, cp.Variable):
         return 1
 
     def arg(i: int) -> float:
@@ -371,7 +373,7 @@ def _of(e: Any, known: dict[int, float]) -> float:
         return p * arg(0) if p >= 0 and p.is_integer() else math.inf
     if isinstance(e, (quad_over_lin, QuadForm)):
         return 2 * arg(0) if e.args[1].is_constant() else math.inf
-    return math.inf
+    return 1 if e.is_affine() else math.inf  # last: CVXPY searches eigenvalues of forms
 
 
 # Where an expression adds up several numbers.

@@ -67,6 +67,20 @@ def test_everything_shows_itself() -> None:
         assert all(word in page.words for word in words), (name, page.words)
 
 
+def test_no_eigenvalues_are_searched_for_what_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    def searched(*_: Any) -> bool:
+        raise AssertionError("CVXPY searches eigenvalues")
+
+    x, P = cp.Variable(30, name="x"), np.eye(30) + 0.1
+    for f in (cp.quad_form(x, P), 2.0 * (0.0 * cp.quad_form(x, P) + cp.sum(x))):
+        goal = cp.Minimize(f)
+        with monkeypatch.context() as patched:
+            patched.setattr(cp.Constant, "is_psd", searched)
+            patched.setattr(cp.Constant, "is_nsd", searched)
+            p = of.from_cvxpy(cp.Problem(goal, [cp.quad_form(x, P) <= 2.0, cp.sum(x) == 1]))
+            assert "QCQP" in Whole(p._repr_html_()).words and p.solve().grade.word == "proved"
+
+
 def test_long_tables_are_cut_and_say_so() -> None:
     p = of.library.load("german_k3").problem()
     many = p.with_constraints({f"cap {i}": p["masses"][0, 0] <= i + 1 for i in range(30)})
