@@ -347,8 +347,8 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
             status = "time_limit"
             break
         gained = bound - bounds[-STALLED - 1] if len(bounds) > STALLED else np.inf
-        stalled = k - fresh >= STALLED and gained <= 1e-3 * ((best or (np.inf,))[0] - bound)
-        if best is not None and stalled:
+        settled = best is not None and gained <= 1e-3 * (best[0] - bound)
+        if settled and k - fresh >= STALLED:
             break
         if best is not None and not whole:
             near = {leaf: np.ravel(best[1][n], order="F") for n, leaf in leaves.items()}

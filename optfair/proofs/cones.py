@@ -414,7 +414,7 @@ class SecondOrder:
 
 
 def cone_figures(
-    cones: Iterable[Cone], s: Floats, z: Floats, unit: float, least: float
+    cones: tuple[Cone, ...], s: Floats, z: Floats, unit: float, least: float
 ) -> tuple[float, ...]:
     """Return how far slacks and multipliers are outside the cones, and their products in them.
 

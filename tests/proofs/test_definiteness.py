@@ -1,4 +1,4 @@
-"""Whether matrices of floats are semidefinite, decided in whole numbers."""
+"""Whether matrices of floats are semidefinite, in whole numbers and up to a shift, held against fractions."""
 
 from __future__ import annotations
 
@@ -9,12 +9,19 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import optfair as of
 from optfair.proofs import definiteness as module
-from optfair.proofs.definiteness import exactly_semidefinite, lower_root
+from optfair.proofs.definiteness import (
+    _sparse,
+    definiteness,
+    dense_shift,
+    exactly_semidefinite,
+    lower_root,
+)
 
 
 def by_fractions(P: Any) -> bool:
@@ -89,3 +96,76 @@ def test_quadratic_rows_of_low_rank_are_proved_and_written(tmp_path: Path) -> No
         assert s.grade.word == "proved"
         s.certificate.save(tmp_path / f"{k}.json")
         assert of.load_proof(tmp_path / f"{k}.json").verify()
+
+
+def determinant(M: list[list[Fraction]]) -> Fraction:
+    M, sign, value = [row[:] for row in M], 1, Fraction(1)
+    for k in range(len(M)):
+        pivot = next((i for i in range(k, len(M)) if M[i][k] != 0), None)
+        if pivot is None:
+            return Fraction(0)
+        if pivot != k:
+            M[k], M[pivot], sign = M[pivot], M[k], -sign
+        value *= M[k][k]
+        for i in range(k + 1, len(M)):
+            factor = M[i][k] / M[k][k]
+            M[i] = [a - factor * b for a, b in zip(M[i], M[k], strict=True)]
+    return sign * value
+
+
+def is_semidefinite(P: np.ndarray, shift: Fraction) -> bool:
+    """Whether every principal minor of P + shift I is nonnegative, in fractions."""
+    n = len(P)
+    F = [
+        [Fraction(float(v)) + (shift if i == j else 0) for j, v in enumerate(row)]
+        for i, row in enumerate(P)
+    ]
+    return all(
+        determinant([[F[i][j] for j in at] for i in at]) >= 0
+        for mask in range(1, 2**n)
+        for at in [[i for i in range(n) if mask >> i & 1]]
+    )
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_semidefinite_is_proved_up_to_the_shift_or_refuted(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 5))
+    B = rng.normal(size=(n, int(rng.integers(1, n + 1))))
+    P = B @ B.T * 10.0 ** rng.integers(-8, 9)
+    P = (P + P.T) / 2
+    P -= np.eye(n) * np.abs(P).max() * rng.choice([0.0, 1e-17, 1e-15, 1e-12, 1e-6])
+    found = definiteness(P)
+    if found.witness is not None:
+        v = [Fraction(t) for t in found.witness.tolist()]
+        value = sum(v[i] * Fraction(float(P[i, j])) * v[j] for i in range(n) for j in range(n))
+        assert value < 0
+        assert not is_semidefinite(P, Fraction(0))
+    elif np.isfinite(found.shift):
+        assert is_semidefinite(P, Fraction(found.shift))
+    assert found.witness is not None or found.accepted
+
+
+def test_large_matrices_are_factored_sparsely() -> None:
+    n = 2_000
+    ends = [np.full(n - 1, -1.0), np.full(n, 2.0), np.full(n - 1, -1.0)]
+    L = sp.csc_array(sp.diags_array(ends, offsets=[-1, 0, 1]))
+    assert definiteness(L).accepted
+    least = 2 - 2 * np.cos(np.pi / (n + 1))
+    under = definiteness(sp.csc_array(L - 4 * least * sp.eye_array(n)))
+    assert not under.accepted
+    assert definiteness(sp.csc_array(L - 0.5 * sp.eye_array(n))).witness is not None
+    hidden = sp.csc_array(([1.0, 1.0, 1.0], ([0, 1, 2], [1, 0, 2])), shape=(n, n))
+    assert definiteness(hidden).witness is not None  # a pivot of 0, then of either sign
+
+
+@pytest.mark.parametrize("power", [20, 30, 40, 46])
+def test_no_factorisation_proves_too_small_a_shift(power: int) -> None:
+    n, off = 500, 2.0**-power
+    ends = [np.full(n - 1, -1.0), np.array([1.0, *[2.0] * (n - 2), 1.0]), np.full(n - 1, -1.0)]
+    P = sp.csc_array(sp.diags_array(ends, offsets=[-1, 0, 1]) - off * sp.eye_array(n))
+    for shift in (0.0, 0.5 * off, off, 2.0 * off, 1e-12, 1e-9):
+        for factor in (_sparse, dense_shift):  # the least eigenvalue is -off exactly
+            assert factor(P, shift) >= max(off, shift)
+    assert _sparse(P, 2.0 * off + 1e-9) <= 2.0 * off + 1e-8
+    assert dense_shift(P, 2.0 * off + 1e-9) == 2.0 * off + 1e-9

@@ -11,6 +11,8 @@ import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
 
 import optfair as of
 from optfair.backends import blocks_backend
@@ -18,7 +20,7 @@ from optfair.backends.blocks_backend import interior_point
 from optfair.compile.form import compile_problem
 from optfair.proofs.bounds import lower_bound
 from optfair.proofs.cones import Cone
-from optfair.proofs.faces import _declared, _without_copies, forced, on_face
+from optfair.proofs.faces import _declared, _without_copies, forced, last_digit, on_face
 from optfair.solution.conic_form import ConicForm
 
 ROUTE = "psd-blocks"
@@ -360,3 +362,12 @@ def test_multipliers_are_solved_for_again_on_their_face(seed: int) -> None:
     assert s.certificate.verify() and s.is_optimal(1e-7) and s.grade.sound
     held = of.PSDMap(X, score=(w, 0.0), threshold=float((X @ w).max() + 1), k=1.5, K=1e4).solve()
     assert s.objective == pytest.approx(held.objective, rel=1e-4)
+
+
+@given(st.lists(st.integers(-(2**40), 2**40), min_size=1, max_size=5), st.integers(-60, 60))
+def test_the_last_digit_is_that_of_all(whole: list[int], power: int) -> None:
+    v = np.ldexp(np.array(whole, dtype=float), power)
+    e = last_digit(v)
+    units = [Fraction(x) / Fraction(2) ** e for x in v.tolist()]
+    assert all(u.denominator == 1 for u in units)
+    assert not v.any() or any(u.numerator % 2 for u in units)

@@ -1,0 +1,211 @@
+"""Equations: solutions of the promised size exist, and those that are kept imply the others."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
+
+from optfair.proofs import equations
+from optfair.proofs.equations import (
+    correcting_step,
+    correction,
+    independent,
+    with_own_unknowns,
+)
+
+
+@pytest.mark.parametrize("large", [False, True])
+@given(seed=st.integers(0, 10_000), k=st.integers(1, 4), more=st.integers(0, 3))
+def test_a_solution_of_the_size_that_is_promised_exists(
+    large: bool, seed: int, k: int, more: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(equations, "_too_large", lambda k, m: large)
+        _promised(seed, k, more)
+
+
+def _promised(seed: int, k: int, more: int) -> None:
+    rng = np.random.default_rng(seed)
+    M = rng.integers(-4, 5, size=(k, k + more)).astype(float) * 10.0 ** rng.integers(-6, 7)
+    r = rng.normal(size=k) * 1e-8
+    room = np.where(rng.random(k + more) < 0.2, 0.0, 1.0)
+    found = correction(sp.csr_array(M), np.abs(r), room)
+    if found is None:
+        return
+    assert (found[room == 0.0] == 0.0).all()
+    used = found > 0.0
+    # |delta_i| <= found_i has a solution: a linear program says so
+    from scipy.optimize import linprog
+
+    answer = linprog(
+        np.zeros(used.sum()),
+        A_eq=M[:, used] * found[used] / np.abs(r).max(),
+        b_eq=-r / np.abs(r).max(),
+        bounds=[(-1.0000001, 1.0000001)] * int(used.sum()),
+    )
+    assert answer.status == 0
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_long_chain_is_factorised_once_and_sparsely(
+    more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    k = 700
+    M = sp.csr_array(sp.diags_array([-1.01, 1.0], offsets=[0, 1], shape=(k, k + more)))
+    r, room, by = np.full(k, 1e-9), np.ones(k + more), equations.splu
+    made: list[Any] = []
+    monkeypatch.setattr(equations, "splu", lambda *a, **k: made.append(a) or by(*a, **k))
+    for module, name in (
+        *((np.linalg, n) for n in ("inv", "solve")),
+        *((scipy.linalg, n) for n in ("cho_factor", "qr", "lstsq")),
+    ):
+        monkeypatch.setattr(module, name, None)  # nothing is factorised densely
+    thin, step = correction(M, r, room), correcting_step(M, r, room)
+    assert thin is not None and step is not None and len(made) == 2
+    assert np.abs(M @ step + r).max() <= 1e-6 * r.max()
+    monkeypatch.undo()
+    monkeypatch.setattr(equations, "THIN", np.inf)
+    dense = correction(M, r, room)
+    assert dense is not None and thin == pytest.approx(dense, rel=1e-6)
+    # of full rows a dense factor is made, where most rows have a column in common too
+    monkeypatch.setattr(equations, "splu", None)
+    monkeypatch.setattr(equations, "THIN", 16)
+    arrow = sp.csr_array(sp.hstack([sp.eye_array(k), np.ones((k, 1))]))
+    assert correction(arrow, r, np.ones(k + 1)) is not None
+
+
+@pytest.mark.parametrize("full", [0, 3])
+def test_more_entries_than_a_dense_factor_takes_are_solved_by_products_of_equations(
+    full: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(full)
+    k, m = 60, 40_000
+    M = sp.random_array((k, m), density=0.002, rng=rng, format="lil")
+    M[:full] = rng.normal(size=(full, m))  # equations that all unknowns have
+    M, r, room = sp.csr_array(M), rng.normal(size=k) * 1e-9, rng.uniform(0.1, 2.0, m)
+    dense, shortest = correction(M, np.abs(r), room), correcting_step(M, r, room)
+    monkeypatch.setattr(equations, "_too_large", lambda k, m: True)
+    monkeypatch.setattr(scipy.linalg, "qr", None)
+    found, step = correction(M, np.abs(r), room), correcting_step(M, r, room)
+    assert dense is not None and found is not None
+    assert step is not None and shortest is not None
+    np.testing.assert_allclose(step, shortest, atol=1e-6 * np.abs(shortest).max())
+    assert found.max() < 100.0 * dense.max()
+    # what is bounded is R (M R)^-1 r with R = W M' H, whatever H is
+    weight = np.minimum(room, 1.0)
+    near = np.linalg.solve((M @ sp.diags_array(weight) @ M.T).toarray(), r)
+    assert (np.abs(weight * (M.T @ near)) <= found).all()
+    # two equations that are one leave none proved
+    twice = sp.csr_array(sp.vstack([M, M[:1]]))
+    assert correction(twice, np.ones(k + 1), room) is None
+    monkeypatch.setattr(equations, "SQUARED", k - 1)
+    assert correction(M, np.abs(r), room) is None and correcting_step(M, r, room) is None
+
+
+def test_a_correction_is_never_rounded_to_nothing() -> None:
+    tiny = correction(sp.csr_array([[1e20]]), np.array([1e-310]), np.ones(1))
+    assert tiny is not None and tiny[0] > 0.0
+    twice = sp.csr_array(
+        (np.array([1.0, 1e20, -1e20, -0.9999]), np.zeros(4, int), np.array([0, 4])), shape=(1, 1)
+    )
+    assert correction(twice, np.ones(1), np.ones(1)) is None
+
+
+@given(st.integers(0, 10_000))
+def test_nearly_singular_equations_are_not_promised_too_small_solutions(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    a, b, near = (float(v) for v in rng.integers(1, 9, 3))
+    M = np.array([[a, b], [near * a, near * b * (1.0 + 2.0 ** -float(rng.integers(30, 51)))]])
+    r = np.abs(rng.normal(size=2))
+    found = correction(sp.csr_array(M), r, np.ones(2))
+    if found is None:
+        return
+    F = [[Fraction(float(v)) for v in row] for row in M]
+    det = F[0][0] * F[1][1] - F[0][1] * F[1][0]
+    for signs in ((1, 1), (1, -1)):
+        side = [-Fraction(float(v)) * s for v, s in zip(r, signs, strict=True)]
+        x = [(F[1][1] * side[0] - F[0][1] * side[1]) / det]
+        x.append((F[0][0] * side[1] - F[1][0] * side[0]) / det)
+        assert all(abs(v) <= Fraction(float(most)) for v, most in zip(x, found, strict=True))
+
+
+def test_a_poor_inverse_costs_what_it_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """x = -r, of an inverse of 1 that is 0.7."""
+    monkeypatch.setattr("optfair.proofs.equations._right_inverse", lambda M: np.array([[0.7]]))
+    (most,) = correction(sp.csr_array([[1.0]]), np.array([1e-9]), np.ones(1))
+    assert 1e-9 <= most <= 1e-9 * (1.0 + 1e-12)
+
+
+def test_entries_with_little_room_are_moved_little() -> None:
+    room = np.array([1.0, 1e-6])
+    for rows in ([[1.0, 1.0]], [[2.0, 1.0]]):
+        moved = correction(sp.csr_array(rows), np.array([1e-9]), room)
+        assert moved is not None and moved[1] <= 1e-5 * moved[0]
+    step = correcting_step(sp.csr_array([[1.0, 1.0]]), np.array([1e-9]), room)
+    assert step is not None and abs(step.sum() + 1e-9) <= 1e-20
+    assert abs(step[1]) <= 1e-5 * abs(step[0])
+
+
+def test_a_step_solves_its_equations() -> None:
+    rng = np.random.default_rng(4)
+    for k, m in ((3, 3), (2, 5)):
+        M, r = rng.normal(size=(k, m)), rng.normal(size=k)
+        step = correcting_step(sp.csr_array(M), r, np.ones(m))
+        assert step is not None and np.abs(M @ step + r).max() <= 1e-12
+    M = np.array([[1.0, 2.0], [2.0, 4.0]])  # singular: the least squares that are left
+    step = correcting_step(sp.csr_array(M), np.array([1.0, 2.0]), np.ones(2))
+    assert step is not None and np.abs(M @ step + [1.0, 2.0]).max() <= 1e-12
+    held = correcting_step(sp.csr_array(np.eye(2)), np.ones(2), np.array([1.0, 0.0]))
+    assert held is not None and held.tolist() == [-1.0, 0.0]
+    assert correcting_step(sp.csr_array(np.eye(2)), np.ones(2), np.zeros(2)) is None
+    assert correcting_step(sp.csr_array(np.eye(2)), np.array([np.nan, 0.0]), np.ones(2)) is None
+
+
+@given(st.integers(0, 10_000))
+def test_equations_that_are_kept_imply_the_others(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    k, m = (int(v) for v in rng.integers(1, 6, 2))
+    B = rng.integers(-2, 3, (k, m)).astype(float)
+    M = np.vstack([B, rng.integers(-2, 3, (2, k)) @ B])
+    r = M @ rng.integers(-3, 4, m)
+    if wrong := bool(rng.random() < 0.3):
+        r[-1] += 1.0
+    kept = independent(sp.csr_array(M), [Fraction(float(v)) for v in r])
+    both = np.linalg.matrix_rank(np.column_stack([M, r]))
+    if both > np.linalg.matrix_rank(M):
+        assert wrong and kept is None
+    else:
+        assert kept is not None and len(kept) == np.linalg.matrix_rank(M[kept]) == both
+
+
+def test_every_residual_of_an_equation_must_follow_from_those_that_are_kept() -> None:
+    one, two = Fraction(1), Fraction(2)
+    M = sp.csr_array(np.ones((2, 1)))
+    assert independent(M, [one, one], [two, two]) == [0]
+    assert independent(M, [one, one], [one, two]) is None
+    assert independent(M, [one, two], [one, two]) is None
+    # what is taken out brings a column back that a later equation takes out
+    M = sp.csr_array([[1.0, 1.0, 0.0], [0.0, 1.0, 1.0], [1.0, 0.0, -1.0]])
+    assert independent(M, [one, two, -one]) == [0, 1]
+
+
+@given(st.integers(1, 7), st.integers(1, 7), st.integers(0, 2**32 - 1))
+def test_equations_with_own_unknowns_are_in_no_dependency(k: int, m: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    M = sp.csr_array(rng.integers(-2, 3, (k, m)) * (rng.random((k, m)) < 0.4) * 1.0)
+    M.eliminate_zeros()
+    row, column = sp.coo_array(M).coords
+    own = with_own_unknowns(row, column, k)
+    rank = np.linalg.matrix_rank
+    dense = M.toarray()
+    # they add as many to the rank of the others as there are
+    assert rank(dense) == own.sum() + (rank(dense[~own]) if (~own).any() else 0)
+    # and each column of those left has two entries among them, or none
+    assert (np.count_nonzero(dense[~own], axis=0) != 1).all()
