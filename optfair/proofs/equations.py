@@ -321,9 +321,9 @@ def implying(
         None where they contradict each other, are too many, or an entry is not known for sure, and
         where each has an unknown of its own.
     """
-    M = sp.csr_array(M, copy=True)
-    M.eliminate_zeros()
-    free = with_own_unknowns(*coordinates(M)[:2], M.shape[0])
+    M = sp.csr_array(M)
+    row, column, data = coordinates(M)
+    free = with_own_unknowns(row[data != 0.0], column[data != 0.0], M.shape[0])
     own, core = np.flatnonzero(free), np.flatnonzero(~free)
     if not core.size or own.size > EQUATIONS:
         return None

@@ -110,6 +110,8 @@ def test_more_entries_than_a_dense_factor_takes_are_solved_by_products_of_equati
 
 
 def test_a_correction_is_never_rounded_to_nothing() -> None:
+    none = correction(sp.csr_array([[2.0]]), np.zeros(1), np.ones(1))
+    assert none is not None and none.tolist() == [0.0]
     tiny = correction(sp.csr_array([[1e20]]), np.array([1e-310]), np.ones(1))
     assert tiny is not None and tiny[0] > 0.0
     twice = sp.csr_array(
