@@ -29,11 +29,11 @@ import optfair as of
 from optfair.backends.registry import profile
 from optfair.convexity.algebra import Algebra
 from optfair.convexity.domain import Domain
-from optfair.convexity.grammar import parse
 from optfair.convexity.prove import domain_of
 from optfair.convexity.reading import read
 from optfair.convexity.rules import Kind
 from optfair.convexity.search import Search
+from optfair.convexity.writing import parse
 
 FOLDER = Path(__file__).parent.parent / "tests" / "convexity"
 POLICY = tomllib.loads((Path(__file__).parent.parent / "solvers" / "_policy.toml").read_text())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import optfair as of
-from optfair.convexity.grammar import FUNCTIONS, parse, parse_bounds
+from optfair.convexity.writing import FUNCTIONS, parse, parse_bounds
 from optfair.library.exercise import SHAPES
 
 RANGES = ("1<=x<=3, 1<=y<=3", "0.1<=x<=1, 1<=y<=3", "2<=x<=9, 0.5<=y<=1", "5<=x<=6, 5<=y<=6")

@@ -17,7 +17,7 @@ from optfair.backends.unattained import DISTANCES
 from optfair.convexity.derivatives import gradient_at
 from optfair.convexity.expression import Leaf, Node
 from optfair.convexity.reading import leaf_of
-from optfair.convexity.recast import Recast, recast
+from optfair.convexity.recast import Recast
 from optfair.core.adopt import from_cvxpy
 from optfair.core.certificate import Certificate, DualCheck, Verdict, drift
 from optfair.core.expressions import Values
@@ -59,10 +59,10 @@ class RecastProof:
     source: str = "duality"
 
     def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
-        """Recast the declared problem anew, check every proof, and recompute the bound."""
+        """Recast the declared problem, check every proof, and recompute the bound."""
         nothing = -np.inf if self.problem.sense == "minimize" else np.inf
         own = self.relaxed.proof
-        again = recast(self.problem)
+        again: Recast | None = self.problem.recast
         if again is None or own is None:
             return DualCheck(nothing, np.inf)
         again = again if again.way != "level" else again.at(self.way.level)

@@ -337,10 +337,10 @@ def choose(problem: Problem, solver: str | None) -> tuple[SolverProfile, ...]:
         order, budgets = large["linear" if linear else "other"], large["budget"]
         order = order[:1] if linear and size >= large["alone"] else order
     by_class = [name for name in order if known[name].accepts(problem)]
-    first = _by_proof(problem, policy["proved"])
+    second = _by_proof(problem, policy["proved"])
     chosen = tuple(
         replace(known[name], fixed={**known[name].fixed, **budgets.get(name, {})})
-        for name in dict.fromkeys(by_structure + first + by_class)
+        for name in dict.fromkeys(by_structure + by_class[:1] + second + by_class)
     )
     if not chosen:
         raise UnsupportedProblem(

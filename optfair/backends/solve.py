@@ -286,6 +286,8 @@ class _Search:
         self.answer: Solution | None = None
         self.hope, self.asked, self.further = HOPE, 0, False
         self.compiled = 0.0  # seconds, of the last who was asked
+        # tangents on boxes, which may prove what cones prove within a radius
+        self.boxed = any(c.route == "tangents" for c in candidates[1:])
 
     def run(self) -> Solution:
         """Ask until there is an answer: proved, or after as many asks as a proof is worth."""
@@ -319,6 +321,7 @@ class _Search:
     def _ask_in_turn(self, profile: SolverProfile, left: int) -> bool:
         """Ask a solver, then for more; return whether nobody else need be asked."""
         own = self.problem.problem_class.name
+        self.boxed = self.boxed and profile.route != "tangents"
         retries = (r for r in profile.retry if not r.classes or own in r.classes)
         for request in itertools.chain([self.request], map(self.request.retried, retries)):
             first = request is self.request
@@ -351,9 +354,14 @@ class _Search:
                     self._prove(solution)
             elif solution is not None:
                 self.attempts.append(f"{profile.name}: {solution.grade}, no better")
-            if self._enough():
-                return True
+            if self._enough() or self._radial:
+                return self._enough()
         return False
+
+    @property
+    def _radial(self) -> bool:
+        """Whether the answer holds within a radius and tangents on boxes are still to be asked."""
+        return self.boxed and self.answer is not None and self.answer.grade.word == "within"
 
     def _prove(self, solution: Solution) -> None:
         """Hold an answer of a small linear program against a basis in fractions; by default take that."""
@@ -397,7 +405,8 @@ class _Search:
         """Whether nothing better than the answer can be hoped for."""
         answer = self.answer
         hopeful = self.provable and answer is not None and answer.status.termination == "optimal"
-        return answer is not None and (answer.grade.sound or not hopeful)
+        sound = answer is not None and answer.grade.sound and not self._radial
+        return answer is not None and (sound or not hopeful)
 
     def _ask(self, profile: SolverProfile, request: Request, left: int) -> Solution | None:
         """Return what a solver solved; None for a result that is rejected."""

@@ -96,8 +96,8 @@ def _refuse_options(command: str, *given: Any) -> None:
 
 
 def _proved(formula: str, where: str, shape: str, curvature: Any = None) -> Answer:
-    from optfair.convexity.grammar import parse, parse_bounds
     from optfair.convexity.prove import prove as proved
+    from optfair.convexity.writing import parse, parse_bounds
 
     variables = _vectors(shape)
     expression = parse(formula, variables)

@@ -118,6 +118,14 @@ def demanded(expression: Any, domain: Domain) -> list[Fact]:
     return [Fact(IMPLIED, reader.algebra.scaled(-1.0, node)) for node in reader.demands]
 
 
+def known_parts(expressions: Iterable[Any], domain: Domain) -> dict[Node, Any]:
+    """Return what composition rules know to be convex or concave of some expressions, by its node."""
+    reader = Reader(domain)
+    for e in expressions:
+        reader.node(e)
+    return reader.known_parts
+
+
 def read_constraint(name: str, constraint: Any, domain: Domain) -> list[Fact]:
     """Return what an equality or inequality says, without asking whether it is convex.
 
@@ -169,6 +177,15 @@ class Reader:
             known = self._known[id(e)] = e, self._read(e)
             subnodes(known[1], self._parts)
         return known[1]
+
+    @property
+    def known_parts(self) -> dict[Node, Any]:
+        """What was read that composition rules know to be convex or concave, flat, by its node."""
+        return {
+            node: cp.vec(e, order="F")
+            for e, node in self._known.values()
+            if node.leaves and (e.is_convex() or e.is_concave()) and not e.is_complex()
+        }
 
     def refuse_lost(self, node: Node) -> None:
         """Refuse an expression whose value does not show any more where it is defined.

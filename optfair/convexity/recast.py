@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Literal
@@ -22,7 +23,6 @@ from optfair.convexity.expression import (
     Sum,
     affine,
     constant,
-    constant_value,
     limited,
     raw_call,
     rebuilt,
@@ -30,9 +30,17 @@ from optfair.convexity.expression import (
 )
 from optfair.convexity.intervals import Interval
 from optfair.convexity.prove import domain_of
-from optfair.convexity.reading import Unread, demanded, leaf_of, read, read_constraint
+from optfair.convexity.reading import (
+    Unread,
+    demanded,
+    known_parts,
+    leaf_of,
+    read,
+    read_constraint,
+)
 from optfair.convexity.rules import Kind
 from optfair.convexity.search import Search
+from optfair.convexity.writing import Atoms
 from optfair.core.canonical import built
 from optfair.core.certificate import Certificate, Verdict
 from optfair.core.identity import fingerprint
@@ -40,6 +48,7 @@ from optfair.core.labels import free_name
 from optfair.errors import OptfairError
 
 Way = Literal["itself", "logarithm", "level", "steps"]
+Word = Literal["log-log convex", "quasiconvex"]
 Term = tuple[float, Node]
 
 # Scalars of a problem that is looked at, rows of a term, steps for one proof and for everything.
@@ -90,11 +99,12 @@ class Recast(Certificate):
     """
 
     problem: Any
-    word: Literal["log-log convex", "quasiconvex"]
+    word: Word
     inner: Any
     way: Way
     rows: Mapping[str, tuple[Piece, ...]]
     goal: tuple[Node, Node]
+    atoms: Atoms
     level: float = 0.0
     names: Mapping[Leaf, str] = field(default_factory=dict)
 
@@ -105,7 +115,7 @@ class Recast(Certificate):
 
     def at(self, level: float) -> Recast:
         """Return the problem of another level t."""
-        made = _made(self.problem, self.word, self.way, self.rows, self.goal, level)
+        made = _made(self.problem, self.word, self.way, self.rows, self.goal, self.atoms, level)
         if made is None:
             raise OptfairError(f"the level {level:g} is not known to be convex")
         return made
@@ -200,6 +210,20 @@ def _times(terms: list[Term], q: Node, a: Algebra) -> Node:
     return _added([(c, a.product([(n, one), (q, one)])) for c, n in terms], a)
 
 
+def _cleared(terms: list[Term], q: Node, a: Algebra) -> Node:
+    """Return terms times what some are divided by, as it is where they are defined: q is not 0 there."""
+    below = {(n, -p) for n, p in _factors(q)}
+    parts = []
+    for c, n in terms:
+        rest = [f for f in _factors(n) if f not in below]
+        whole = len(rest) + len(below) == len(_factors(n))
+        if whole:
+            parts.append((c, a.product(rest) if rest else _ONE))
+        else:
+            parts.append((c, a.product([(n, Fraction(1)), (q, Fraction(1))])))
+    return _added(parts, a)
+
+
 def sides_of(node: Node, a: Algebra) -> tuple[list[Term], list[Term]] | None:
     """Return P and N, sums of what is not negative, with node = P - N."""
     sides: tuple[list[Term], list[Term]] = ([], [])
@@ -250,7 +274,7 @@ def denominators(node: Node, a: Algebra) -> list[Node]:
     """Return what terms are divided by, as functions that are not negative."""
     positive: dict[Node, None] = {}
     for _, n in _terms(node):
-        below = [(b, -p) for b, p in _factors(n) if p < 0 and p.denominator == 1 and b.leaves]
+        below = [(b, -p) for b, p in _factors(n) if p < 0 and b.leaves]
         for b, p in below:
             if (signed := a.signed(b)) is not None:
                 positive[a.product([(signed[1], p)])] = None
@@ -349,7 +373,9 @@ def _term_by_term(problem: Any, domain: Domain, convex: Mapping[str, Any]) -> Re
         choice = None if levels is None else ("level", levels)
     if choice is None or (choice[0] == "itself" and not rows):
         return None
-    return _made(problem, "quasiconvex", choice[0], rows, choice[1], 0.0)
+    changed = [t for n, t in problem.constraints.items() if n in rows]
+    atoms = Atoms(_own(problem, [*changed, *problem.objective.values()], where), a)
+    return _made(problem, "quasiconvex", choice[0], rows, choice[1], atoms, 0.0)
 
 
 def _proved(node: Node, a: Algebra, kind: Kind = "convex") -> bool:
@@ -360,6 +386,14 @@ def _proved(node: Node, a: Algebra, kind: Kind = "convex") -> bool:
             return Search(a.domain, np.inf).prove(node, kind) is not None
     except Exhausted:
         return False
+
+
+def _convex(node: Node, atoms: Atoms) -> bool:
+    """Whether a function is convex by composition rules as it is written, or by a search."""
+    with contextlib.suppress(Unread):
+        if atoms.write(node, True).is_convex():
+            return True
+    return _proved(node, atoms.algebra)
 
 
 def _convex_row(node: Node, a: Algebra) -> Node | None:
@@ -386,7 +420,7 @@ def _log_of(
 def _ratio(goal: Node, a: Algebra) -> tuple[Node, Node] | None:
     """Return p and q > 0 with f = p/q whose levels are convex: p - t q, for every level that f has."""
     for q in denominators(goal, a):
-        p = _times(_terms(goal), q, a)
+        p = _cleared(_terms(goal), q, a)
         if not _proved(p, a):
             continue
         above = a.nonnegative(p) and _proved(q, a, "concave")
@@ -413,11 +447,14 @@ def _in_logarithms(problem: Any, domain: Domain) -> Recast | None:
     a = Algebra(domain)
     known: dict[Node, Node] = {}
     boxes = {}
+    flat: dict[Node, Any] = {}
     for name, v in problem.variables.items():
         leaf = leaf_of(v)
         u = Leaf(("logarithm", v.id), f"log {name}", leaf.size, leaf.shape)
         known[leaf], boxes[u] = raw_call("exp", [u], leaf.size), domain.box(leaf).call("log")
+        flat[u] = cp.vec(cp.Variable(v.shape, name=f"log {name}"), order="F")
     b = Algebra(Domain(boxes=boxes))
+    atoms = Atoms(flat, b)
 
     def moved(terms: list[Term]) -> list[Term]:
         return [(c, rebuilt(n, b, dict(known))) for c, n in terms]
@@ -448,15 +485,26 @@ def _in_logarithms(problem: Any, domain: Domain) -> Recast | None:
                 g = b.total(
                     [logarithm_of(less, b, False), logarithm_of(more, b, True)], [1.0, -1.0]
                 )
-                if not _proved(g, b):
+                if not _convex(g, atoms):
                     return None
                 pieces.append(Piece(f"{name} {i}" + (" above" if k else ""), row, g))
         rows[name] = tuple(pieces)
     goal, _ = _objective(problem, domain)
     log = _log_of(goal, a, problem.sense, moved, b)
-    if log is None or not _proved(log, b):
+    if log is None or not _convex(log, atoms):
         return None
-    return _made(problem, "log-log convex", "logarithm", rows, (goal, log), 0.0)
+    return _made(problem, "log-log convex", "logarithm", rows, (goal, log), atoms, 0.0)
+
+
+def _own(problem: Any, terms: Iterable[Any], domain: Domain) -> dict[Node, Any]:
+    """Return flat variables of the leaves, and what composition rules know of some terms as it is."""
+    own = [e for t in terms for e in _expressions(built(t))]
+    flat: dict[Node, Any] = {leaf_of(v): cp.vec(v, order="F") for v in problem.variables.values()}
+    return {**known_parts(own, domain), **flat}
+
+
+def _expressions(term: Any) -> list[Any]:
+    return list(term.args) if isinstance(term, cp.Constraint) else [term]
 
 
 # --- the problem that is solved ----------------------------------------------------------------------
@@ -464,22 +512,17 @@ def _in_logarithms(problem: Any, domain: Domain) -> Recast | None:
 
 def _made(
     problem: Any,
-    word: Literal["log-log convex", "quasiconvex"],
+    word: Word,
     way: Way,
     rows: Mapping[str, tuple[Piece, ...]],
     goal: tuple[Node, Node],
+    atoms: Atoms,
     level: float,
 ) -> Recast | None:
     """Return the recast problem, None where its terms are not proved convex among themselves."""
     from optfair.core.adopt import from_cvxpy
 
-    logs = word == "log-log convex"
-    flat: dict[Leaf, Any] = {}
-    names: dict[Leaf, str] = {}
-    for name, v in problem.variables.items():
-        own = cp.Variable(v.shape, name=f"log {name}") if logs else v
-        leaf = Leaf(("logarithm", v.id), f"log {name}", v.size, v.shape) if logs else leaf_of(v)
-        flat[leaf], names[leaf] = cp.reshape(own, (v.size,), order="F"), own.name()
+    names = {n: e.variables()[0].name() for n, e in atoms.known.items() if isinstance(n, Leaf)}
     constraints: dict[str, Any] = {}
     rows = dict(rows)
     for name, t in problem.constraints.items():
@@ -492,59 +535,17 @@ def _made(
             for p in rows[name]
         )
         for piece in rows[name]:
-            constraints[piece.name] = written(piece.after, flat) <= 0
+            constraints[piece.name] = atoms.write(piece.after, True) <= 0
     if way == "level":
         p, q = goal
         asked = demanded(_goal(problem), Domain())
         for k, node in enumerate(f.node for f in asked if affine(f.node)):
-            constraints[free_name(f"{IMPLIED} {k}", constraints)] = written(node, flat) <= 0
-        total = written(p, flat) - float(level) * written(q, flat)
+            constraints[free_name(f"{IMPLIED} {k}", constraints)] = atoms.write(node) <= 0
+        total = atoms.write(p) - float(level) * atoms.write(q)
     else:
-        total = written(goal[1], flat)
+        total = atoms.write(goal[1], True)
     made = cp.Problem(cp.Minimize(cp.sum(total)), list(constraints.values()))
     inner = from_cvxpy(made, list(constraints))
     if not inner.problem_class.convex:
         return None
-    return Recast(problem, word, inner, way, dict(rows), goal, level, names)
-
-
-def written(node: Node, flat: Mapping[Leaf, Any]) -> Any:
-    """Return a node as a CVXPY expression of flat variables, by products where powers have signs."""
-    if isinstance(node, Leaf):
-        return flat[node]
-    value = constant_value(node)
-    if value is not None:
-        return cp.Constant(value)
-    if isinstance(node, Sum):
-        parts = [(M, written(n, flat)) for M, n in node.parts]
-        total: Any = sum(M @ (e if e.ndim else cp.reshape(e, (1,), order="F")) for M, e in parts)
-        return total + node.constant if node.constant.any() else total
-    if isinstance(node, Product):
-        above: list[Any] = []
-        below: list[Any] = []
-        for n, p in node.factors:
-            base = written(n, flat)
-            if p.denominator > 1:
-                above.append(cp.power(base, float(p), approx=False))
-                continue
-            k, side = abs(int(p)), above if p > 0 else below
-            side += [base] * (k % 2) + ([cp.power(base, float(k - k % 2))] if k > 1 else [])
-        top: Any = 1.0 if not above else above[0]
-        for e in above[1:]:
-            top = cp.multiply(top, e)
-        for e in below:
-            top = top / e
-        return top
-    if isinstance(node, Call) and node.function in _ATOMS:
-        return _ATOMS[node.function](cp.hstack([written(n, flat) for n in node.args]))
-    raise Unread(f"{node!r} is not written again")
-
-
-_ATOMS: Mapping[str, Any] = {
-    "exp": cp.exp,
-    "log": cp.log,
-    "abs": cp.abs,
-    "xlogx": lambda e: -cp.entr(e),
-    "of all: maximum": lambda e: cp.reshape(cp.max(e), (1,), order="F"),
-    "of all: minimum": lambda e: cp.reshape(cp.min(e), (1,), order="F"),
-}
+    return Recast(problem, word, inner, way, dict(rows), goal, atoms, level, names)

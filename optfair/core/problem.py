@@ -282,9 +282,9 @@ class Problem(ProblemVerbs, Labels):
     def structure_refusal(self, name: str) -> str:
         """Return why a structure does not stand on this problem, empty if it does."""
         if name == "convex-in-other-words":
-            words = ("log-log convex", "quasiconvex")
-            own = self.problem_class
-            return "" if own.curvature in words else f"a {own} is neither of {', '.join(words)}"
+            if self.recast is not None:
+                return ""
+            return f"a {self.problem_class} leads to no convex problem that is solved instead"
         if name == "few-bounded-variables":
             scalars = sum(v.size for v in self.variables.values())
             pc = self.problem_class

@@ -12,8 +12,8 @@ import cvxpy as cp
 import numpy as np
 
 from optfair.backends.solve import solve
-from optfair.convexity.grammar import parse, parse_bounds
 from optfair.convexity.prove import prove
+from optfair.convexity.writing import parse, parse_bounds
 from optfair.core.adopt import from_cvxpy
 from optfair.core.problem import Problem
 from optfair.core.problem_class import ProblemClass

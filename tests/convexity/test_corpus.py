@@ -17,10 +17,10 @@ import pytest
 
 import optfair as of
 from optfair.convexity.domain import Domain
-from optfair.convexity.grammar import parse
 from optfair.convexity.prove import domain_of
 from optfair.convexity.reading import read
 from optfair.convexity.witness import sample
+from optfair.convexity.writing import parse
 
 HERE = Path(__file__).parent
 SEED = tomllib.loads((HERE / "convexity_seed.toml").read_text())["expression"]

@@ -15,12 +15,12 @@ import optfair as of
 from optfair.backends.tangents import Curved
 from optfair.convexity.derivatives import second_derivative
 from optfair.convexity.domain import Domain
-from optfair.convexity.grammar import parse, parse_bounds
 from optfair.convexity.intervals import Interval
 from optfair.convexity.proof import Chord, CurvatureWitness
 from optfair.convexity.prove import domain_of, proved_on
 from optfair.convexity.reading import leaf_of, read, read_constraint
 from optfair.convexity.witness import hints_of, sample
+from optfair.convexity.writing import parse, parse_bounds
 
 x, y, z = (cp.Variable(name=n) for n in "xyz")
 

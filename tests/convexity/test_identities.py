@@ -13,12 +13,12 @@ import optfair as of
 from optfair.convexity.algebra import Algebra
 from optfair.convexity.domain import Domain
 from optfair.convexity.expression import Call, Leaf, Node, Product, Sum, select
-from optfair.convexity.grammar import parse, parse_bounds
 from optfair.convexity.hessians import bend_of_fraction, fraction_of_exponential
 from optfair.convexity.proof import CurvatureProof, Step
 from optfair.convexity.reading import read
 from optfair.convexity.rules import RULES
 from optfair.convexity.theorems import abstracted, perspective_of
+from optfair.convexity.writing import parse, parse_bounds
 
 # The node of the premise is the node itself in other words.
 EQUAL = ("multiplied out", "logarithms collected", "logarithm as a sum")

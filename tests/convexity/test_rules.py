@@ -15,12 +15,12 @@ from cvxpy.atoms.elementwise.trig import cos, sin, tan
 import optfair as of
 from optfair.convexity.domain import Domain
 from optfair.convexity.expression import select
-from optfair.convexity.grammar import parse, parse_bounds
 from optfair.convexity.proof import TABLES, CurvatureProof, CurvatureWitness, Step, faults
 from optfair.convexity.prove import domain_of, proved_on
 from optfair.convexity.reading import exponent, read
 from optfair.convexity.rules import RULES, Goal
 from optfair.convexity.witness import chord
+from optfair.convexity.writing import parse, parse_bounds
 from optfair.core.expressions import substitute
 from optfair.errors import OptfairError
 

@@ -9,10 +9,10 @@ import pytest
 
 from optfair.convexity import theorems
 from optfair.convexity.domain import Domain
-from optfair.convexity.grammar import parse, parse_bounds
 from optfair.convexity.prove import domain_of
 from optfair.convexity.reading import read
 from optfair.convexity.search import Search
+from optfair.convexity.writing import parse, parse_bounds
 
 APART = ("second derivatives over boxes", "sum of squares")
 

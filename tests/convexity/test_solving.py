@@ -18,9 +18,9 @@ from optfair.backends.tangents import Curved
 from optfair.backends.unattained import misses
 from optfair.convexity.cones import disciplined
 from optfair.convexity.domain import Domain
-from optfair.convexity.grammar import parse
 from optfair.convexity.proof import CurvatureProof
 from optfair.convexity.reading import leaf_of
+from optfair.convexity.writing import parse
 
 HERE = Path(__file__).parent
 ROWS = [
@@ -317,7 +317,8 @@ def test_an_optimum_that_no_point_attains_is_no_optimum(
     assert s.objective > limit and not s.attained and "by no point" in repr(s)
     assert "none attains" in str(s.problem.diagnose())
     near = of.from_cvxpy(cp.Problem(cp.Minimize(expression), [x >= low, x <= 9])).solve()
-    assert near.attained and near.values["x"] == pytest.approx(9.0) and "by no" not in repr(near)
+    assert near.attained and "by no" not in repr(near)
+    assert near.values["x"] == pytest.approx(9.0, rel=1e-3)  # the objective is nearly 0 there
 
 
 @pytest.mark.parametrize(

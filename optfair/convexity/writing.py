@@ -1,9 +1,10 @@
-"""Formulas as text: a safe grammar of numbers, names, operators and functions."""
+"""CVXPY expressions written from formulas as text, in a safe grammar, and from normal forms, by atoms."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from typing import Any
 
 import cvxpy as cp
@@ -11,6 +12,17 @@ import numpy as np
 from cvxpy.atoms.elementwise.hyperbolic import asinh, sinh, tanh
 from cvxpy.atoms.elementwise.trig import cos, sin, tan
 
+from optfair.convexity.algebra import Algebra
+from optfair.convexity.expression import (
+    Call,
+    Node,
+    Product,
+    Sum,
+    constant_value,
+    select,
+)
+from optfair.convexity.intervals import Interval
+from optfair.convexity.reading import Unread
 from optfair.core.composition import RELATIONS
 from optfair.core.expressions import dense
 from optfair.errors import DataError, nearest
@@ -216,3 +228,161 @@ def parse_bounds(text: str, variables: dict[str, Any]) -> dict[str, Any]:
                 raise writer.refuse(node, str(e), "bring both sides to one shape") from None
             out[f"{names[0]} {word} {names[1]}"] = made
     return out
+
+
+# --- normal forms by atoms ----------------------------------------------------------------------
+
+
+class Atoms:
+    """Writes normal forms by atoms whose curvature CVXPY knows, where some have the same values.
+
+    Parameters
+    ----------
+    known : mapping
+        Flat variables of leaves; expressions of other nodes, which are taken as they are.
+    algebra : Algebra
+        Knows what is not negative: 1/x is an atom where x is positive.
+    """
+
+    def __init__(self, known: Mapping[Node, Any], algebra: Algebra) -> None:
+        self.known, self.algebra = known, algebra
+
+    def write(self, node: Node, low: bool | None = None) -> Any:
+        """Return the vector that a node is.
+
+        Parameters
+        ----------
+        node : Node
+            What is written.
+        low : bool, optional
+            Whether it may be below the node by a rounding, or above it; exact otherwise. Only
+            then logarithms and roots of coefficients that floats do not hold are taken.
+
+        Raises
+        ------
+        Unread
+            No atom has the values of a part.
+        """
+        if node in self.known:
+            return self.known[node]
+        value = constant_value(node)
+        if value is not None:
+            return cp.Constant(value)
+        if isinstance(node, Sum):
+            parts = [(M, self._vector(n, _towards(low, M.data))) for M, n in node.parts]
+            total: Any = sum(M @ e for M, e in parts)
+            return total + node.constant if node.constant.any() else total
+        if isinstance(node, Product):
+            return self._product(node)
+        if isinstance(node, Call):
+            return self._call(node, low)
+        raise Unread(f"{node!r} is not written again")
+
+    def _vector(self, node: Node, low: bool | None = None) -> Any:
+        e = self.write(node, low)
+        return e if e.ndim else cp.reshape(e, (1,), order="F")
+
+    def _call(self, node: Call, low: bool | None) -> Any:
+        name = node.function
+        if name == "log":
+            e = self._logarithm(node.args[0], low) if node.size == 1 else None
+            return cp.log(self.write(node.args[0], low)) if e is None else e
+        if name not in _CALLS:
+            raise Unread(f"{node!r} is not written again")
+        inside = low if name in _INCREASING else None
+        args = [self.write(n, inside) for n in node.args]
+        if name in _EXTREMES and node.size > 1:
+            return _EXTREMES[name](*args)
+        return _CALLS[name](cp.hstack(args))
+
+    def _product(self, node: Product) -> Any:
+        exps = [f for f in node.factors if _exponent(*f) is not None]
+        above = [cp.exp(sum(float(p) * self.write(n.below[0]) for n, p in exps))] if exps else []
+        below: list[Any] = []
+        for n, p in node.factors:
+            if (n, p) not in exps:
+                (above if p > 0 else below).append(self._power(n, abs(p)))
+        top: Any = above[0] if above else 1.0
+        for e in above[1:]:
+            top = cp.multiply(top, e)
+        for e in below:
+            top = top / e
+        return top
+
+    def _power(self, n: Node, p: Fraction) -> Any:
+        """Return a positive power as it is defined for numbers of any sign: an odd one is a product."""
+        base = self.write(n)
+        if p.denominator > 1:
+            return cp.power(base, float(p), approx=False)
+        odd, even = int(p) % 2, None if p == 1 else cp.power(base, float(p - p % 2))
+        return even if not odd else base if even is None else cp.multiply(base, even)
+
+    def _logarithm(self, node: Node, low: bool | None) -> Any:
+        """Return the logarithm of a function of one entry by those of its parts, None where it has none."""
+        a = self.algebra
+        if isinstance(node, Call) and node.function == "exp":
+            return self.write(node.args[0], low)
+        if isinstance(node, Product) and all(
+            a.nonnegative(n) and Fraction(float(p)) == p for n, p in node.factors
+        ):
+            logs = [self._log(n, None if low is None else low == (p > 0)) for n, p in node.factors]
+            return sum(float(p) * e for e, (_, p) in zip(logs, node.factors, strict=True))
+        if isinstance(node, Sum):
+            return self._logarithm_of_sum(node, low)
+        return None
+
+    def _log(self, node: Node, low: bool | None) -> Any:
+        return self.write(self.algebra.call("log", [node], 1), low)
+
+    def _logarithm_of_sum(self, node: Sum, low: bool | None) -> Any:
+        """Return the logarithm of a sum of exponentials and products with some."""
+        c = np.concatenate([node.constant[node.constant != 0.0], *(M.data for M, _ in node.parts)])
+        if (c < 0.0).any():
+            return None
+        shifts = Interval.exactly(c).call("log")
+        if low is None and (c != 1.0).any():
+            return None
+        if not all(_exponential(n) for _, n in node.parts):
+            return None
+        logs = [0.0] * np.count_nonzero(node.constant)
+        for M, n in node.parts:
+            if isinstance(n, Call):
+                logs.append(self._vector(n.args[0], low)[M.indices])
+            else:
+                logs += [self._log(select(n, [j]), low) for j in M.indices.tolist()]
+        each = cp.hstack(logs) + (shifts.high if low is False else shifts.low)
+        return cp.reshape(each if c.size == 1 else cp.log_sum_exp(each), (1,), order="F")
+
+
+def _exponent(n: Node, p: Fraction) -> float | None:
+    """Return the exponent of an exponential, None of anything else."""
+    exact = isinstance(n, Call) and n.function == "exp" and Fraction(float(p)) == p
+    return float(p) if exact else None
+
+
+def _exponential(node: Node) -> bool:
+    """Whether an exponential takes part: its logarithm is simpler than it."""
+    if isinstance(node, Sum):
+        return bool(node.parts) and all(_exponential(n) for n in node.below)
+    parts = node.below if isinstance(node, Product) else (node,)
+    return any(isinstance(n, Call) and n.function == "exp" for n in parts)
+
+
+def _towards(low: bool | None, coefficients: Any) -> bool | None:
+    """Return which way a part may be rounded that is multiplied by these."""
+    above = bool((coefficients >= 0.0).all())
+    if low is None or not (above or (coefficients <= 0.0).all()):
+        return None
+    return low == above
+
+
+_EXTREMES: Mapping[str, Any] = {"of all: maximum": cp.maximum, "of all: minimum": cp.minimum}
+_CALLS: Mapping[str, Any] = {
+    "exp": cp.exp,
+    "abs": cp.abs,
+    "xlogx": lambda e: -cp.entr(e),
+    "of all: maximum": lambda e: cp.reshape(cp.max(e), (1,), order="F"),
+    "of all: minimum": lambda e: cp.reshape(cp.min(e), (1,), order="F"),
+}
+# Those that grow with their arguments.
+_INCREASING = {"exp", *_EXTREMES}
