@@ -249,8 +249,10 @@ def _solved(problem: Problem, way: Recast, inside: Request, request: Request) ->
         here = way.at(level)
         try:
             solution = solve_as_asked(here.inner, None, inside)
-        except SolverFailure:
-            break
+        except SolverFailure as e:  # its bound may do: only its sign counts
+            if e.solution is None or not e.solution.bound > 0.0:
+                break
+            solution = e.solution
         except Unbounded as e:  # lower levels are reached along a ray
             met, further = level, 8.0 * further
             for further_on in _along(way, best, e.ray):
@@ -309,13 +311,12 @@ def _multipliers(
         leaf: np.ravel(solution.values.get(name, np.zeros(leaf.size)), order="F")
         for leaf, name in way.names.items()
     }
-    stretch = np.concatenate(list(plain.values())) if way.in_logarithms else np.array(1.0)
+    beforehand = moved if way.in_logarithms else plain
 
     def slope(before: Node, after: Node) -> float:
-        f, g = _gradient(before, plain), _gradient(after, moved)
+        f, g = _gradient(before, beforehand), _gradient(after, moved)
         if f is None or g is None:
             return 1.0
-        f = f * stretch
         size = float(f @ f)
         ratio = float(f @ g) / size if size > 0.0 else 1.0
         return ratio if np.isfinite(ratio) else 1.0
@@ -323,7 +324,7 @@ def _multipliers(
     before, after = way.goal
     if way.way == "level":
         value = gradient_at(way.goal[1], moved)
-        own = 1.0 if value is None else float(value[0].high.item())
+        own = 1.0 if value is None else float(value[0].high.max())
     else:
         own = slope(before, after)
     own = own if own > 0.0 else 1.0

@@ -286,8 +286,8 @@ class _Search:
         self.answer: Solution | None = None
         self.hope, self.asked, self.further = HOPE, 0, False
         self.compiled = 0.0  # seconds, of the last who was asked
-        # tangents on boxes, which may prove what cones prove within a radius
-        self.boxed = any(c.route == "tangents" for c in candidates[1:])
+        # another route, as tangents on boxes: it may prove what cones prove within a radius
+        self.elsewhere = any(c.via == "structured" for c in candidates[1:])
 
     def run(self) -> Solution:
         """Ask until there is an answer: proved, or after as many asks as a proof is worth."""
@@ -321,7 +321,7 @@ class _Search:
     def _ask_in_turn(self, profile: SolverProfile, left: int) -> bool:
         """Ask a solver, then for more; return whether nobody else need be asked."""
         own = self.problem.problem_class.name
-        self.boxed = self.boxed and profile.route != "tangents"
+        self.elsewhere = self.elsewhere and profile.via != "structured"
         retries = (r for r in profile.retry if not r.classes or own in r.classes)
         for request in itertools.chain([self.request], map(self.request.retried, retries)):
             first = request is self.request
@@ -361,7 +361,7 @@ class _Search:
     @property
     def _radial(self) -> bool:
         """Whether the answer holds within a radius and tangents on boxes are still to be asked."""
-        return self.boxed and self.answer is not None and self.answer.grade.word == "within"
+        return self.elsewhere and self.answer is not None and self.answer.grade.word == "within"
 
     def _prove(self, solution: Solution) -> None:
         """Hold an answer of a small linear program against a basis in fractions; by default take that."""
@@ -500,23 +500,15 @@ class _Search:
                 "give more time, or soften constraints so that a first point is easy",
                 solution=best,
             )
+        cause = f"no result passed verification at tolerance {request.tolerance:g}"
+        remedy = "ask for a larger tolerance, try another solver, or rescale the data"
         if best is not None and not best.attained:
             if (far := self._far_out(best)) is not None:
                 return far
-            raise SolverFailure(
-                f"no result passed verification at tolerance {request.tolerance:g}, and no point is"
-                " optimal: the objective improves on, however far out",
-                " | ".join(self.attempts),
-                "bound the variable along which it improves; the best attempt is this error's solution",
-                solution=best,
-            )
-        raise SolverFailure(
-            f"no result passed verification at tolerance {request.tolerance:g}",
-            " | ".join(self.attempts),
-            "ask for a larger tolerance, try another solver, or rescale the data; the best"
-            " attempt is the solution of this error",
-            solution=best,
-        )
+            cause += ", and no point is optimal: the objective improves on, however far out"
+            remedy = "bound the variable along which it improves"
+        remedy += "; the best attempt is the solution of this error"
+        raise SolverFailure(cause, " | ".join(self.attempts), remedy, solution=best)
 
     def _far_out(self, best: Solution) -> Solution | None:
         """Return a point as near to a limit that no point attains as was asked, with its bound."""

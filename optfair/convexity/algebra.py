@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -27,7 +27,7 @@ from optfair.convexity.expression import (
     raw_product,
     select,
 )
-from optfair.convexity.intervals import exact_product
+from optfair.convexity.intervals import Interval, exact_product
 
 
 class Algebra:
@@ -400,3 +400,133 @@ def _picked(M: Any, inner: Node) -> Node:
     """Return the entries of an expression that a matrix with one number a row picks."""
     ones = sp.csr_array((np.ones(M.nnz), M.indices, M.indptr), M.shape)
     return linear([(matrix(ones), inner)], np.zeros(M.nnz))
+
+
+# --- entries as terms ------------------------------------------------------------------------------
+
+Term = tuple[float, Node]
+
+
+def terms_of(node: Node) -> list[Term]:
+    """Return an entry as coefficients and entries of nodes, a number with the node 1."""
+    if not isinstance(node, Sum):
+        return [(1.0, node)]
+    out: list[Term] = [(float(c), ONE) for c in node.constant if c]
+    for M, n in node.parts:
+        out += [
+            (float(c), select(n, [j]))
+            for c, j in zip(M.data.tolist(), M.indices.tolist(), strict=True)
+        ]
+    return out
+
+
+ONE: Node = constant([1.0])
+
+
+def added(terms: list[Term], a: Algebra) -> Node:
+    """Return the sum of terms."""
+    return a.total([n for _, n in terms], [c for c, _ in terms]) if terms else constant([0.0])
+
+
+def sides_of(node: Node, a: Algebra) -> tuple[list[Term], list[Term]] | None:
+    """Return P and N, sums of what is not negative, with node = P - N."""
+    sides: tuple[list[Term], list[Term]] = ([], [])
+    for c, n in terms_of(node):
+        if (signed := a.signed(n)) is None:
+            return None
+        sign, part = signed
+        sides[sign * c < 0.0].append((abs(c), part))
+    return sides
+
+
+def logarithm_of(terms: list[Term], a: Algebra, up: bool) -> Node:
+    """Return log of a sum, of one product as a sum; that of a number is rounded up or down."""
+    if len(terms) > 1:
+        return a.call("log", [added(terms, a)], 1)
+    ((c, n),) = terms
+    value = Interval.exactly(np.array([c])).call("log")
+    shift = constant(value.high if up else value.low)
+    if n is ONE:
+        return shift
+    whole = all(a.nonnegative(b) and Fraction(float(p)) == p for b, p in factors_of(n))
+    if not whole:  # log(x y) and log(x^2) are defined where log x is not
+        return a.total([shift, a.call("log", [n], 1)])
+    parts = [(a.call("log", [b], 1), p) for b, p in factors_of(n)]
+    return a.total([shift, *(b for b, _ in parts)], [1.0, *(float(p) for _, p in parts)])
+
+
+def positive_somewhere(terms: list[Term], a: Algebra) -> bool:
+    """Whether a sum of what is not negative is positive wherever it is defined."""
+    return any(
+        n is ONE or all(a.positive(b) or (p < 0 and a.nonnegative(b)) for b, p in factors_of(n))
+        for _, n in terms
+    )
+
+
+def factors_of(n: Node) -> list[Factor]:
+    """Return the factors of a product, of anything else itself."""
+    return list(n.factors) if isinstance(n, Product) else [(n, Fraction(1))]
+
+
+def root_of(terms: list[Term], r: Fraction, a: Algebra, up: bool) -> Node:
+    """Return a root of one product; that of its number is rounded up or down."""
+    ((c, n),) = terms
+    value = Interval.exactly(np.array([c])).power(r)
+    factor = value.high if up else value.low
+    return constant(factor) if n is ONE else a.scaled(factor, a.product([(n, r)]))
+
+
+def denominators(node: Node, a: Algebra) -> list[Node]:
+    """Return what terms are divided by, as functions that are not negative."""
+    positive: dict[Node, None] = {}
+    for _, n in terms_of(node):
+        below = [(b, -p) for b, p in factors_of(n) if p < 0 and b.leaves]
+        for b, p in below:
+            if (signed := a.signed(b)) is not None:
+                positive[a.product([(signed[1], p)])] = None
+    return list(positive)
+
+
+def _times(terms: list[Term], q: Node, a: Algebra) -> Node:
+    one = Fraction(1)
+    return added([(c, a.product([(n, one), (q, one)])) for c, n in terms], a)
+
+
+def cleared(terms: list[Term], q: Node, a: Algebra) -> Node:
+    """Return terms times what some are divided by, as it is where they are defined: q is not 0 there."""
+    below = {(n, -p) for n, p in factors_of(q)}
+    parts = []
+    for c, n in terms:
+        rest = [f for f in factors_of(n) if f not in below]
+        whole = len(rest) + len(below) == len(factors_of(n))
+        if whole:
+            parts.append((c, a.product(rest) if rest else ONE))
+        else:
+            parts.append((c, a.product([(n, Fraction(1)), (q, Fraction(1))])))
+    return added(parts, a)
+
+
+def rewritten(node: Node, a: Algebra, depth: int = 2) -> Iterator[Node]:
+    """Yield functions that are at most 0 wherever a function of one entry is, and nowhere else.
+
+    Numbers are rounded so that no point is lost.
+    """
+    yield node
+    if depth == 0:
+        return
+    for q in denominators(node, a):
+        yield from rewritten(_times(terms_of(node), q, a), a, depth - 1)
+    sides = sides_of(node, a)
+    if sides is None or not sides[0] or len(sides[1]) != 1:
+        return
+    P, N = sides
+    if len(P) == 1:
+        exponents = {p for _, n in (*P, *N) for _, p in factors_of(n)}
+        degree = sum((p for _, p in factors_of(N[0][1])), Fraction(0))
+        for r in dict.fromkeys([1 / degree] if degree > 1 and N[0][1] is not ONE else []):
+            yield a.total([root_of(P, r, a, False), root_of(N, r, a, True)], [1.0, -1.0])
+        for r in sorted({1 / abs(p) for p in exponents if p} - {Fraction(1)}):
+            root = a.total([root_of(P, r, a, False), root_of(N, r, a, True)], [1.0, -1.0])
+            yield from rewritten(root, a, depth - 1)
+    if positive_somewhere(P, a):  # 0 <= 0 holds, and has no logarithms
+        yield a.total([logarithm_of(P, a, False), logarithm_of(N, a, True)], [1.0, -1.0])

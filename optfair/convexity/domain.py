@@ -30,7 +30,7 @@ ROUNDS, ENTRIES = 4, 400
 ROWS, COLUMNS = 64, 64
 # CVXPY atoms without negative values.
 _NONNEGATIVE = {"normNuc", "sigma_max", "MatrixFrac", "matrix_frac", "quad_over_lin", "tr_inv"} | {
-    *("abs", "Pnorm", "PnormApprox", "norm1", "norm_inf")
+    *("abs", "Pnorm", "PnormApprox", "norm1", "norm_inf", "pf_eigenvalue", "eye_minus_inv")
 }
 
 

@@ -409,6 +409,13 @@ def select(node: Node, rows: Sequence[int] | NDArray[Any]) -> Node:
     return linear([(selection(at, node.size), node)], np.zeros(at.size))
 
 
+def stacked(nodes: list[Node]) -> Node:
+    """Return nodes of one entry as a vector."""
+    size = len(nodes)
+    column = [sp.csr_array(([1.0], ([k], [0])), shape=(size, 1)) for k in range(size)]
+    return linear(list(zip(column, nodes, strict=True)), np.zeros(size))
+
+
 def raw_product(factors: Mapping[Node, Fraction] | Iterable[Factor]) -> Node:
     """Return a product of powers as it stands; `Algebra.product` simplifies it first."""
     pairs = factors.items() if isinstance(factors, Mapping) else factors

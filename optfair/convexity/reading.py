@@ -18,6 +18,7 @@ from cvxpy.constraints import SOC, Equality, Inequality, NonNeg, NonPos, Zero
 from optfair.convexity.algebra import Algebra
 from optfair.convexity.domain import IMPLIED, Domain, Fact
 from optfair.convexity.expression import (
+    SPLIT,
     Call,
     Leaf,
     Node,
@@ -31,6 +32,7 @@ from optfair.convexity.expression import (
     opaque,
     raw_call,
     select,
+    stacked,
     subnodes,
     text,
 )
@@ -116,14 +118,6 @@ def demanded(expression: Any, domain: Domain) -> list[Fact]:
     reader = Reader(domain)
     reader.node(expression)
     return [Fact(IMPLIED, reader.algebra.scaled(-1.0, node)) for node in reader.demands]
-
-
-def known_parts(expressions: Iterable[Any], domain: Domain) -> dict[Node, Any]:
-    """Return what composition rules know to be convex or concave of some expressions, by its node."""
-    reader = Reader(domain)
-    for e in expressions:
-        reader.node(e)
-    return reader.known_parts
 
 
 def read_constraint(name: str, constraint: Any, domain: Domain) -> list[Fact]:
@@ -455,9 +449,15 @@ class Reader:
     def _pairwise(self, e: Any) -> Node:
         """Return maximum and minimum entry by entry."""
         args = [self._broadcast(a, e) for a in e.args]
+        if e.size > SPLIT * SPLIT:
+            return self._opaque(e)
         word = "of all: minimum" if type(e).__name__ == "minimum" else "of all: maximum"
-        args = self._undominated(list(dict.fromkeys(args)), word.endswith("maximum"))
-        return args[0] if len(args) == 1 else raw_call(word, args, 1)
+        out = []
+        for i in range(e.size):
+            own = args if e.size == 1 else [select(a, [i]) for a in args]
+            own = self._undominated(list(dict.fromkeys(own)), word.endswith("maximum"))
+            out.append(own[0] if len(own) == 1 else raw_call(word, own, 1))
+        return out[0] if e.size == 1 else stacked(out)
 
     def _undominated(self, args: list[Node], largest: bool) -> list[Node]:
         """Return what can be the extreme: of two whose difference has a sign, one is left out."""
@@ -475,6 +475,20 @@ class Reader:
         self.demand(inner, "xexp")
         exp = self.algebra.call("exp", [inner], e.size)
         return self.algebra.product([(inner, Fraction(1)), (exp, Fraction(1))])
+
+    def _products_so_far(self, e: Any) -> Node:
+        """Return the products of the first entries along an axis."""
+        inner, axis = self.node(e.args[0]), e.axis if e.axis is not None else 0
+        at = count_of(e.shape)
+        if e.size > SPLIT * SPLIT:
+            return self._opaque(e)
+        lines = np.moveaxis(at, axis, -1).reshape(-1, e.shape[axis])
+        products = {
+            place: self.algebra.product((select(inner, [i]), Fraction(1)) for i in line[: k + 1])
+            for line in lines.tolist()
+            for k, place in enumerate(line)
+        }
+        return stacked([products[k] for k in range(e.size)])
 
     def _product_of_all(self, e: Any) -> Node:
         inner = self.node(e.args[0])
@@ -577,8 +591,9 @@ _READERS: Mapping[str, Callable[[Reader, Any], Node]] = {
     "minimum": Reader._pairwise,
     "xexp": Reader._x_exp,
     "Prod": Reader._product_of_all,
+    "cumprod": Reader._products_so_far,
 }
 # What is read of one entry only: along an axis these are vectors of functions.
 _OF_ONE = {"quad_over_lin", "log_sum_exp", "GeoMean", "Pnorm", "norm1", "norm_inf", "Prod"} | {
-    *("max", "min", "maximum", "minimum")
+    *("max", "min")
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Literal
@@ -12,35 +12,48 @@ import cvxpy as cp
 import numpy as np
 from cvxpy.constraints import Equality, Inequality, NonNeg, NonPos, Zero
 
-from optfair.convexity.algebra import Algebra
+from optfair.convexity.algebra import (
+    ONE,
+    Algebra,
+    Term,
+    added,
+    cleared,
+    denominators,
+    logarithm_of,
+    positive_somewhere,
+    rewritten,
+    sides_of,
+    terms_of,
+)
 from optfair.convexity.domain import IMPLIED, Domain
 from optfair.convexity.expression import (
     Call,
     Exhausted,
     Leaf,
     Node,
-    Product,
-    Sum,
+    Opaque,
     affine,
-    constant,
     limited,
+    opaque,
     raw_call,
     rebuilt,
     select,
+    stacked,
+    subnodes,
 )
 from optfair.convexity.intervals import Interval
 from optfair.convexity.prove import domain_of
 from optfair.convexity.reading import (
+    Reader,
     Unread,
     demanded,
-    known_parts,
     leaf_of,
     read,
     read_constraint,
 )
 from optfair.convexity.rules import Kind
 from optfair.convexity.search import Search
-from optfair.convexity.writing import Atoms
+from optfair.convexity.writing import Atoms, sublevel
 from optfair.core.canonical import built
 from optfair.core.certificate import Certificate, Verdict
 from optfair.core.identity import fingerprint
@@ -49,7 +62,6 @@ from optfair.errors import OptfairError
 
 Way = Literal["itself", "logarithm", "level", "steps"]
 Word = Literal["log-log convex", "quasiconvex"]
-Term = tuple[float, Node]
 
 # Scalars of a problem that is looked at, rows of a term, steps for one proof and for everything.
 # A step is about 0.1 ms; they are counted, so that a problem is recast again whenever it was once.
@@ -182,131 +194,6 @@ def recast(problem: Any) -> Recast | None:
         return None  # a part is defined nowhere, not read, or too much: nothing is known
 
 
-# --- what a row becomes ----------------------------------------------------------------------------
-
-
-def _terms(node: Node) -> list[Term]:
-    """Return an entry as coefficients and entries of nodes, a number with the node 1."""
-    if not isinstance(node, Sum):
-        return [(1.0, node)]
-    out: list[Term] = [(float(c), _ONE) for c in node.constant if c]
-    for M, n in node.parts:
-        out += [
-            (float(c), select(n, [j]))
-            for c, j in zip(M.data.tolist(), M.indices.tolist(), strict=True)
-        ]
-    return out
-
-
-_ONE: Node = constant([1.0])
-
-
-def _added(terms: list[Term], a: Algebra) -> Node:
-    return a.total([n for _, n in terms], [c for c, _ in terms]) if terms else constant([0.0])
-
-
-def _times(terms: list[Term], q: Node, a: Algebra) -> Node:
-    one = Fraction(1)
-    return _added([(c, a.product([(n, one), (q, one)])) for c, n in terms], a)
-
-
-def _cleared(terms: list[Term], q: Node, a: Algebra) -> Node:
-    """Return terms times what some are divided by, as it is where they are defined: q is not 0 there."""
-    below = {(n, -p) for n, p in _factors(q)}
-    parts = []
-    for c, n in terms:
-        rest = [f for f in _factors(n) if f not in below]
-        whole = len(rest) + len(below) == len(_factors(n))
-        if whole:
-            parts.append((c, a.product(rest) if rest else _ONE))
-        else:
-            parts.append((c, a.product([(n, Fraction(1)), (q, Fraction(1))])))
-    return _added(parts, a)
-
-
-def sides_of(node: Node, a: Algebra) -> tuple[list[Term], list[Term]] | None:
-    """Return P and N, sums of what is not negative, with node = P - N."""
-    sides: tuple[list[Term], list[Term]] = ([], [])
-    for c, n in _terms(node):
-        if (signed := a.signed(n)) is None:
-            return None
-        sign, part = signed
-        sides[sign * c < 0.0].append((abs(c), part))
-    return sides
-
-
-def logarithm_of(terms: list[Term], a: Algebra, up: bool) -> Node:
-    """Return log of a sum, of one product as a sum; that of a number is rounded up or down."""
-    if len(terms) > 1:
-        return a.call("log", [_added(terms, a)], 1)
-    ((c, n),) = terms
-    value = Interval.exactly(np.array([c])).call("log")
-    shift = constant(value.high if up else value.low)
-    if n is _ONE:
-        return shift
-    whole = all(a.nonnegative(b) and Fraction(float(p)) == p for b, p in _factors(n))
-    if not whole:  # log(x y) and log(x^2) are defined where log x is not
-        return a.total([shift, a.call("log", [n], 1)])
-    parts = [(a.call("log", [b], 1), p) for b, p in _factors(n)]
-    return a.total([shift, *(b for b, _ in parts)], [1.0, *(float(p) for _, p in parts)])
-
-
-def _positive_somewhere(terms: list[Term], a: Algebra) -> bool:
-    """Whether a sum of what is not negative is positive wherever it is defined."""
-    return any(
-        n is _ONE or all(a.positive(b) or (p < 0 and a.nonnegative(b)) for b, p in _factors(n))
-        for _, n in terms
-    )
-
-
-def _root(terms: list[Term], r: Fraction, a: Algebra, up: bool) -> Node:
-    ((c, n),) = terms
-    value = Interval.exactly(np.array([c])).power(r)
-    factor = value.high if up else value.low
-    return constant(factor) if n is _ONE else a.scaled(factor, a.product([(n, r)]))
-
-
-def _factors(n: Node) -> list[tuple[Node, Fraction]]:
-    return list(n.factors) if isinstance(n, Product) else [(n, Fraction(1))]
-
-
-def denominators(node: Node, a: Algebra) -> list[Node]:
-    """Return what terms are divided by, as functions that are not negative."""
-    positive: dict[Node, None] = {}
-    for _, n in _terms(node):
-        below = [(b, -p) for b, p in _factors(n) if p < 0 and b.leaves]
-        for b, p in below:
-            if (signed := a.signed(b)) is not None:
-                positive[a.product([(signed[1], p)])] = None
-    return list(positive)
-
-
-def rewritten(node: Node, a: Algebra, depth: int = 2) -> Iterator[Node]:
-    """Yield functions that are at most 0 wherever a function of one entry is, and nowhere else.
-
-    Numbers are rounded so that no point is lost.
-    """
-    yield node
-    if depth == 0:
-        return
-    for q in denominators(node, a):
-        yield from rewritten(_times(_terms(node), q, a), a, depth - 1)
-    sides = sides_of(node, a)
-    if sides is None or not sides[0] or len(sides[1]) != 1:
-        return
-    P, N = sides
-    if len(P) == 1:
-        exponents = {p for _, n in (*P, *N) for _, p in _factors(n)}
-        degree = sum((p for _, p in _factors(N[0][1])), Fraction(0))
-        for r in dict.fromkeys([1 / degree] if degree > 1 and N[0][1] is not _ONE else []):
-            yield a.total([_root(P, r, a, False), _root(N, r, a, True)], [1.0, -1.0])
-        for r in sorted({1 / abs(p) for p in exponents if p} - {Fraction(1)}):
-            root = a.total([_root(P, r, a, False), _root(N, r, a, True)], [1.0, -1.0])
-            yield from rewritten(root, a, depth - 1)
-    if _positive_somewhere(P, a):  # 0 <= 0 holds, and has no logarithms
-        yield a.total([logarithm_of(P, a, False), logarithm_of(N, a, True)], [1.0, -1.0])
-
-
 # --- term by term ------------------------------------------------------------------------------------
 
 
@@ -326,9 +213,9 @@ def _objective(problem: Any, domain: Domain) -> tuple[Node, Domain]:
 
 def steps_of(node: Node) -> tuple[Node, Node, float, float] | None:
     """Return f, ceil(f), c > 0 and d of c ceil(f) + d, None of anything else."""
-    terms = _terms(node)
+    terms = terms_of(node)
     steps = [(c, n) for c, n in terms if isinstance(n, Call) and n.function == "ceil" and c > 0.0]
-    rest = [c for c, n in terms if n is _ONE]
+    rest = [c for c, n in terms if n is ONE]
     if len(steps) != 1 or len(steps) + len(rest) != len(terms):
         return None
     ((c, n),) = steps
@@ -369,7 +256,7 @@ def _term_by_term(problem: Any, domain: Domain, convex: Mapping[str, Any]) -> Re
             choice = way, (goal, g)  # type: ignore[assignment]
             break
     else:
-        levels = _ratio(goal, a)
+        levels = _ratio(goal, a) if _sublevel(goal, 0.0) is None else (goal, goal)
         choice = None if levels is None else ("level", levels)
     if choice is None or (choice[0] == "itself" and not rows):
         return None
@@ -397,30 +284,50 @@ def _convex(node: Node, atoms: Atoms) -> bool:
 
 
 def _convex_row(node: Node, a: Algebra) -> Node | None:
-    return next((g for g in dict.fromkeys(rewritten(node, a)) if _proved(g, a)), None)
+    below = _sublevel(node, 0.0)
+    ways = rewritten(node, a) if below is None else [opaque(below, node.leaves)]
+    return next((g for g in dict.fromkeys(ways) if _proved(g, a)), None)
 
 
-def _log_of(
-    goal: Node, a: Algebra, sense: str, moved: Any = list, b: Algebra | None = None
-) -> Node | None:
-    """Return log f of what is minimised, or -log f of what is maximised, where f > 0.
+# --- functions whose sublevel sets are known -------------------------------------------------------
 
-    Of the terms that ``moved`` makes of those of f, whose ranges b knows.
-    """
-    f = goal if sense == "minimize" else a.scaled(-1.0, goal)
-    sides = sides_of(f, a)
+
+def _sublevel(node: Node, level: float) -> Any:
+    """Return what is at most 0 where c f + d is at most a level, of a quasiconvex atom f; None else."""
+    parts = [t for t in terms_of(node) if t[1] is not ONE]
+    if len(parts) != 1 or parts[0][0] <= 0.0 or not isinstance(n := parts[0][1], Opaque):
+        return None
+    rest = Interval.exactly(np.array(level))
+    for d in (d for d, one in terms_of(node) if one is ONE):
+        rest = rest - Interval.exactly(np.array(d))
+    return sublevel(n.expression, float((rest / Interval.exactly(np.array(parts[0][0]))).high))
+
+
+# --- in logarithms -----------------------------------------------------------------------------------
+
+
+def _log_of(goal: Node, a: Algebra, sense: str) -> Node | None:
+    """Return log f of what is minimised, or -log f of what is maximised, where f > 0."""
+    sign = 1.0 if sense == "minimize" else -1.0
+    sides = sides_of(goal if sign > 0.0 else a.scaled(-1.0, goal), a)
     if sides is None or sides[1] or not sides[0]:
         return None
-    sign, terms, b = 1.0 if sense == "minimize" else -1.0, moved(sides[0]), b or a
-    if sign > 0.0 and not _positive_somewhere(terms, b):
+    if sign > 0.0 and not positive_somewhere(sides[0], a):
         return None  # 0 is the least value, and has no logarithm
-    return b.scaled(sign, logarithm_of(terms, b, sign < 0.0))
+    return a.scaled(sign, logarithm_of(sides[0], a, sign < 0.0))
 
 
 def _ratio(goal: Node, a: Algebra) -> tuple[Node, Node] | None:
     """Return p and q > 0 with f = p/q whose levels are convex: p - t q, for every level that f has."""
+    if isinstance(goal, Call) and goal.function == "of all: maximum":
+        each = [select(n, [i]) for n in goal.args for i in range(n.size)]
+        pairs = [(n, ONE) if _proved(n, a) else _ratio(n, a) for n in each]
+        if any(pair is None for pair in pairs):
+            return None
+        known = [pair for pair in pairs if pair is not None]
+        return stacked([p for p, _ in known]), stacked([q for _, q in known])
     for q in denominators(goal, a):
-        p = _cleared(_terms(goal), q, a)
+        p = cleared(terms_of(goal), q, a)
         if not _proved(p, a):
             continue
         above = a.nonnegative(p) and _proved(q, a, "concave")
@@ -444,21 +351,7 @@ def _positive(problem: Any, domain: Domain) -> bool:
 def _in_logarithms(problem: Any, domain: Domain) -> Recast | None:
     if not problem.variables or not _positive(problem, domain):
         return None
-    a = Algebra(domain)
-    known: dict[Node, Node] = {}
-    boxes = {}
-    flat: dict[Node, Any] = {}
-    for name, v in problem.variables.items():
-        leaf = leaf_of(v)
-        u = Leaf(("logarithm", v.id), f"log {name}", leaf.size, leaf.shape)
-        known[leaf], boxes[u] = raw_call("exp", [u], leaf.size), domain.box(leaf).call("log")
-        flat[u] = cp.vec(cp.Variable(v.shape, name=f"log {name}"), order="F")
-    b = Algebra(Domain(boxes=boxes))
-    atoms = Atoms(flat, b)
-
-    def moved(terms: list[Term]) -> list[Term]:
-        return [(c, rebuilt(n, b, dict(known))) for c, n in terms]
-
+    logs = _Logarithms(problem, domain)
     rows: dict[str, tuple[Piece, ...]] = {}
     for name, t in sorted(problem.constraints.items(), key=lambda item: np.prod(item[1].shape)):
         c = built(t)
@@ -467,40 +360,151 @@ def _in_logarithms(problem: Any, domain: Domain) -> Recast | None:
         facts = read_constraint(name, c, domain)
         if not facts or facts[-1].node.size > SCALARS:
             return None
-        fact, pieces = facts[-1], list[Piece]()
-        for i in range(fact.node.size):
-            row = select(fact.node, [i])
-            sides = sides_of(row, a)
+        pieces = logs.rows(name, facts[-1].node, facts[-1].zero)
+        if pieces is None:
+            return None
+        rows[name] = tuple(pieces)
+    goal, _ = _objective(problem, domain)
+    terms = logs.moved(goal if problem.sense == "minimize" else logs.a.scaled(-1.0, goal))
+    if terms is None or terms[1] or not terms[0]:
+        return None
+    sign, b, f = 1.0 if problem.sense == "minimize" else -1.0, logs.b, terms[0]
+    if sign > 0.0 and not positive_somewhere(f, b):
+        return None  # 0 is the least value, and has no logarithm
+    log = b.scaled(sign, logarithm_of(f, b, sign < 0.0))
+    beside = logs.graphs()
+    if beside is None or not _convex(log, logs.atoms):
+        return None
+    made = (added(f, b), log)
+    return _made(problem, "log-log convex", "logarithm", rows, made, logs.atoms, 0.0, beside)
+
+
+class _Logarithms:
+    r"""What terms of positive variables are in logarithms of these, and of functions with a graph.
+
+    The eigenvalue of Perron and Frobenius is the least :math:`\lambda` with
+    :math:`X v \le \lambda v` for some v > 0, and :math:`(I - X)^{-1}` the least U > 0 with
+    :math:`X U + I \le U`: further variables, with posynomial rows. All entries of X are positive.
+    """
+
+    def __init__(self, problem: Any, domain: Domain) -> None:
+        self.a, self.flat = Algebra(domain), dict[Node, Any]()
+        self.known: dict[Node, Node] = {}
+        boxes, self.open = {}, list[Opaque]()
+        for name, v in problem.variables.items():
+            leaf = leaf_of(v)
+            u = self._leaf(("logarithm", v.id), name, v.shape)
+            self.known[leaf], boxes[u] = (
+                raw_call("exp", [u], leaf.size),
+                domain.box(leaf).call("log"),
+            )
+        self.b = Algebra(Domain(boxes=boxes))
+        self.atoms = Atoms(self.flat, self.b)
+
+    def _leaf(self, uid: Any, name: str, shape: tuple[int, ...]) -> Leaf:
+        own = cp.Variable(shape, name=f"log {name}")
+        u = Leaf(uid, own.name(), own.size, shape)
+        self.flat[u] = cp.vec(own, order="F")
+        return u
+
+    def moved(self, node: Node) -> tuple[list[Term], list[Term]] | None:
+        """Return P and N, sums of what is positive, with a function of one entry = P - N."""
+        for n in subnodes(node):
+            if (
+                isinstance(n, Opaque)
+                and n not in self.known
+                and type(n.expression).__name__ in _GRAPHS
+            ):
+                name = f"{type(n.expression).__name__} {len(self.open)}"
+                self.known[n] = raw_call(
+                    "exp", [self._leaf(("graph", name), name, n.expression.shape)], n.size
+                )
+                self.open.append(n)
+        sides = sides_of(node, self.a)
+        if sides is None:
+            return None
+        P, N = ([(c, rebuilt(n, self.b, self.known)) for c, n in side] for side in sides)
+        return P, N
+
+    def rows(self, name: str, node: Node, zero: bool) -> list[Piece] | None:
+        """Return the pieces of rows that are at most 0, or 0; None where one is not convex."""
+        pieces, b = list[Piece](), self.b
+        for i in range(node.size):
+            sides = self.moved(select(node, [i]))
             if sides is None:
                 return None
-            P, N = (moved(side) for side in sides)
-            if not P and not fact.zero:
+            P, N = sides
+            if not P and not zero:
                 continue  # it holds wherever the variables are positive
-            if not P or not N or (fact.zero and len(P) + len(N) > 2):
+            if not P or not N or (zero and len(P) + len(N) > 2):
                 return None
-            if not (_positive_somewhere(P, b) or (fact.zero and _positive_somewhere(N, b))):
+            if not (positive_somewhere(P, b) or (zero and positive_somewhere(N, b))):
                 return None
-            ways = ((P, N), (N, P)) if fact.zero else ((P, N),)
+            ways = ((P, N), (N, P)) if zero else ((P, N),)
             for k, (less, more) in enumerate(ways):
                 g = b.total(
                     [logarithm_of(less, b, False), logarithm_of(more, b, True)], [1.0, -1.0]
                 )
-                if not _convex(g, atoms):
+                if not _convex(g, self.atoms):
                     return None
-                pieces.append(Piece(f"{name} {i}" + (" above" if k else ""), row, g))
-        rows[name] = tuple(pieces)
-    goal, _ = _objective(problem, domain)
-    log = _log_of(goal, a, problem.sense, moved, b)
-    if log is None or not _convex(log, atoms):
-        return None
-    return _made(problem, "log-log convex", "logarithm", rows, (goal, log), atoms, 0.0)
+                f = b.total([added(less, b), added(more, b)], [1.0, -1.0])
+                pieces.append(Piece(f"{name} {i}" + (" above" if k else ""), f, g))
+        return pieces
+
+    def graphs(self) -> dict[str, Node] | None:
+        """Return the rows of what has a graph, by name; None where one is not convex."""
+        rows: dict[str, Node] = {}
+        for count, n in enumerate(self.open):  # grows while graphs of arguments are met
+            X, size = n.expression.args[0], n.expression.args[0].shape[0]
+            entries = read(X, self.a.domain).node
+            sides = [self.moved(select(entries, [k])) for k in range(size * size)]
+            if any(s is None or s[1] or not positive_somewhere(s[0], self.b) for s in sides):
+                return None
+            parts = [s[0] for s in sides if s is not None]
+            name, own = f"{type(n.expression).__name__} {count}", self.known[n].below[0]
+            if n.size > 1:  # U
+                U, eye = [select(own, [k]) for k in range(n.size)], [(1.0, ONE)]
+                tops = [
+                    (
+                        _dot(parts[i::size], U[j * size : (j + 1) * size], self.b) + eye * (i == j),
+                        [u],
+                    )
+                    for (j, i), u in zip(np.ndindex(size, size), U, strict=True)
+                ]
+            else:
+                v = self._leaf(("graph", name, "vector"), f"{name} vector", (size,))
+                V = [select(v, [k]) for k in range(size)]
+                tops = [(_dot(parts[i::size], V, self.b), [V[i], own]) for i in range(size)]
+            for k, (top, under) in enumerate(tops):
+                signs = [1.0] + [-1.0] * len(under)
+                g = self.b.total([logarithm_of(top, self.b, False), *under], signs)
+                if not _convex(g, self.atoms):
+                    return None
+                rows[f"{name} {k}"] = g
+        return rows
+
+
+_GRAPHS = {"pf_eigenvalue", "eye_minus_inv"}
+
+
+def _dot(row: list[list[Term]], logs: list[Node], b: Algebra) -> list[Term]:
+    """Return a row of sums times a vector that is given by logarithms."""
+    return [
+        (c, b.product([(n, Fraction(1)), (raw_call("exp", [u], 1), Fraction(1))]))
+        if n is not ONE
+        else (c, raw_call("exp", [u], 1))
+        for terms, u in zip(row, logs, strict=True)
+        for c, n in terms
+    ]
 
 
 def _own(problem: Any, terms: Iterable[Any], domain: Domain) -> dict[Node, Any]:
     """Return flat variables of the leaves, and what composition rules know of some terms as it is."""
-    own = [e for t in terms for e in _expressions(built(t))]
+    reader = Reader(domain)
+    for e in (e for t in terms for e in _expressions(built(t))):
+        reader.node(e)
     flat: dict[Node, Any] = {leaf_of(v): cp.vec(v, order="F") for v in problem.variables.values()}
-    return {**known_parts(own, domain), **flat}
+    return {**reader.known_parts, **flat}
 
 
 def _expressions(term: Any) -> list[Any]:
@@ -518,6 +522,7 @@ def _made(
     goal: tuple[Node, Node],
     atoms: Atoms,
     level: float,
+    beside: Mapping[str, Node] | None = None,
 ) -> Recast | None:
     """Return the recast problem, None where its terms are not proved convex among themselves."""
     from optfair.core.adopt import from_cvxpy
@@ -536,12 +541,18 @@ def _made(
         )
         for piece in rows[name]:
             constraints[piece.name] = atoms.write(piece.after, True) <= 0
+    for name, node in (beside or {}).items():
+        constraints[free_name(name, {*problem.constraints, *constraints})] = (
+            atoms.write(node, True) <= 0
+        )
     if way == "level":
         p, q = goal
         asked = demanded(_goal(problem), Domain())
         for k, node in enumerate(f.node for f in asked if affine(f.node)):
             constraints[free_name(f"{IMPLIED} {k}", constraints)] = atoms.write(node) <= 0
-        total = atoms.write(p) - float(level) * atoms.write(q)
+        total = _sublevel(p, float(level))
+        if total is None:
+            total = cp.max(atoms.write(p) - float(level) * atoms.write(q))
     else:
         total = atoms.write(goal[1], True)
     made = cp.Problem(cp.Minimize(cp.sum(total)), list(constraints.values()))

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.special
 from numpy.typing import NDArray
 
-from optfair.convexity.algebra import Algebra
+from optfair.convexity.algebra import Algebra, logarithm_of, sides_of
 from optfair.convexity.derivatives import evaluate, hessian_on
 from optfair.convexity.domain import Domain, Fact
 from optfair.convexity.expression import (
@@ -342,8 +342,6 @@ def curvature_by(domain: Domain, node: Node) -> str:
 
 def _in_logarithms(expression: Any, domain: Domain) -> list[str]:
     """Return what the logarithm of an expression says where all its variables are positive."""
-    from optfair.convexity.recast import logarithm_of, sides_of
-
     leaves = [leaf_of(v) for v in expression.variables()]
     boxes = [domain.box(leaf) for leaf in leaves]
     if not leaves or any((box.high <= 0.0).any() for box in boxes):

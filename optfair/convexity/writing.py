@@ -16,6 +16,7 @@ from optfair.convexity.algebra import Algebra
 from optfair.convexity.expression import (
     Call,
     Node,
+    Opaque,
     Product,
     Sum,
     constant_value,
@@ -276,6 +277,8 @@ class Atoms:
             return self._product(node)
         if isinstance(node, Call):
             return self._call(node, low)
+        if isinstance(node, Opaque) and node.leaves <= self.known.keys():
+            return cp.vec(node.expression, order="F")
         raise Unread(f"{node!r} is not written again")
 
     def _vector(self, node: Node, low: bool | None = None) -> Any:
@@ -386,3 +389,24 @@ _CALLS: Mapping[str, Any] = {
 }
 # Those that grow with their arguments.
 _INCREASING = {"exp", *_EXTREMES}
+
+
+# --- sublevel sets --------------------------------------------------------------------------------
+
+
+def sublevel(e: Any, level: float) -> Any:
+    """Return what is at most 0 wherever a quasiconvex atom is at most a level, as a convex expression; None of others."""
+    name, args = type(e).__name__, e.args
+    if name == "gen_lambda_max":
+        return cp.lambda_max(args[0] - level * args[1])
+    if name == "condition_number":
+        return cp.lambda_max(args[0]) - max(level, 0.0) * cp.lambda_min(args[0])
+    if name == "sign":
+        return cp.Constant(float(level < -1.0)) if not -1.0 <= level < 1.0 else args[0]
+    if name == "length":
+        beyond = max(int(np.floor(level)), 0)
+        return cp.norm1(args[0][beyond:]) if beyond < args[0].size else cp.Constant(0.0)
+    if name != "dist_ratio":
+        return None
+    s = float(Interval.exactly(np.array(max(level, 0.0))).power(Fraction(2)).high)
+    return cp.sum_squares(args[0] - e.a) - s * cp.sum_squares(args[0] - e.b)

@@ -17,6 +17,7 @@ from cvxpy.atoms.affine.binary_operators import BinaryOperator, DivExpression
 from cvxpy.atoms.affine.unary_operators import NegExpression
 from cvxpy.atoms.affine.upper_tri import upper_tri
 from cvxpy.atoms.atom import Atom
+from cvxpy.atoms.gmatmul import gmatmul
 from cvxpy.atoms.suppfunc import SuppFuncAtom
 from cvxpy.constraints import Equality, ExpCone, Inequality, NonNeg, NonPos, PowCone3D, Zero
 from cvxpy.constraints.constraint import Constraint
@@ -38,7 +39,7 @@ APART, SUMMED = 24.0, 4_000
 
 def substitute(expression: Any, replacements: Mapping[int, Any]) -> Any:
     """Return a copy of an expression or constraint with leaves replaced, by ``id(leaf)``."""
-    if expression.parameters() and _parametric(expression):
+    if _parametric(expression):
         return rebuilt(expression, dict(replacements))
     try:
         return expression.tree_copy(id_objects=dict(replacements))
@@ -58,7 +59,7 @@ def _parametric(node: Any) -> bool:
     """Whether an atom in it has a parameter that is none of its arguments, as huber(x, M) has."""
     data = (node.get_data() or ()) if isinstance(node, Atom) else ()
     own = any(isinstance(d, cp.Expression) and d.parameters() for d in data)
-    return own or any(map(_parametric, node.args))
+    return own or isinstance(node, gmatmul) or any(map(_parametric, node.args))
 
 
 def rebuilt(node: Any, made: dict[int, Any]) -> Any:
@@ -66,7 +67,9 @@ def rebuilt(node: Any, made: dict[int, Any]) -> Any:
     if id(node) not in made:
         args = [rebuilt(arg, made) for arg in node.args]
         data = (node.get_data() or ()) if isinstance(node, Atom) else ()
-        if any(isinstance(d, cp.Expression) for d in data):
+        if isinstance(node, gmatmul):  # which CVXPY cannot copy
+            made[id(node)] = cp.exp(node.A @ cp.log(*args))
+        elif any(isinstance(d, cp.Expression) for d in data):
             own = (rebuilt(d, made) if isinstance(d, cp.Expression) else d for d in data)
             made[id(node)] = type(node)(*args, *own)
         else:
@@ -253,7 +256,10 @@ class _Steps:
         if self._steps:
             with np.errstate(all="ignore"):  # as in `Evaluator.read`
                 for cell, numeric, inner in self._steps:
-                    cells[cell] = numeric([cells[i] for i in inner])
+                    try:
+                        cells[cell] = numeric([cells[i] for i in inner])
+                    except np.linalg.LinAlgError:  # generalized eigenvalues of no definite pair
+                        cells[cell] = np.array(np.nan)
         return [cells[i] for i in self._roots]
 
 
@@ -496,8 +502,7 @@ class FrozenParameter:
         """Whether the parameter has another value now, or none."""
         if self.given:
             return False
-        now = _value(self.parameter)
-        if now is None or np.shape(now) != np.shape(self.value):
+        if (now := _value(self.parameter)) is None or np.shape(now) != np.shape(self.value):
             return True
         if hasattr(now, "toarray") and hasattr(self.value, "toarray"):
             return bool((now != self.value).nnz)
@@ -540,7 +545,7 @@ def _text(value: Any) -> str:
 def freeze_parameters(
     expression: Any, name: str, given: Mapping[int, Any] | None = None
 ) -> tuple[Any, tuple[FrozenParameter, ...]]:
-    """Replace parameters by their values: a declared problem does not change afterwards.
+    """Return an expression on the values of its parameters, and what these were taken from.
 
     Parameters
     ----------
@@ -550,11 +555,6 @@ def freeze_parameters(
         Name of the term.
     given : dict, optional
         Values by parameter id that the problem was given.
-
-    Returns
-    -------
-    (expression, tuple of FrozenParameter)
-        The expression on constants, and what they were taken from.
 
     Raises
     ------

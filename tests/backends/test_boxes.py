@@ -200,7 +200,7 @@ def test_ends_far_out_are_cut_where_floats_reach() -> None:
 def test_a_function_of_which_no_range_is_known_is_refused_at_once(atom: Any) -> None:
     x = cp.Variable(2, name="x")
     with pytest.raises(of.UnsupportedProblem, match="ranges are known") as e:
-        of.solve(cp.Problem(cp.Minimize(atom(x)), [x >= 0.1, x <= 0.9]))
+        of.solve(cp.Problem(cp.Maximize(atom(x)), [x >= 0.1, x <= 0.9]))
     assert "(x" in e.value.evidence
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +31,52 @@ GEOMETRIC: list[tuple[Any, list[Any]]] = [
     ),
     (cp.Minimize(1 / x + y / x), [cp.one_minus_pos(x) >= y * x, y >= 0.2]),
 ]
+
+
+X = cp.Variable((3, 3), name="X", pos=True)
+MATRICES: list[tuple[Any, list[Any]]] = [
+    (cp.Minimize(cp.pf_eigenvalue(X)), [X[0, 0] == 1, X[0, 2] == 1.9, cp.prod(X) >= 2]),
+    (cp.Maximize(cp.prod(X)), [cp.pf_eigenvalue(X) <= 2]),
+    (cp.Minimize(cp.sum(cp.eye_minus_inv(X))), [X >= 0.05, X[0, 1] * X[1, 0] >= 0.01]),
+    (cp.Maximize(cp.geo_mean(X)), [cp.eye_minus_inv(X) <= 2]),
+    (cp.Minimize(cp.pf_eigenvalue(cp.eye_minus_inv(X))), [X >= 0.1]),
+    (cp.Minimize(cp.sum(cp.gmatmul(np.array([[1.0, -1, 0], [0, 2, -1]]), v))), [v >= 0.1, v <= 3]),
+    (cp.Minimize(cp.sum(cp.cumprod(v))), [v >= 0.5, v[0] * v[2] >= 1]),
+    (cp.Minimize(cp.sum(cp.cumprod(X, axis=1))), [X >= 0.5, cp.prod(X) >= 1]),
+    (cp.Minimize(cp.sum(cp.maximum(v / 2, 2 / v))), [cp.sum(v) <= 5]),
+]
+
+
+@pytest.mark.parametrize(("goal", "rows"), MATRICES, ids=lambda g: str(g)[:30])
+def test_matrices_of_positive_entries(goal: Any, rows: Any) -> None:
+    """By graphs of eigenvalues and inverses: a bound below every point, and the optimum of CVXPY."""
+    plain = cp.Problem(goal, rows)
+    p = of.from_cvxpy(plain)
+    s = p.solve(tolerance=1e-7)
+    assert p.certificate.verify() and s.is_optimal(1e-6) and s.grade.word == "proved"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it calls some of its own inaccurate
+        plain.solve(gp=True, solver=cp.CLARABEL)
+    assert s.objective == pytest.approx(plain.value, rel=1e-5)
+    sign = 1.0 if p.sense == "minimize" else -1.0
+    rng = np.random.default_rng(0)
+    for _ in range(50):  # points near the optimum that are feasible
+        near = {n: u * np.exp(0.05 * rng.normal(size=u.shape)) for n, u in s.values.items()}
+        if all(t.relative_violation(near) <= 0.0 for t in p.constraints.values()):
+            assert sign * p.objective_at(near) >= sign * s.bound
+
+
+def test_zero_entries_have_no_graph() -> None:
+    """Of reducible matrices the vector of Perron and Frobenius is not positive."""
+    M = cp.bmat([[x, 1.0], [0.0, y]])
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.pf_eigenvalue(M)), [x >= 2, y >= 1]))
+    assert p.recast is None
+
+
+@pytest.mark.parametrize(("goal", "rows"), GEOMETRIC[:5], ids=lambda g: str(g)[:30])
+def test_sums_in_logarithms_are_known_to_composition_rules(goal: Any, rows: Any) -> None:
+    inner = of.from_cvxpy(cp.Problem(goal, rows)).recast.inner
+    assert all(t.evidence.proof is None for t in inner.terms), inner.explain()
 
 
 @pytest.mark.parametrize(("goal", "rows"), GEOMETRIC, ids=lambda g: str(g)[:30])
@@ -199,6 +246,14 @@ x0, y0 = cp.Variable(name="x"), cp.Variable(name="y")
 @pytest.mark.parametrize(
     ("goal", "rows", "truth"),
     [
+        (
+            cp.Minimize(cp.maximum((x0 + 1) / (y0 + 2), (y0 + 1) / (x0 + 2))),
+            [x0 >= 0, y0 >= 0, x0 + y0 <= 4, x0 >= 0.3 * y0 + 0.2],
+            0.5625,
+        ),
+        (cp.Minimize(3 * cp.length(cp.hstack([x0, y0 - 1, y0 - 2])) + 1), [x0 >= 1], 7.0),
+        (cp.Minimize(cp.sign(x0)), [x0 >= -1, y0 >= x0], -1.0),
+        (cp.Minimize(cp.sign(x0)), [x0 >= 0.5, y0 >= x0], 1.0),
         # sqrt is defined on x >= 0 alone, which nobody states
         (cp.Maximize(cp.sqrt(x0) / (y0 + 2)), [x0 + y0 <= 4, y0 >= 0], 1.0),
         (cp.Maximize(cp.sqrt(x0) / (y0 + 2)), [x0 <= 4, y0 >= 0], 1.0),
@@ -250,3 +305,50 @@ def test_a_quotient_of_one_over_a_scalar_is_a_vector_of_one() -> None:
     s = p.solve()
     at = (4.073 / 3) ** 2
     assert s.objective == pytest.approx(np.log(3 / at + 10 * at**2)) and s.grade.sound
+
+
+A0, B0 = (cp.Variable((2, 2), name=n, symmetric=True) for n in ("A", "B"))
+a0 = np.array([[2.0, 1.0], [1.0, 3.0]])
+u0 = cp.Variable(3, name="u")
+
+
+@pytest.mark.parametrize(
+    ("goal", "rows", "truth"),
+    [
+        (cp.Minimize(cp.gen_lambda_max(A0, B0)), [a0 == A0, cp.trace(B0) <= 2, B0 >> 0], 2.5),
+        (cp.Minimize(cp.trace(B0)), [cp.gen_lambda_max(A0, B0) <= 3, a0 == A0], 5 / 3),
+        (
+            cp.Minimize(cp.condition_number(B0)),
+            [B0[0, 0] == 2, B0[0, 1] == 1, B0 >> 0.1 * np.eye(2)],
+            (5 + 5**0.5) / (5 - 5**0.5),
+        ),
+        (cp.Minimize(cp.sum(u0)), [cp.dist_ratio(u0, np.ones(3), np.zeros(3)) <= 0.4], 15 / 7),
+        (cp.Minimize(cp.dist_ratio(u0, np.ones(3), np.zeros(3))), [u0 <= 0.8], 0.25),
+        (cp.Minimize(cp.norm(u0 - np.array([1.0, 2, 3]))), [cp.length(u0) <= 2], 3.0),
+    ],
+    ids=lambda e: str(e)[:30],
+)
+@pytest.mark.filterwarnings("ignore:.*quadratic")
+def test_quasiconvex_atoms_by_their_sublevel_sets(goal: Any, rows: Any, truth: float) -> None:
+    p = of.from_cvxpy(cp.Problem(goal, rows))
+    assert p.problem_class.curvature == "quasiconvex"
+    s = p.solve()
+    assert s.is_optimal(1e-6) and s.objective == pytest.approx(truth, rel=1e-6)
+    assert s.grade.sound and s.bound <= truth * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("budget", [True, False])
+def test_the_largest_return_for_its_risk(unit: float, budget: bool) -> None:
+    """Means of both signs: by a row that keeps the return positive, or fixes it."""
+    mean, factors = (
+        np.array([0.8, -0.3, 0.4]),
+        np.array([[1.0, 0.2, 0], [0, 0.7, 0.1], [0.3, 0, 0.5]]),
+    )
+    h = cp.Variable(3, name="h")
+    rows = [mean @ h >= 0.01 * unit, cp.sum(h) == unit] if budget else [mean @ h == unit]
+    s = of.from_cvxpy(cp.Problem(cp.Maximize(mean @ h / cp.norm(factors @ h)), rows)).solve()
+    inverse = np.linalg.inv(factors)
+    truth = float(np.linalg.norm(inverse.T @ mean))
+    assert s.is_optimal(1e-6) and s.grade.sound and s.objective == pytest.approx(truth, rel=1e-6)
+    assert s.bound >= truth * (1 - 1e-9)
