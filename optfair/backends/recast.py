@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -217,14 +216,22 @@ def _solved(problem: Problem, way: Recast, inside: Request, request: Request) ->
         with np.errstate(all="ignore"):
             return float(problem.objective_at(values))
 
-    start = way.inner.with_terms({}, way.inner.constraints)
-    best = _values(way, solve_as_asked(start, None, inside))
+    best: dict[str, Any] = {n: np.zeros(v.shape) for n, v in problem.variables.items()}
+    if way.inner.constraints:
+        start = way.inner.with_terms({}, way.inner.constraints)
+        best = _values(way, solve_as_asked(start, None, inside))
     upper, lower = sign * objective(best), -np.inf
-    for level in (1.0, 1e3, 1e6):  # a high level asks for a denominator that is not 0
-        if not np.isfinite(upper):
-            with contextlib.suppress(Unbounded):
-                best = _values(way, solve_as_asked(way.at(level).inner, None, inside))
-                upper = sign * objective(best)
+    for level in (0.0, 1.0, 1e3, 1e6):  # a high level asks for a denominator that is not 0
+        if np.isfinite(upper):
+            break
+        try:
+            best = _values(way, solve_as_asked(way.at(level).inner, None, inside))
+        except Unbounded as e:
+            ahead = (v for v in _along(way, best, e.ray) if np.isfinite(objective(v)))
+            best = next(ahead, best)
+        except SolverFailure:
+            continue
+        upper = sign * objective(best)
     if not np.isfinite(upper):
         raise SolverFailure("no point was met at which the objective is defined")
     proved: Solved | None = None
@@ -246,8 +253,8 @@ def _solved(problem: Problem, way: Recast, inside: Request, request: Request) ->
         level = met - further * request.tolerance * unit
         if level <= lower or (k % 3 == 2 and np.isfinite(lower)):
             level = (met + lower) / 2
-        here = way.at(level)
         try:
+            here = way.at(level)
             solution = solve_as_asked(here.inner, None, inside)
         except SolverFailure as e:  # its bound may do: only its sign counts
             if e.solution is None or not e.solution.bound > 0.0:

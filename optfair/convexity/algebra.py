@@ -61,7 +61,7 @@ class Algebra:
 
     def positive(self, node: Node) -> bool:
         """Whether every entry is positive, by its range or as it is written."""
-        return bool((self.domain.range(node).low > 0.0).all()) or _as_written(node)
+        return bool((self.domain.range(node).low > 0.0).all()) or is_written_positive(node)
 
     def never_least(self, node: Node) -> bool:
         """Whether a scalar is nowhere as low as its range, which ends where something is infinite.
@@ -368,16 +368,16 @@ def _is_float(a: Fraction) -> bool:
     return Fraction(float(a)) == a
 
 
-def _as_written(node: Node) -> bool:
+def is_written_positive(node: Node) -> bool:
     """Whether a node is positive as it is written: exponentials, added up and multiplied."""
     if isinstance(node, Call):
-        extreme = node.function.startswith("of all: ") and all(map(_as_written, node.args))
+        extreme = node.function.startswith("of all: ") and all(map(is_written_positive, node.args))
         return node.function == "exp" or extreme
     if isinstance(node, Sum):
-        signs = all((M.data > 0.0).all() and _as_written(n) for M, n in node.parts)
+        signs = all((M.data > 0.0).all() and is_written_positive(n) for M, n in node.parts)
         rows = sum((np.diff(M.indptr) for M, _ in node.parts), node.constant > 0.0)
         return signs and bool((node.constant >= 0.0).all() and np.all(rows))
-    return isinstance(node, Product) and all(_as_written(n) for n, _ in node.factors)
+    return isinstance(node, Product) and all(is_written_positive(n) for n, _ in node.factors)
 
 
 def _exact_power(value: Any, n: int) -> Any:

@@ -19,6 +19,7 @@ from optfair.convexity.algebra import (
     added,
     cleared,
     denominators,
+    is_written_positive,
     logarithm_of,
     positive_somewhere,
     rewritten,
@@ -32,6 +33,8 @@ from optfair.convexity.expression import (
     Leaf,
     Node,
     Opaque,
+    Product,
+    Sum,
     affine,
     limited,
     opaque,
@@ -58,7 +61,7 @@ from optfair.core.canonical import built
 from optfair.core.certificate import Certificate, Verdict
 from optfair.core.identity import fingerprint
 from optfair.core.labels import free_name
-from optfair.errors import OptfairError
+from optfair.errors import OptfairError, SolverFailure
 
 Way = Literal["itself", "logarithm", "level", "steps"]
 Word = Literal["log-log convex", "quasiconvex"]
@@ -129,7 +132,7 @@ class Recast(Certificate):
         """Return the problem of another level t."""
         made = _made(self.problem, self.word, self.way, self.rows, self.goal, self.atoms, level)
         if made is None:
-            raise OptfairError(f"the level {level:g} is not known to be convex")
+            raise SolverFailure(f"the level {level:g} is not known to be convex")
         return made
 
     def bound(self, inner: float) -> float:
@@ -365,12 +368,14 @@ def _in_logarithms(problem: Any, domain: Domain) -> Recast | None:
             return None
         rows[name] = tuple(pieces)
     goal, _ = _objective(problem, domain)
-    terms = logs.moved(goal if problem.sense == "minimize" else logs.a.scaled(-1.0, goal))
+    sign, b = 1.0 if problem.sense == "minimize" else -1.0, logs.b
+    terms = logs.moved(logs.a.scaled(sign, goal))
     if terms is None or terms[1] or not terms[0]:
         return None
-    sign, b, f = 1.0 if problem.sense == "minimize" else -1.0, logs.b, terms[0]
-    if sign > 0.0 and not positive_somewhere(f, b):
-        return None  # 0 is the least value, and has no logarithm
+    f = terms[0]
+    held = logs.grow(f) if sign > 0.0 else logs.plain(f)
+    if not held or (sign > 0.0 and not positive_somewhere(f, b)):
+        return None  # the least value 0 has no logarithm
     log = b.scaled(sign, logarithm_of(f, b, sign < 0.0))
     beside = logs.graphs()
     if beside is None or not _convex(log, logs.atoms):
@@ -384,13 +389,14 @@ class _Logarithms:
 
     The eigenvalue of Perron and Frobenius is the least :math:`\lambda` with
     :math:`X v \le \lambda v` for some v > 0, and :math:`(I - X)^{-1}` the least U > 0 with
-    :math:`X U + I \le U`: further variables, with posynomial rows. All entries of X are positive.
+    :math:`X U + I \le U`: further variables, with posynomial rows. All entries of X are positive, and what is minimised
+    or at most something else grows with them: else nothing would hold them down.
     """
 
     def __init__(self, problem: Any, domain: Domain) -> None:
         self.a, self.flat = Algebra(domain), dict[Node, Any]()
         self.known: dict[Node, Node] = {}
-        boxes, self.open = {}, list[Opaque]()
+        boxes, self.open, self.added = {}, list[Opaque](), set[Leaf]()
         for name, v in problem.variables.items():
             leaf = leaf_of(v)
             u = self._leaf(("logarithm", v.id), name, v.shape)
@@ -416,15 +422,23 @@ class _Logarithms:
                 and type(n.expression).__name__ in _GRAPHS
             ):
                 name = f"{type(n.expression).__name__} {len(self.open)}"
-                self.known[n] = raw_call(
-                    "exp", [self._leaf(("graph", name), name, n.expression.shape)], n.size
-                )
+                own = self._leaf(("graph", name), name, n.expression.shape)
+                self.known[n] = raw_call("exp", [own], n.size)
+                self.added.add(own)
                 self.open.append(n)
         sides = sides_of(node, self.a)
         if sides is None:
             return None
         P, N = ([(c, rebuilt(n, self.b, self.known)) for c, n in side] for side in sides)
         return P, N
+
+    def plain(self, terms: list[Term]) -> bool:
+        """Whether terms have no variable of a graph."""
+        return not any(n.leaves & self.added for _, n in terms)
+
+    def grow(self, terms: list[Term]) -> bool:
+        """Whether terms with positive coefficients grow with the variables of graphs."""
+        return all(_grows(n, self.added) for _, n in terms)
 
     def rows(self, name: str, node: Node, zero: bool) -> list[Piece] | None:
         """Return the pieces of rows that are at most 0, or 0; None where one is not convex."""
@@ -439,6 +453,8 @@ class _Logarithms:
             if not P or not N or (zero and len(P) + len(N) > 2):
                 return None
             if not (positive_somewhere(P, b) or (zero and positive_somewhere(N, b))):
+                return None
+            if not (self.plain(N) and (self.plain(P) if zero else self.grow(P))):
                 return None
             ways = ((P, N), (N, P)) if zero else ((P, N),)
             for k, (less, more) in enumerate(ways):
@@ -461,8 +477,10 @@ class _Logarithms:
             if any(s is None or s[1] or not positive_somewhere(s[0], self.b) for s in sides):
                 return None
             parts = [s[0] for s in sides if s is not None]
+            if not all(map(self.grow, parts)):
+                return None
             name, own = f"{type(n.expression).__name__} {count}", self.known[n].below[0]
-            if n.size > 1:  # U
+            if type(n.expression).__name__ == "eye_minus_inv":
                 U, eye = [select(own, [k]) for k in range(n.size)], [(1.0, ONE)]
                 tops = [
                     (
@@ -482,6 +500,26 @@ class _Logarithms:
                     return None
                 rows[f"{name} {k}"] = g
         return rows
+
+
+def _grows(node: Node, leaves: set[Leaf]) -> bool:
+    """Whether a positive function is known to grow with some leaves, or has none of them."""
+    if not node.leaves & leaves or isinstance(node, Leaf):
+        return True
+    if isinstance(node, Sum):
+        return all(
+            not n.leaves & leaves or (bool((M.data >= 0.0).all()) and _grows(n, leaves))
+            for M, n in node.parts
+        )
+    if isinstance(node, Product):
+        within = [(n, p) for n, p in node.factors if n.leaves & leaves]
+        return all(map(is_written_positive, node.below)) and all(
+            p > 0 and _grows(n, leaves) for n, p in within
+        )
+    increasing = isinstance(node, Call) and (
+        node.function in ("exp", "log") or node.function.startswith("of all: ")
+    )
+    return increasing and all(_grows(n, leaves) for n in node.below)
 
 
 _GRAPHS = {"pf_eigenvalue", "eye_minus_inv"}

@@ -394,19 +394,23 @@ _INCREASING = {"exp", *_EXTREMES}
 # --- sublevel sets --------------------------------------------------------------------------------
 
 
+# The least values of quasiconvex atoms.
+_LEAST = {"sign": -1.0, "length": 0.0, "dist_ratio": 0.0}
+
+
 def sublevel(e: Any, level: float) -> Any:
     """Return what is at most 0 wherever a quasiconvex atom is at most a level, as a convex expression; None of others."""
     name, args = type(e).__name__, e.args
     if name == "gen_lambda_max":
         return cp.lambda_max(args[0] - level * args[1])
-    if name == "condition_number":
-        return cp.lambda_max(args[0]) - max(level, 0.0) * cp.lambda_min(args[0])
+    if level < _LEAST.get(name, -np.inf):
+        return cp.Constant(1.0)
     if name == "sign":
-        return cp.Constant(float(level < -1.0)) if not -1.0 <= level < 1.0 else args[0]
+        return args[0] if level < 1.0 else cp.Constant(0.0)
     if name == "length":
-        beyond = max(int(np.floor(level)), 0)
+        beyond = int(min(np.floor(level), args[0].size))
         return cp.norm1(args[0][beyond:]) if beyond < args[0].size else cp.Constant(0.0)
     if name != "dist_ratio":
         return None
-    s = float(Interval.exactly(np.array(max(level, 0.0))).power(Fraction(2)).high)
+    s = float(Interval.exactly(np.array(level)).power(Fraction(2)).high)
     return cp.sum_squares(args[0] - e.a) - s * cp.sum_squares(args[0] - e.b)

@@ -34,6 +34,7 @@ from optfair.proofs.moves import (
     cheaper,
     closed,
     lightly_peeled,
+    lowered,
     peeled_in_turn,
     sides_of,
     total_of,
@@ -42,7 +43,6 @@ from optfair.proofs.residual import (
     NEAR,
     Ints,
     Residual,
-    absorbed,
     in_dual,
     polished,
     repaired,
@@ -421,7 +421,7 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, limits: Limits) -> Lower
                 boxes, best = _implied(form, rows, residual, held), upper
     if some and boxes.unpaid(residual).any():
         at = np.flatnonzero(boxes.unpaid(residual))
-        near = absorbed(form, residual, z, at)
+        near = lowered(form, residual, z, at)
         if (near != z).any():
             start = z = near
             own = residual = sharper(form, residual_of(form, x, z, form.q), x, z, form.q, at)

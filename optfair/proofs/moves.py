@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from optfair.proofs.columns import declared_bounds, linear_rows, propagated
 from optfair.proofs.residual import (
+    Ints,
     Residual,
+    absorbed,
     in_dual,
     peeled,
     polished,
@@ -41,6 +43,10 @@ SLIGHT, SHORT = 2e-8, 4.0
 NOISE = (1e-11, 1e-8)
 # Times that columns which a move opens are made 0 with the others.
 ROUNDS = 5
+# Share of its head by which the rest of a multiplier may be longer, to be shortened to it.
+CLOSE = 1e-6
+# Share of it by which it is then shorter: room for moves.
+INSIDE = 1e-9
 # So many unpaid columns are closed by equations before anything larger is solved.
 FEW = 200
 
@@ -123,6 +129,31 @@ def total_of(
     value, spared = value_of(form, x, z)
     total = value - spared + paid - spent
     return total - 8.0 * UNIT * (abs(value) + abs(paid) + spent)
+
+
+def lowered(form: ConicForm, residual: Residual, z: Floats, at: Ints) -> Floats:
+    r"""Return multipliers that leave less in some columns, at the expense of what they have to spare.
+
+    As `absorbed` does; and where a second-order cone's head is a column with no other row, whose
+    multiplier :math:`z_0` is not its cost q, q is taken for it and the others are shortened to be
+    within: moved into the cone, :math:`z_0` may be above, and t has no upper bound.
+    """
+    near, A, n = absorbed(form, residual, z, at), form.rows, form.q.size
+    cones = [c for c in form.cones if c.kind == "soc" and c.stop - c.start > 1]
+    heads = np.array([c.start for c in cones], dtype=np.intp)
+    if not heads.size or form.P.nnz:
+        return near
+    column, entry = A.indices[A.indptr[heads]], A.data[A.indptr[heads]]
+    alone = np.bincount(A.indices[A.data != 0.0], minlength=n)[column] == 1
+    fits = (np.diff(A.indptr)[heads] == 1) & (entry == -1.0) & alone & np.isin(column, at)
+    head = form.q[column]
+    for k in np.flatnonzero(fits & (head > 0.0) & (near[heads] > head)):
+        tail = slice(cones[k].start + 1, cones[k].stop)
+        size = float(np.linalg.norm(near[tail])) * (1.0 + 4.0 * UNIT * (tail.stop - tail.start + 4))
+        if size <= head[k] * (1.0 + CLOSE):
+            near[heads[k]] = head[k]
+            near[tail] *= min(1.0, head[k] / max(size, head[k]) * (1.0 - INSIDE))
+    return near
 
 
 def peeled_in_turn(

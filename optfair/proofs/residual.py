@@ -21,16 +21,13 @@ if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
 
 
-# What multipliers leave over in each column, and moves nearby that leave nothing.
-
 Ints = NDArray[np.int64]
 
 # Multipliers that are moved by more than this share of the largest are others.
 NEAR = 1e-6
 # Times that rows are looked for which have one unpaid column only: so long is a chain of states.
 LEVELS = 10_000
-# Nowhere is a block known to have room.
-EDGE: Mapping[int, float] = MappingProxyType({})
+EDGE: Mapping[int, float] = MappingProxyType({})  # nowhere is a block known to have room
 # Times that columns which a move opens are made 0, too; all that it may, up to so many for each.
 ROUNDS, MANY = 3, 2
 
@@ -222,6 +219,12 @@ def _reached_in(sizes: Any, rows: Ints, step: Floats) -> Floats:
     return np.where(met, most + 1e-300, most)
 
 
+def _curved_depths(form: ConicForm, z: Floats) -> dict[int, float]:
+    curved = SecondOrder.of(form.cones)
+    depths = curved.depths(z).tolist() if curved else []
+    return dict(zip(curved.heads.tolist(), depths, strict=True))
+
+
 def _movable(form: ConicForm, z: Floats, depths: Mapping[int, float] = EDGE) -> Floats:
     """Return how far each multiplier may move and stay in the dual cone.
 
@@ -274,9 +277,7 @@ def _raised(
         up[exp[:, 2]] = np.where(raised <= spare, 0.0, raised)
     for c in form.cones:
         own = moved[c.start : c.stop]
-        if c.kind != "psd" or not own.any():
-            continue
-        if length(own) <= depths.get(c.start, 0.0):
+        if c.kind != "psd" or not own.any() or length(own) <= depths.get(c.start, 0.0):
             continue
         up[np.arange(c.start, c.stop)[c.diagonal]] = length(own) * c.stretch
     return up
@@ -298,7 +299,7 @@ def polished(
     at = np.flatnonzero(residual.unpaid(lower, upper))
     middle = 0.5 * (residual.low[at] + residual.high[at])
     anywhere = {c.start: np.inf for c in form.cones if c.kind == "psd"}
-    room = _movable(form, z, anywhere)
+    room = _movable(form, z, anywhere | _curved_depths(form, z))
     M, used = _equations(form.columns_of_rows, at, room)
     part = correcting_step(M, middle, room[used])
     step = None if part is None else np.zeros(z.size)
@@ -341,8 +342,7 @@ def repaired(
     inner = {c.start: c.depth(z[c.start : c.stop]) for c in form.cones if c.kind == "psd"}
     exp = exp_rows(form.cones)
     inner |= dict(zip(exp[:, 0].tolist(), exp_depths(z[exp.ravel()]).tolist(), strict=True))
-    if curved := SecondOrder.of(form.cones):
-        inner |= dict(zip(curved.heads.tolist(), curved.depths(z).tolist(), strict=True))
+    inner |= _curved_depths(form, z)
     # where there is room inside the cones nothing has to be raised to stay there
     opened = before | ~(np.isfinite(lower) | np.isfinite(upper))
     for depths in [inner, EDGE] if any(inner.values()) else [EDGE]:

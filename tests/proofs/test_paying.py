@@ -838,3 +838,17 @@ def test_the_search_of_a_shift_ends_for_numbers_below_the_normal_ones(
     """Steps that are a share of their size are 0."""
     own, across = entries
     assert definiteness(size * np.array([[own, across], [across, own]])).shift >= 0.0
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("loss", [cp.logistic, cp.exp, cp.huber], ids=["logistic", "exp", "huber"])
+def test_the_head_of_a_norm_beside_curved_costs_is_its_cost(loss: Any, unit: float) -> None:
+    """In the cone it is above its cost, and the length has no upper bound to pay that."""
+    rng = np.random.default_rng(3)
+    A, signs = rng.normal(size=(40, 12)), np.sign(rng.normal(size=40))
+    x = cp.Variable(12, name="x")
+    cost = unit * (cp.sum(loss(0.5 - cp.multiply(signs, A @ x))) + 0.1 * cp.norm(x))
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(cost))).solve()
+    assert s.grade.word == "proved" and not s.attempts, s.grade
+    assert s.objective - s.bound <= 1e-6 * abs(s.objective)
+    assert len(s.seconds) and "attempts" not in s.seconds  # by the first pair
