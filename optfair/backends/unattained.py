@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from optfair.backends.request import SMALL, Outcome, Request
 from optfair.compile.conic_proof import ConicProof
 from optfair.compile.form import compile_problem
 from optfair.convexity.algebra import Algebra
-from optfair.convexity.derivatives import Taylor, evaluate
+from optfair.convexity.derivatives import slopes_along
 from optfair.convexity.domain import Domain
 from optfair.convexity.expression import Call, Leaf, Node, Product, entries, subnodes
 from optfair.convexity.hessians import Boxes
@@ -465,14 +465,27 @@ def attained(solution: Solution) -> bool:
         form = getattr(getattr(solution.proof, "compiled", None), "form", None)
         # else what is looked for are limits of the objective, as of 1/x
         return form is None or missed(form, form.sign * solution.objective - form.offset) is None
-    return not misses(problem, solution.objective)
+    return not misses(problem, solution.objective, solution.values)
 
 
-def misses(problem: Problem, value: float) -> bool:
-    """Return whether every point is proved to miss a limit that a value comes near."""
+def misses(problem: Problem, value: float, values: Values | None = None) -> bool:
+    """Return whether every point is proved to miss a limit that a value, of some point, comes near."""
     if not _small(problem):
         return False
     sign = 1.0 if problem.sense == "minimize" else -1.0
+
+    def rises(leaf: Leaf, j: int, way: float) -> bool:
+        """Whether the objective is larger far out that way: then it does not fall from every point."""
+        names = [n for n, v in problem.variables.items() if leaf_of(v) is leaf]
+        if values is None or not names:
+            return False
+        moved = np.ravel(values[names[0]], order="F").astype(float)
+        moved[j] += way * AHEAD * (1.0 + float(np.abs(moved).max()))
+        further = np.reshape(moved, np.shape(values[names[0]]), order="F")
+        with np.errstate(all="ignore"):
+            there = sign * problem.objective_at({**values, names[0]: further})
+        return bool(there > sign * value + 1e-6 * max(1.0, abs(value)))
+
     try:
         goal = sum(built(t) for t in problem.objective.values())
         if not _may_miss(read(goal, Domain()).node):
@@ -486,7 +499,7 @@ def misses(problem: Problem, value: float) -> bool:
         reading = read(goal, domain)
         a = Algebra(reading.domain)
         node = a.scaled(sign, reading.node)
-        if problem.problem_class.convex and falls(node, reading.domain):
+        if problem.problem_class.convex and falls(node, reading.domain, rises):
             return True
         low = float(reading.domain.range(node).low.min())
         near = sign * value - low <= 1e-8 * max(1.0, abs(low))
@@ -506,9 +519,13 @@ def _may_miss(node: Node) -> bool:
 
 # How far out points are of which it is said that none is optimal.
 _RADIUS = 1e100
+# Times the largest entry of a point at which it is looked whether a function rises.
+AHEAD = 1e3
 
 
-def falls(node: Node, domain: Domain) -> bool:
+def falls(
+    node: Node, domain: Domain, rises: Callable[[Leaf, int, float], bool] = lambda *_: False
+) -> bool:
     """Whether a convex function falls strictly along an axis from every point, and no fact ends it.
 
     Then no point is optimal, whatever the limit: as of x^2/y, y without upper bound, x >= 1. Where
@@ -520,7 +537,7 @@ def falls(node: Node, domain: Domain) -> bool:
     for leaf, j in entries(node):
         box = domain.box(leaf)
         for way, end in ((1.0, box.high[j]), (-1.0, box.low[j])):
-            if np.isfinite(end):
+            if np.isfinite(end) or rises(leaf, j, way):
                 continue
             slope = _slopes(node, domain, leaf, j, way)
             if slope is None or not (slope.high < 0.0).all():
@@ -546,32 +563,6 @@ def _slopes(node: Node, domain: Domain, leaf: Leaf, j: int, way: float) -> Inter
         boxes[other] = Interval.of(low, high)
     enclosed = slopes_along(node, boxes, leaf, j, way)
     return None if enclosed is None else enclosed[1]
-
-
-def slopes_along(
-    node: Node, boxes: Mapping[Leaf, Interval], leaf: Leaf, j: int, way: float
-) -> tuple[Interval, Interval] | None:
-    """Return enclosures of a node's entries and of their slopes along an entry of a leaf, one way.
-
-    Parameters
-    ----------
-    node : Node
-        What is enclosed.
-    boxes : mapping
-        Where every leaf lies.
-    leaf, j : Leaf, int
-        Along which entry.
-    way : float
-        1 up, -1 down.
-    """
-    leaves = {}
-    for other, box in boxes.items():
-        unit = np.zeros((other.size, 1, 1))
-        if other is leaf:
-            unit[j] = way
-        leaves[other] = Taylor(box[:, None], Interval.exactly(unit))
-    evaluated = evaluate(node, leaves)
-    return None if evaluated is None else (evaluated.v, evaluated.g)
 
 
 # Of what is solved again: entries and rows, seconds, and the share of the tolerance.

@@ -418,3 +418,29 @@ def definite(h: Interval) -> Any:
                 low[at], high[at] = own.low, own.high
                 low[at[::-1]], high[at[::-1]] = own.low, own.high
     return good & np.isfinite(low).all(axis=(0, 1))
+
+
+def slopes_along(
+    node: Node, boxes: Mapping[Leaf, Interval], leaf: Leaf, j: int, way: float
+) -> tuple[Interval, Interval] | None:
+    """Return enclosures of a node's entries and of their slopes along an entry of a leaf, one way.
+
+    Parameters
+    ----------
+    node : Node
+        What is enclosed.
+    boxes : mapping
+        Where every leaf lies.
+    leaf, j : Leaf, int
+        Along which entry.
+    way : float
+        1 up, -1 down.
+    """
+    leaves = {}
+    for other, box in boxes.items():
+        unit = np.zeros((other.size, 1, 1))
+        if other is leaf:
+            unit[j] = way
+        leaves[other] = Taylor(box[:, None], Interval.exactly(unit))
+    evaluated = evaluate(node, leaves)
+    return None if evaluated is None else (evaluated.v, evaluated.g)

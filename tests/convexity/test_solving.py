@@ -381,6 +381,9 @@ def test_a_function_that_falls_along_an_axis_has_no_least_value(name: str) -> No
     assert misses(p, least) is (name not in ENDING)
     q = of.from_cvxpy(cp.Problem(cp.Maximize(3.0 - goal(x, y)), rows(x, y)))
     assert misses(q, 3.0 - least) is (name not in ENDING)
+    # a point spares slopes where the objective rises, and says the same
+    point = {"x": np.array(1.0), "y": np.array(2.0)}
+    assert misses(p, float(p.objective_at(point)), point) is (name not in ENDING)
 
 
 def test_what_no_point_attains_is_said_where_no_result_passes() -> None:
