@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from optfair.backends.cone_program import solve_cone_program
 from optfair.backends.cvxpy_backend import columns_of
-from optfair.backends.exact import Contradictory, exact_optimum, exact_slack
+from optfair.backends.exact import Contradictory, Remainder, exact_optimum, exact_slack, remainder
 from optfair.backends.farkas import InfeasibilityProof, proved_infeasible
 from optfair.backends.linear_program import solve_form
 from optfair.backends.registry import conic_interface
@@ -37,9 +37,10 @@ if TYPE_CHECKING:
 
 #: (column, whether from above, limit)
 Limit = tuple[int, bool, int]
+Limits = tuple[Limit, ...]
 #: (how a case ended, its point, its multipliers)
 Solved = tuple[str, Floats | None, Floats | None]
-Way = Callable[[tuple[Limit, ...]], Solved]
+Way = Callable[[Limits], Solved]
 
 # How far from an integer a number counts as fractional, and cuts above one another.
 FRACTION, DEPTH = 1e-6, 400
@@ -55,8 +56,8 @@ class Split:
 
     column: int
     limit: int
-    below: Split | Case
-    above: Split | Case
+    below: Tree
+    above: Tree
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,9 +76,10 @@ class Case:
     z: Floats
 
 
-def cases(
-    node: Split | Case, limits: tuple[Limit, ...] = ()
-) -> Iterator[tuple[tuple[Limit, ...], Split | Case]]:
+Tree = Split | Case | Remainder
+
+
+def cases(node: Tree, limits: Limits = ()) -> Iterator[tuple[Limits, Tree]]:
     """Yield every node of a tree with the limits above it."""
     yield limits, node
     if isinstance(node, Split):
@@ -85,7 +87,7 @@ def cases(
         yield from cases(node.above, (*limits, (node.column, False, node.limit + 1)))
 
 
-def within(form: ConicForm, limits: tuple[Limit, ...]) -> ConicForm:
+def within(form: ConicForm, limits: Limits) -> ConicForm:
     """Return a form with limits on columns as further rows."""
     if not limits:
         return form
@@ -180,7 +182,7 @@ def _least(form: ConicForm, enough: float, seconds: float, entries: int) -> floa
 
 
 def bound_of(
-    form: ConicForm, whole: NDArray[np.int64], tree: Split | Case, upper: float = np.inf
+    form: ConicForm, whole: NDArray[np.int64], tree: Tree, upper: float = np.inf
 ) -> LowerBound:
     """Return what a tree of cases proves: the least of their bounds, infinite without a point.
 
@@ -201,6 +203,10 @@ def bound_of(
             exact = isinstance(node.limit, int) and abs(node.limit) < EXACT
             if node.column not in integer or not exact:
                 return LowerBound(-np.inf, fault=f"column {node.column} has values between limits")
+            continue
+        if isinstance(node, Remainder):
+            if not node.excludes(form, whole):
+                return LowerBound(-np.inf, fault="equations have integers")
             continue
         own = within(form, limits)
         if node.z.size != own.b.size:
@@ -324,18 +330,21 @@ class BranchingProof(Certificate):
     ----------
     problem : Problem
         With its integers.
-    tree : Split or Case
+    tree : Split, Case or Remainder
         A leaf certifies that the continuous constraints and the bounds above it in the tree
         exclude each other.
+    names : tuple of str
+        The constraints that it is about, all where none are named.
     """
 
     problem: Problem
-    tree: Split | Case
+    tree: Tree
+    names: tuple[str, ...] = ()
 
     @property
     def conflict(self) -> tuple[str, ...]:
         """Names of the constraints."""
-        return tuple(self.problem.constraints)
+        return self.names or tuple(self.problem.constraints)
 
     def verify(self) -> Verdict:
         """Compile the constraints anew and check the certificate of every leaf."""
@@ -346,11 +355,18 @@ class BranchingProof(Certificate):
         return Verdict(False, (leaves.fault or "a case has a bound, and may have a point",))
 
     @property
+    def by_multipliers(self) -> bool:
+        """Whether multipliers exclude every case, as a proof file holds them."""
+        return not any(isinstance(n, Remainder) for _, n in cases(self.tree))
+
+    @property
     def leaves(self) -> int:
         """Number of cases."""
-        return sum(isinstance(n, Case) for _, n in cases(self.tree))
+        return sum(not isinstance(n, Split) for _, n in cases(self.tree))
 
     def __str__(self) -> str:
+        if isinstance(self.tree, Remainder):
+            return "a sum of equations, whole on the left for integers and not on the right"
         cases = "1 case" if self.leaves == 1 else f"{self.leaves} cases"
         return f"{cases} by branching, each with a Farkas certificate"
 
@@ -376,6 +392,9 @@ def excluded(
     try:
         rows = problem.with_terms({}, problem.constraints)
         compiled = compile_problem(relaxed(rows), conic_interface())
+        if (odd := remainder(compiled.form, integer_columns(rows, compiled))) is not None:
+            held = (n for n in rows.constraints if {*compiled.rows(n)} & {*odd.rows})
+            return BranchingProof(rows, odd, tuple(held))
         search = _Search(rows, compiled, 1e-7, time.perf_counter() + seconds, most)
         tree = search.closed_below(())
     except OptfairError:
@@ -474,7 +493,7 @@ class _Search:
         """How a case is solved: first in floats, then where these do not close it."""
         return self._solved, self._in_fractions if self.form.polyhedral else self._in_units
 
-    def _solved(self, limits: tuple[Limit, ...]) -> Solved:
+    def _solved(self, limits: Limits) -> Solved:
         own = within(self.form, limits)
         if not own.polyhedral:
             return self._conic(own)
@@ -499,7 +518,7 @@ class _Search:
         )
         return result.status, result.x, None if result.z is None else result.z / scale
 
-    def _in_units(self, limits: tuple[Limit, ...]) -> Solved:
+    def _in_units(self, limits: Limits) -> Solved:
         """Solve a case with cones in units of its rows and columns, where others than its own are near 1."""
         own = within(self.form, limits)
         units = balanced(own, moderate=True)
@@ -509,7 +528,7 @@ class _Search:
         status, x, z = self._conic(own.in_units(rows, columns))
         return status, None if x is None else x * columns, None if z is None else z * rows
 
-    def _in_fractions(self, limits: tuple[Limit, ...]) -> Solved:
+    def _in_fractions(self, limits: Limits) -> Solved:
         """Solve a linear case whose floats do not close it by its exact basis."""
         own = within(self.form, limits)
         try:
@@ -527,12 +546,12 @@ class _Search:
         known = np.isfinite(self.upper)
         return known and lower_bound(own, x, z, self.upper).value >= self.target
 
-    def _split(self, limits: tuple[Limit, ...], j: int, limit: int) -> Split:
+    def _split(self, limits: Limits, j: int, limit: int) -> Split:
         """Return a column at most a limit, and above it, with the tree below either."""
         below = self.closed_below((*limits, (j, True, limit)))
         return Split(j, limit, below, self.closed_below((*limits, (j, False, limit + 1))))
 
-    def closed_below(self, limits: tuple[Limit, ...]) -> Split | Case:
+    def closed_below(self, limits: Limits) -> Split | Case:
         """Return the tree below some limits, every case of it closed."""
         if (
             time.perf_counter() > self.deadline

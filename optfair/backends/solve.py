@@ -235,9 +235,8 @@ def solve_as_asked(problem: Problem, solver: str | None, request: Request) -> So
     begin = time.perf_counter()
     check_parameters(problem.terms)
     search = _Search(problem, request, choose(problem, solver), begin, named=solver is not None)
-    # routes that know a structure multiply large matrices
-    small = search.candidates[0].via != "structured"
-    with one_thread() if small else contextlib.nullcontext():
+    general = search.candidates[0].via != "structured"  # others multiply large matrices
+    with one_thread() if general else contextlib.nullcontext():
         return search.run()
 
 

@@ -249,11 +249,16 @@ def _least(problem: ElasticProblem, tolerance: float, clock: Clock) -> Solution:
                 time_limit=clock.left,
                 options=first.bounded,
             )
-    return solve(problem, tolerance=tolerance, time_limit=clock.left)
+    limit = clock.left
+    if problem.integers:  # without bounds their search may have no end
+        limit = ENDLESS if limit is None else min(ENDLESS, limit)
+    return solve(problem, tolerance=tolerance, time_limit=limit)
 
 
 # Findings on an infeasible problem: the conflict, and the least relaxation.
 
+# Seconds for the least relaxation of a problem with integers.
+ENDLESS = 5.0
 # Constraints of a conflict that are also relaxed one by one.
 MOST_ALONE = 20
 # Conflicts without a common constraint that are looked for.

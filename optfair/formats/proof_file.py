@@ -254,7 +254,7 @@ def _document(certificate: Certificate) -> dict[str, Any]:
             "interface": certificate.compiled.interface.name(),
         }
         return _framed("bound", named, *certificate.record)
-    if isinstance(certificate, BranchingProof):
+    if isinstance(certificate, BranchingProof) and certificate.by_multipliers:
         return _branching(certificate)
     if isinstance(certificate, Ray):
         document = _ray(certificate)
@@ -476,7 +476,7 @@ def _written(
     form: ConicForm, exact: check_proof.Form, tree: Any, cut: float | None
 ) -> tuple[dict[str, Any], bool]:
     """Return a tree of cases for JSON, and whether one of them uses the cut."""
-    nodes, written, cuts = list(cases(tree)), dict[int, Any](), False
+    nodes, written, cuts = list[Any](cases(tree)), dict[int, Any](), False
     for limits, node in reversed(nodes):
         if isinstance(node, Split):
             below, above = written[id(node.below)], written[id(node.above)]

@@ -21,6 +21,8 @@ from optfair.backends.branching import (
     bound_of,
     cases,
 )
+from optfair.backends.exact import remainder
+from optfair.diagnosis import infeasible
 from optfair.proofs.bounds import LowerBound, Unpaid
 from optfair.proofs.cones import Cone
 from optfair.solution.conic_form import ConicForm
@@ -287,3 +289,66 @@ def test_rows_exclude_each_other_whatever_is_not_convex_beside_them() -> None:
         with pytest.raises(of.Infeasible) as error:
             p.solve(time_limit=30)
         assert error.value.certificate is not None and error.value.certificate.verify()
+
+
+z = cp.Variable(2, integer=True, name="z")
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [2 * z[0] + 4 * z[1] == 5],
+        [0.5 * z[0] + 0.25 * z[1] == 0.375],
+        [2 * z[0] + 4 * z[1] == 5, z <= 100, z >= -100],
+        [3 * z[0] + 6 * z[1] == 4, cp.sum(z) <= 7],
+        [z[0] + z[1] == 3, z[0] - z[1] == 4],
+    ],
+    ids=str,
+)
+def test_equations_of_integers_leave_a_remainder(rows: Any, monkeypatch: Any) -> None:
+    """Without bounds no tree of cases would end, nor the search of the least relaxation."""
+    monkeypatch.setattr(infeasible, "ENDLESS", 0.5)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(z[0]), rows))
+    with pytest.raises(of.Infeasible, match="whole on the left") as e:
+        p.solve()
+    certificate = e.value.certificate
+    assert certificate.verify() and set(certificate.conflict) <= {"c0", "c1"}
+    tree = certificate.tree
+    weights = tuple(w / 7919 for w in tree.weights)
+    assert not replace(certificate, tree=replace(tree, weights=weights)).verify()
+    assert not replace(certificate, tree=replace(tree, rows=(), weights=())).verify()
+    with pytest.raises(of.UnsupportedProblem, match="proof file"):
+        certificate.save("proof.json")
+    assert "whole on the left" in str(p.diagnose())
+
+
+def test_equations_with_integers_or_with_a_continuous_variable_leave_none() -> None:
+    free = cp.Variable(name="free")
+    for rows in ([2 * z[0] + 4 * z[1] == 6], [2 * z[0] + 4 * z[1] + free == 5]):
+        p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(z)), [*rows, z >= -9, z <= 9]))
+        assert p.solve().status.termination == "optimal"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_remainder_is_met_where_there_are_no_integers_and_only_there(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    m, n = int(rng.integers(1, 5)), int(rng.integers(2, 7))
+    A, whole = rng.integers(-9, 10, (m, n)), np.arange(n)
+    scale = 2.0 ** rng.integers(-40, 40, m)[:, None]
+
+    def of_form(A: Any, b: Any) -> Any:
+        zero, rows = np.zeros((n, n)), sp.csc_array(scale * A)
+        cones = (Cone("zero", 0, m),)
+        return ConicForm(sp.csc_array(zero), np.ones(n), 0.0, rows, (scale[:, 0] * b), cones)
+
+    inside = A @ rng.integers(-50, 50, n)
+    assert remainder(of_form(A, inside), whole) is None
+    k = int(rng.integers(2, 6))
+    b = k * inside + np.eye(m, dtype=int)[int(rng.integers(m))]  # k A x is a multiple of k
+    odd = of_form(k * A, b)
+    found = remainder(odd, whole)
+    if np.linalg.matrix_rank(A) == m:
+        assert found is not None
+    assert found is None or found.excludes(odd, whole)
+    assert found is None or not found.excludes(of_form(k * A, k * inside), whole)
+    assert found is None or not found.excludes(odd, whole[:0])

@@ -14,6 +14,7 @@ from scipy.optimize import linprog
 
 import optfair as of
 import optfair.diagnosis.conflict as system_module
+from optfair.diagnosis import conflict as conflict_module
 from optfair.diagnosis.conflict import Conflict, FeasiblePoint, System, find_conflict
 from optfair.diagnosis.diagnose import diagnose
 from optfair.diagnosis.infeasible import ElasticProblem, elastic_names, least_relaxation
@@ -233,7 +234,10 @@ def test_numbers_that_contradict_each_other():
 # --- integers --------------------------------------------------------------------------------
 
 
-def test_integrality_in_the_conflict_is_named_and_not_called_proved():
+@pytest.mark.parametrize("proved", [True, False])
+def test_integrality_in_the_conflict_is_named_and_proved_only_if_it_is(proved, monkeypatch):
+    if not proved:  # a tree that is too large
+        monkeypatch.setattr(conflict_module, "excluded", lambda *_: None)
     x = cp.Variable(2, name="x")
     rows = {"odd": 2 * x[0] + 2 * x[1] == 1, "low": x >= -3, "high": x <= 3}
     d = diagnose(adopted(rows, integers=["x"]))
@@ -241,12 +245,12 @@ def test_integrality_in_the_conflict_is_named_and_not_called_proved():
     assert set(d.conflict) == {"odd", "x integer"}
     found = d["conflict"]
     assert found.numbers["integrality"] == ["x integer"]
-    assert not found.numbers["proved"]
+    assert found.numbers["proved"] is proved
     assert any("integrality is in the conflict" in line for line in found.lines)
-    assert any("solver's word" in line for line in found.lines)
+    assert any("solver's word" in line for line in found.lines) is not proved
     verdict = found.verify()
-    assert not verdict
-    assert "cannot be recomputed" in verdict.reasons[0]
+    assert bool(verdict) is proved
+    assert proved or "cannot be recomputed" in verdict.reasons[0]
     assert d["relaxation"].numbers["alone"] == pytest.approx({"odd": 1.0})
 
 
