@@ -509,7 +509,7 @@ def remainder(form: ConicForm, whole: NDArray[np.int64]) -> Remainder | None:
         for j, a in entries.items():
             columns[at[j]][k] = int(a * scale)
     pivots: list[int] = []
-    found: list[int] = []
+    quotients: list[int] = []
     for k in range(len(rows)):
         r = len(pivots)
         while len(open_ones := [c for c in range(r, len(columns)) if columns[c][k]]) > 1:
@@ -524,7 +524,7 @@ def remainder(form: ConicForm, whole: NDArray[np.int64]) -> Remainder | None:
             continue  # it depends on those before
         columns[r], columns[open_ones[0]] = columns[open_ones[0]], columns[r]
         pivots.append(k)
-        left = sides[k] - sum(w * columns[c][k] for c, w in enumerate(found))
+        left = sides[k] - sum(w * columns[c][k] for c, w in enumerate(quotients))
         if left % columns[r][k]:
             weights = [Fraction(0)] * r + [Fraction(1, columns[r][k])]
             for c in reversed(range(r)):
@@ -533,7 +533,7 @@ def remainder(form: ConicForm, whole: NDArray[np.int64]) -> Remainder | None:
                 weights[c] = -total / columns[c][pivots[c]]
             used = [(rows[i], w * scales[i]) for i, w in zip(pivots, weights, strict=True) if w]
             return Remainder(tuple(i for i, _ in used), tuple(w for _, w in used))
-        found.append(left // columns[r][k])
+        quotients.append(left // columns[r][k])
     return None
 
 

@@ -292,7 +292,7 @@ def test_a_convex_objective_limits_its_linear_part(monkeypatch: pytest.MonkeyPat
     # min u^2 / 2 + v + w, v + w >= 1, all nonnegative: what v has left is paid by v + w <= 1
     rows, sides = np.vstack([[[0.0, -1.0, -1.0]], -np.eye(3)]), [-1.0, 0.0, 0.0, 0.0]
     x, z = np.array([0.0, 1.0, 0.0]), np.array([1.0 + 1e-13, 0.0, 0.0, 0.0])
-    for name in ("lightly_peeled", "absorbed", "closed"):
+    for name in ("lightly_peeled", "lowered", "closed"):
         monkeypatch.setattr(bounds, name, None)
     form = form_of(rows, sides, (Cone("nonneg", 0, 4),), [0.0, 1.0, 1.0], np.diag([1.0, 0.0, 0.0]))
     found = lower_bound(form, x, z, 1.0)
