@@ -213,6 +213,7 @@ def main() -> None:
     step = 6 if options.quick else 1
     verdicts, seconds, answers = {}, {}, Counter[str]()
     routes = {"tangents": Counter[str](), "cones": Counter[str]()}
+    spent: dict[str, list[float]] = {route: [] for route in routes}
     dcp: dict[str, int] = {}
     hessian: dict[str, int] = {}
     curved: dict[str, int] = {}
@@ -235,7 +236,12 @@ def main() -> None:
         searched += [(by_rules(row), row["name"]) for row in rows]
         answers += Counter(solved(row) for row in proved)
         for route, count in routes.items():
-            count.update(solved(row, route) for row in proved)
+            for row in proved:
+                begin = time.process_time()
+                word = solved(row, route)
+                count[word] += 1
+                if word != "not taken":
+                    spent[route].append(time.process_time() - begin)
     seen, others = of_cvxpy(options.quick), other_words()
     total = {k: sum(v.values()) for k, v in verdicts.items()}
     count = sum(answers.values())
@@ -275,7 +281,8 @@ def main() -> None:
         ),
     ]
     by_route = {
-        route: {"proved": c["proved"], "taken": sum(c.values()) - c["not taken"], **c}
+        route: {"proved": c["proved"], "taken": len(spent[route]), **c}
+        | {"median seconds": float(np.median(spent[route] or [0.0]))}
         for route, c in routes.items()
     }
     result = {
@@ -311,7 +318,8 @@ def main() -> None:
         )
     print(f"\nSolved over their boxes at {TOLERANCE:g}: {dict(answers)}\n")
     for route, c in by_route.items():
-        print(f"By {route}: {c['proved']} proved of {c['taken']} that it takes")
+        each = 1e3 * c["median seconds"]
+        print(f"By {route}: {c['proved']} proved of {c['taken']} that it takes, {each:.0f} ms each")
     print(f"CVXPY's tests: {seen['terms']} terms of {seen['problems']} problems\n")
     for name, s in result["seconds that rules search, most"].items():
         print(f"Rules search {name}: {1e3 * s:.1f} ms")

@@ -455,6 +455,9 @@ def _power(size: Fraction) -> int:
 
 # Equations, and their entries, of which combinations are looked for.
 FEWEST, ENTRIES = 100, 10_000
+# Share of the numbers in a sum of equations that a remainder must exceed: less may be the rounding
+# of what was declared, as of 0.1 x + 0.2 y = 0.3, which no integers satisfy to the last digit.
+ROUNDED = Fraction(1, 10**9)
 
 
 @dataclass(frozen=True, eq=False)
@@ -475,18 +478,20 @@ class Remainder:
     weights: tuple[Fraction, ...]
 
     def excludes(self, form: ConicForm, whole: NDArray[np.int64]) -> bool:
-        """Whether this is so, in fractions, of a form and its integer columns."""
+        """Whether this is so, in fractions, of a form and its integer columns, by more than rounding."""
         known = _equations_of_integers(form, whole)
         if not self.rows or any(i not in known for i in self.rows):
             return False
         left: dict[int, Fraction] = {}
-        right = Fraction(0)
+        right = size = Fraction(0)
         for i, weight in zip(self.rows, self.weights, strict=True):
             entries, side = known[i]
             right += weight * side
+            size += abs(weight) * (abs(side) + sum(map(abs, entries.values())))
             for j, a in entries.items():
                 left[j] = left.get(j, Fraction(0)) + weight * a
-        return right.denominator > 1 and all(v.denominator == 1 for v in left.values())
+        apart = abs(right - round(right)) > ROUNDED * size
+        return apart and all(v.denominator == 1 for v in left.values())
 
 
 def remainder(form: ConicForm, whole: NDArray[np.int64]) -> Remainder | None:
@@ -532,7 +537,8 @@ def remainder(form: ConicForm, whole: NDArray[np.int64]) -> Remainder | None:
                 total = sum((weights[d] * columns[c][pivots[d]] for d in after), Fraction(0))
                 weights[c] = -total / columns[c][pivots[c]]
             used = [(rows[i], w * scales[i]) for i, w in zip(pivots, weights, strict=True) if w]
-            return Remainder(tuple(i for i, _ in used), tuple(w for _, w in used))
+            made = Remainder(tuple(i for i, _ in used), tuple(w for _, w in used))
+            return made if made.excludes(form, whole) else None
         quotients.append(left // columns[r][k])
     return None
 

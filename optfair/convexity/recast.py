@@ -389,8 +389,8 @@ class _Logarithms:
 
     The eigenvalue of Perron and Frobenius is the least :math:`\lambda` with
     :math:`X v \le \lambda v` for some v > 0, and :math:`(I - X)^{-1}` the least U > 0 with
-    :math:`X U + I \le U`: further variables, with posynomial rows. All entries of X are positive, and what is minimised
-    or at most something else grows with them: else nothing would hold them down.
+    :math:`X U + I \le U`: further variables, with posynomial rows. All entries of X are positive,
+    and what is minimised or at most something grows with them: else nothing held them down.
     """
 
     def __init__(self, problem: Any, domain: Domain) -> None:

@@ -242,7 +242,7 @@ class Atoms:
     known : mapping
         Flat variables of leaves; expressions of other nodes, which are taken as they are.
     algebra : Algebra
-        Knows what is not negative: 1/x is an atom where x is positive.
+        Knows what is not negative: only then the logarithm of a product is a sum.
     """
 
     def __init__(self, known: Mapping[Node, Any], algebra: Algebra) -> None:
@@ -257,7 +257,7 @@ class Atoms:
             What is written.
         low : bool, optional
             Whether it may be below the node by a rounding, or above it; exact otherwise. Only
-            then logarithms and roots of coefficients that floats do not hold are taken.
+            then logarithms are taken of coefficients, which floats do not hold.
 
         Raises
         ------
@@ -299,7 +299,7 @@ class Atoms:
         return _CALLS[name](cp.hstack(args))
 
     def _product(self, node: Product) -> Any:
-        exps = [f for f in node.factors if _exponent(*f) is not None]
+        exps = [f for f in node.factors if _exponential(f[0]) and Fraction(float(f[1])) == f[1]]
         above = [cp.exp(sum(float(p) * self.write(n.below[0]) for n, p in exps))] if exps else []
         below: list[Any] = []
         for n, p in node.factors:
@@ -345,7 +345,7 @@ class Atoms:
         shifts = Interval.exactly(c).call("log")
         if low is None and (c != 1.0).any():
             return None
-        if not all(_exponential(n) for _, n in node.parts):
+        if not all(_with_exponentials(n) for _, n in node.parts):
             return None
         logs = [0.0] * np.count_nonzero(node.constant)
         for M, n in node.parts:
@@ -357,18 +357,15 @@ class Atoms:
         return cp.reshape(each if c.size == 1 else cp.log_sum_exp(each), (1,), order="F")
 
 
-def _exponent(n: Node, p: Fraction) -> float | None:
-    """Return the exponent of an exponential, None of anything else."""
-    exact = isinstance(n, Call) and n.function == "exp" and Fraction(float(p)) == p
-    return float(p) if exact else None
-
-
 def _exponential(node: Node) -> bool:
-    """Whether an exponential takes part: its logarithm is simpler than it."""
+    return isinstance(node, Call) and node.function == "exp"
+
+
+def _with_exponentials(node: Node) -> bool:
+    """Whether exponentials take part in every term: its logarithm is simpler than it."""
     if isinstance(node, Sum):
-        return bool(node.parts) and all(_exponential(n) for n in node.below)
-    parts = node.below if isinstance(node, Product) else (node,)
-    return any(isinstance(n, Call) and n.function == "exp" for n in parts)
+        return bool(node.parts) and all(_with_exponentials(n) for n in node.below)
+    return any(map(_exponential, node.below if isinstance(node, Product) else (node,)))
 
 
 def _towards(low: bool | None, coefficients: Any) -> bool | None:
@@ -399,7 +396,10 @@ _LEAST = {"sign": -1.0, "length": 0.0, "dist_ratio": 0.0}
 
 
 def sublevel(e: Any, level: float) -> Any:
-    """Return what is at most 0 wherever a quasiconvex atom is at most a level, as a convex expression; None of others."""
+    """Return a convex expression that is at most 0 where a quasiconvex atom is at most a level.
+
+    None of other atoms.
+    """
     name, args = type(e).__name__, e.args
     if name == "gen_lambda_max":
         return cp.lambda_max(args[0] - level * args[1])

@@ -352,3 +352,18 @@ def test_a_remainder_is_met_where_there_are_no_integers_and_only_there(seed: int
     assert found is None or found.excludes(odd, whole)
     assert found is None or not found.excludes(of_form(k * A, k * inside), whole)
     assert found is None or not found.excludes(odd, whole[:0])
+
+
+def test_a_remainder_is_more_than_the_rounding_of_what_was_declared() -> None:
+    """0.1 + 0.2 is not 0.3 in floats: nobody means that."""
+    form = ConicForm(
+        sp.csc_array((2, 2)),
+        np.ones(2),
+        0.0,
+        sp.csc_array([[0.1, 0.2]]),
+        np.array([0.3]),
+        (Cone("zero", 0, 1),),
+    )
+    assert remainder(form, np.arange(2)) is None
+    cents = of.from_cvxpy(cp.Problem(cp.Minimize(z[0]), [0.1 * z[0] + 0.2 * z[1] == 0.3, z >= 0]))
+    assert cents.solve().values["z"].tolist() == pytest.approx([1.0, 1.0])
