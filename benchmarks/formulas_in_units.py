@@ -43,6 +43,7 @@ def formulas(u: float, seed: int) -> dict[str, Formula]:
     p = np.abs(rng.normal(size=n)) + 0.5
     x, y = cp.Variable(n, name="x"), cp.Variable(name="y")
     X = cp.Variable((3, 3), symmetric=True, name="X")
+    w, V = cp.Variable(6, name="w"), S[:3, :3] * u
     left, budget, box = A @ x - b, p @ x <= 3 * u, [x >= -5 * u, x <= 5 * u]
     less, more = cp.Minimize, cp.Maximize
     return {
@@ -98,6 +99,28 @@ def formulas(u: float, seed: int) -> dict[str, Formula]:
         "matrix fraction": (less(cp.matrix_frac(c[:3] * u, X) + cp.trace(X)), [], 1),
         "trace of the inverse": (less(cp.tr_inv(X) * u**2 + cp.trace(X)), [], 1),
         "log-determinant": (more(cp.log_det(X / u)), [cp.trace(X) <= 3 * u], 0),
+        "experiment design": (
+            more(cp.log_det(A[:, :3].T @ cp.diag(w) @ A[:, :3] * u) - 3 * np.log(u)),
+            [w >= 0, cp.sum(w) == 1],
+            0,
+        ),
+        "covariance selection": (
+            less(cp.trace(V @ X) - cp.log_det(X) - 3 * np.log(u)),
+            [X[0, 1] == 0],
+            0,
+        ),
+        "sparse inverse covariance": (
+            less(cp.trace(V @ X) - cp.log_det(X) + 0.1 * u * cp.norm1(X) - 3 * np.log(u)),
+            [],
+            0,
+        ),
+        "inscribed ellipsoid": (
+            more(cp.log_det(X) - 3 * np.log(u)),
+            [cp.norm(X @ A[i, :3]) + A[i, :3] @ x[:3] <= 2 * u for i in range(6)]
+            + [cp.norm(X @ A[i, :3]) - A[i, :3] @ x[:3] <= 2 * u for i in range(6)],
+            0,
+        ),
+        "logarithms of amounts": (more(cp.sum(cp.log(x)) - n * np.log(u)), [budget], 0),
         "ellipsoid": (
             less(-cp.log_det(X * u)),
             [cp.norm(X @ A[i, :3] * u) <= 1 for i in range(6)],

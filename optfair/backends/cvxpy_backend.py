@@ -44,7 +44,7 @@ from optfair.core.solution import Solution
 from optfair.errors import Infeasible, OptfairError, SolverFailure, UnsupportedProblem
 from optfair.numbers import Floats
 from optfair.solution.conic_form import ConicForm
-from optfair.solution.units import Handed, equilibrium
+from optfair.solution.units import Handed
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -401,12 +401,9 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
 
     def call(compiled: Compiled, scale: float, options: dict[str, Any], log: bool) -> RawPoint:
         left = request.seconds_left if request.time_limit is not None else np.inf
-        # when asked again, cones are handed over as they stand
-        form = compiled.form
-        if request.sides and not compiled.integer.any():
-            handed: Handed | None = Handed.of(form, *equilibrium(form, sides=True))
-        else:
-            handed = form.handed(compiled.integer, turned=request.tighter == 1.0)
+        # when asked again, cones are handed over as they stand, unless a retry says in which units
+        turned, units = request.tighter == 1.0, (request.units, request.near)
+        handed = compiled.form.handed(compiled.integer, turned=turned, units=units)
         seconds = request.apart(profile)
         return _call(compiled, handed, profile, scale, options, log, warm, seconds, left)
 

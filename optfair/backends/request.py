@@ -66,15 +66,15 @@ class Retry:
         Classes it is tried for; all when there is none.
     options : dict
         Options by the solver's own names.
-    sides : bool
-        Whether right-hand sides have a say in the units that it is handed.
+    units : {"", "sides", "point"}
+        Whether right-hand sides, or the last answer, have a say in the units that it is handed.
     """
 
     why: str
     tighter: float = 1.0
     classes: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
-    sides: bool = False
+    units: str = ""
 
 
 @dataclass(frozen=True)
@@ -305,8 +305,10 @@ class Request:
         ``time.perf_counter()`` when the verb began.
     isolate : bool
         Solve in a process of its own, which may crash or hang.
-    tighter, sides : float, bool
+    tighter, units : float, str
         As of `Retry`; the result is held to ``tolerance`` in any case.
+    near : array, optional
+        The last answer, in compiled columns.
     """
 
     tolerance: float = 1e-7
@@ -319,7 +321,8 @@ class Request:
     started: float = field(default_factory=time.perf_counter)
     isolate: bool = False
     tighter: float = 1.0
-    sides: bool = False
+    units: str = ""
+    near: Floats | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         checks = {
@@ -417,11 +420,10 @@ class Request:
                 return None, f"not used: it has no value of the shape of {name!r}"
         return {n: np.asarray(given[n], dtype=float) for n in problem.variables}, "used"
 
-    def retried(self, retry: Retry) -> Request:
+    def retried(self, retry: Retry, near: Floats | None = None) -> Request:
         """Return what is asked of the same solver next; options that were given stay."""
-        options = {**retry.options, **self.options}
-        tighter = self.tighter * retry.tighter
-        return replace(self, tighter=tighter, sides=retry.sides, options=options)
+        more = replace(self, tighter=self.tighter * retry.tighter, units=retry.units, near=near)
+        return replace(more, options={**retry.options, **self.options})
 
     def until(self, deadline: float) -> Request:
         """Return the same with less time, where there is a limit."""

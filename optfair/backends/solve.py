@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -37,6 +36,7 @@ from optfair.errors import (
     shown,
 )
 from optfair.numbers import (
+    Floats,
     check_callable,
     check_count,
     check_flag,
@@ -278,8 +278,7 @@ class _Search:
     ) -> None:
         self.problem, self.request, self.candidates = problem, request, candidates
         self.provable = problem.problem_class.convex and not problem.integers
-        self.begin, self.named = begin, named
-        self.spent = {"choose": time.perf_counter() - begin}
+        self.begin, self.named, self.spent = begin, named, {"choose": time.perf_counter() - begin}
         self.attempts: list[str] = []
         self.refused: dict[str, OptfairError] = {}
         self.claims: list[SolverFailure] = []
@@ -287,6 +286,7 @@ class _Search:
         self.answer: Solution | None = None
         self.hope, self.asked, self.further = HOPE, 0, False
         self.compiled = 0.0  # seconds, of the last who was asked
+        self.near: Floats | None = None  # its answer in compiled columns
         # another route, as tangents on boxes: it may prove what cones prove within a radius
         self.elsewhere = any(c.via == "structured" for c in candidates[1:])
 
@@ -323,9 +323,9 @@ class _Search:
         """Ask a solver, then for more; return whether nobody else need be asked."""
         own = self.problem.problem_class.name
         self.elsewhere = self.elsewhere and profile.via != "structured"
-        retries = (r for r in profile.retry if not r.classes or own in r.classes)
-        for request in itertools.chain([self.request], map(self.request.retried, retries)):
-            first = request is self.request
+        for retry in [None, *(r for r in profile.retry if not r.classes or own in r.classes)]:
+            first = retry is None
+            request = self.request if retry is None else self.request.retried(retry, self.near)
             ready = self.compiled if first else 0.0  # somebody else compiles anew
             if self.asked and time.perf_counter() + ready > self.request.deadline:
                 return True
@@ -425,6 +425,7 @@ class _Search:
         self.compiled = outcome.seconds.get("compile", 0.0)
         asked = self.problem, profile, request
         solution, off, complaints = _verified(*asked, outcome, self.spent, self.attempts)
+        self.near = getattr(solution.proof, "x", None)
         holds = max(off.feasibility, off.rows) <= request.tolerance
         bare = complaints and holds and self.provable and outcome.termination not in EARLY
         if bare and (near := faced(outcome, request)) is not None:
@@ -437,9 +438,8 @@ class _Search:
         if not complaints:
             return solution
         self._keep(solution, off)
-        reason = f"{profile.name} ({outcome.termination}): {'; '.join(complaints)}"
-        logger.info("result rejected, %s", reason)
-        self.attempts.append(reason)
+        self.attempts.append(f"{profile.name} ({outcome.termination}): {'; '.join(complaints)}")
+        logger.info("result rejected, %s", reason := self.attempts[-1])
         if outcome.termination == "interrupted":
             raise KeyboardInterrupt(reason)
         return None
@@ -463,7 +463,7 @@ class _Search:
     def _excluded(self) -> Infeasible | None:
         """Return a proof that no point is feasible, by a small tree of cases, whatever the objective."""
         left = min(TREE_SECONDS, self.request.deadline - time.perf_counter())
-        claimed = bool(self.claims) and self.claims[0].claim == "infeasible"
+        claimed = [c.claim for c in self.claims][:1] == ["infeasible"]
         curved = self.problem.problem_class.name != "LP" and not self.named
         wanted = claimed if self.problem.integers else curved and self._feasible is None
         if not wanted or left <= 0.0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,12 +18,13 @@ from optfair.core.canonical import built
 from optfair.core.labels import entry_names
 from optfair.core.problem import check_problem
 from optfair.errors import DataError, needed
-from optfair.numbers import Floats, check_flag, check_path, check_vector, checked
+from optfair.numbers import Floats, Indices, check_flag, check_path, check_vector, checked
 from optfair.proofs.cones import Cone
 from optfair.storage import write_archive
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
+    from optfair.solution.conic_form import ConicForm
 
 
 # A problem as a cone program in arrays, with names of rows and columns.
@@ -358,3 +360,42 @@ def _free(model: Any, name: str) -> str:
     while model.component(candidate) is not None:
         candidate += " constraint" if candidate == name else "_"
     return candidate
+
+
+def arranged(
+    first: ConicForm, data: Mapping[str, Any], form: ConicForm, turned: Indices | None
+) -> dict[str, Any] | None:
+    """Return what an interface was handed of one form with the numbers of another.
+
+    None where it arranges them in a way of its own.
+    """
+    before, now = ({**_arrays(f, data, turned)} for f in (first, form))
+    if any(not _same(data[k], v) for k, v in before.items()):
+        return None
+    unmoved = {"A": first.A is form.A, "F": first.A is form.A, "P": first.P is form.P}
+    return {**data, **{k: data[k] if unmoved.get(k) else v for k, v in now.items()}}
+
+
+def _arrays(form: ConicForm, data: Mapping[str, Any], turned: Indices | None) -> dict[str, Any]:
+    """Return the arrays of a form by the names that interfaces of CVXPY give them."""
+    A, b = form.A, form.b
+    if turned is not None:
+        A, b = sp.csc_array(sp.csr_array(A)[turned]), b[turned]
+    costs = {"P": form.P} if data.get("P") is not None else {}
+    if "F" not in data:
+        return {"A": A, "b": b, "c": form.q, **costs}
+    zeros = sum(c.stop - c.start for c in form.cones if c.kind == "zero")
+    rows = sp.csr_array(A)
+    upper, lower = sp.csc_array(rows[:zeros]), sp.csc_array(rows[zeros:])
+    return {"A": upper, "b": b[:zeros], "F": lower, "G": b[zeros:], "q": form.q, **costs}
+
+
+def _same(one: Any, other: Any) -> bool:
+    if np.shape(one) != np.shape(other):
+        return False
+    if not hasattr(other, "toarray"):
+        return np.array_equal(one, other)
+    ours, theirs = sp.csc_array(one), sp.csc_array(other)
+    return all(
+        np.array_equal(getattr(ours, k), getattr(theirs, k)) for k in ("indptr", "indices", "data")
+    )

@@ -42,7 +42,6 @@ from optfair.numbers import Floats, Indices
 from optfair.proofs.columns import Rooted
 from optfair.proofs.cones import Cone
 from optfair.solution.conic_form import ConicForm
-from optfair.solution.units import arranged
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -136,6 +135,8 @@ class Compiled:
     def handed(self) -> tuple[Any, Any]:
         """What CVXPY's interface makes of the form to call the solver, and to read its result."""
         if self.first is not None:
+            from optfair.compile.export import arranged  # it imports this file
+
             data, inverse = self.first.handed
             again = arranged(self.first.form, data, self.form, turn(self.interface, self.form))
             if again is not None:

@@ -1,4 +1,4 @@
-"""The face of a curved block that its multipliers lie in, in integers."""
+"""The face of a curved block that its multipliers lie in, in integers, and what leads inside."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
-from optfair.proofs.cones import Cone
+from optfair.proofs.cones import Cone, exp_rows
 from optfair.proofs.digits import whole_multiple
 from optfair.proofs.rounding import Floats
 
@@ -474,3 +475,63 @@ def last_digit(v: Floats) -> int:
     whole = np.ldexp(part, 53).astype(np.int64)
     lowest = np.frexp((whole & -whole).astype(float))[1] - 1
     return int((power - 53 + lowest).min())
+
+
+# What leads from a face to the inside: rows of curved cones, and of a block, up to which multipliers
+# move; the share of the largest eigenvalue of a block below which others are of its kernel.
+CURVED, BLOCK, KERNEL = 1_000, 5_000, 1e-6
+
+
+def normals_of(form: ConicForm, z: Floats) -> tuple[Any, Floats]:
+    """Return by which rows the depth of multipliers in each curved cone grows, and how large it is.
+
+    Of cones of which all multipliers are 0 nothing moves.
+    """
+    parts: list[tuple[int, Floats, float]] = []
+    for c in form.cones:
+        own = z[c.start : c.stop]
+        if c.kind == "soc" and own.any():
+            tail = float(np.linalg.norm(own[1:]))
+            parts.append((c.start, np.append(1.0, -own[1:] / (tail or 1.0)), own[0] - tail))
+    exp = exp_rows(form.cones)
+    u, v, w = z[exp].T
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        slope = np.where(u < 0.0, np.exp(v / u - 1.0), 0.0)
+        normals = np.stack([slope * (1.0 - v / u), slope, np.ones(u.size)], axis=1)
+    some = (slope > 0.0) & (slope < np.inf)
+    depths = (w + u * np.where(some, slope, 0.0))[some].tolist()
+    parts += zip(exp[some, 0].tolist(), normals[some], depths, strict=True)
+    parts.sort(key=itemgetter(0))
+    sizes = [normal.size for _, normal, _ in parts]
+    parts, sizes = (parts, sizes) if sum(sizes) <= CURVED else ([], [])
+    rows = [np.arange(start, start + n) for (start, _, _), n in zip(parts, sizes, strict=True)]
+    entries = np.concatenate([np.zeros(0), *(normal for _, normal, _ in parts)])
+    index = np.concatenate([np.zeros(0, dtype=int), *rows])
+    ends = np.append(0, np.cumsum(sizes, dtype=int))
+    G = sp.csr_array((entries, index, ends), shape=(len(parts), z.size))
+    return G, np.array([depth for *_, depth in parts])
+
+
+def kernels_of(form: ConicForm, z: Floats, depth: float) -> tuple[Any, Floats]:
+    r"""Return by which rows blocks of multipliers Z grow along their kernels N, and what they lack.
+
+    They are the entries of :math:`N^T \Delta N`: with :math:`N^T (Z + \Delta) N = d I` a small Δ
+    leaves a matrix with room around it, as those of log-determinants, whose rank is half, have none.
+    """
+    parts, lacking = [sp.csr_array((0, z.size))], [np.zeros(0)]
+    for c in form.cones:
+        own = z[c.start : c.stop]
+        if c.kind != "psd" or not own.any() or own.size > BLOCK:
+            continue
+        values, vectors = np.linalg.eigh(c.matrix(own))
+        few = int(np.count_nonzero(values < max(depth, KERNEL * values[-1])))
+        if values[0] >= depth or few * (few + 1) // 2 > CURVED:
+            continue
+        N, (i, j) = vectors[:, :few], c.places
+        a, b = np.triu_indices(few)
+        both = N[i][:, a] * N[j][:, b]
+        both = np.where((i == j)[:, None], both, (both + N[j][:, a] * N[i][:, b]) / c.root)
+        before = sp.csr_array((a.size, c.start))
+        parts.append(sp.hstack([before, both.T, sp.csr_array((a.size, z.size - c.stop))]))
+        lacking.append(np.where(a == b, np.minimum(values[a] - depth, 0.0), 0.0))
+    return sp.csr_array(sp.vstack(parts)), np.concatenate(lacking)

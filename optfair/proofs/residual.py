@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from operator import itemgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 
 from optfair.proofs.cones import FLOOR, Cone, SecondOrder, exp_depths, exp_dual_points, exp_rows
 from optfair.proofs.equations import correcting_step, correction, implying
+from optfair.proofs.faces import kernels_of, normals_of
 from optfair.proofs.rounding import UNIT, Floats, entries_of, exact_products, gamma, length, reached
 
 if TYPE_CHECKING:
@@ -436,38 +436,11 @@ ENTRIES, REACH = 300_000, 1e4
 ITERATIONS = 5_000
 # What every column gets beyond what it lacks, of the largest left over; the price of one that is left.
 MARGIN, ELASTIC = 1e-2, 10.0
-# Depth of multipliers in curved cones, in sizes of what is left over; rows up to which these move.
-DEPTH, CURVED = 8.0, 1_000
-
-
-def _normals(form: ConicForm, z: Floats) -> tuple[Any, Floats]:
-    """Return by which rows the depth of multipliers in each curved cone grows, and how large it is.
-
-    Of cones of which all multipliers are 0 nothing moves.
-    """
-    parts: list[tuple[int, Floats, float]] = []
-    for c in form.cones:
-        own = z[c.start : c.stop]
-        if c.kind == "soc" and own.any():
-            tail = float(np.linalg.norm(own[1:]))
-            parts.append((c.start, np.append(1.0, -own[1:] / (tail or 1.0)), own[0] - tail))
-    exp = exp_rows(form.cones)
-    u, v, w = z[exp].T
-    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        slope = np.where(u < 0.0, np.exp(v / u - 1.0), 0.0)
-        normals = np.stack([slope * (1.0 - v / u), slope, np.ones(u.size)], axis=1)
-    some = (slope > 0.0) & (slope < np.inf)
-    depths = (w + u * np.where(some, slope, 0.0))[some].tolist()
-    parts += zip(exp[some, 0].tolist(), normals[some], depths, strict=True)
-    parts.sort(key=itemgetter(0))
-    sizes = [normal.size for _, normal, _ in parts]
-    parts, sizes = (parts, sizes) if sum(sizes) <= CURVED else ([], [])
-    rows = [np.arange(start, start + n) for (start, _, _), n in zip(parts, sizes, strict=True)]
-    entries = np.concatenate([np.zeros(0), *(normal for _, normal, _ in parts)])
-    index = np.concatenate([np.zeros(0, dtype=int), *rows])
-    ends = np.append(0, np.cumsum(sizes, dtype=int))
-    G = sp.csr_array((entries, index, ends), shape=(len(parts), z.size))
-    return G, np.array([depth for *_, depth in parts])
+# Depth of multipliers in curved cones, in sizes of what is left over, and the size from which on a move
+# of as much leaves their direction nearly as it is.
+DEPTH, TURNED = 8.0, 1e3
+# Share of the largest multiplier by which those of half-lines next to nothing may grow beside cones.
+SPARE = 1e-5
 
 
 def tilted(
@@ -493,7 +466,7 @@ def tilted(
 
     with the slacks s, so that rows move which are active: that costs nothing. Multipliers of
     second-order and exponential cones move to where there is room within, by their normals
-    :math:`g^T \Delta \ge d`; then :math:`A_j^T \Delta = -r_j` for the columns without bounds. A column in which
+    :math:`g^T \Delta \ge d`, and blocks, where no program is solved, along their kernels; then :math:`A_j^T \Delta = -r_j` for the columns without bounds. A column in which
     the optimal points are unbounded cannot be tilted, and is left. What comes out is judged by
     its own residuals; nothing here needs to be exact.
 
@@ -522,23 +495,27 @@ def tilted(
     neither = ~(np.isfinite(lower) | np.isfinite(upper))
     unpaid = residual.unpaid(lower, upper)
     unit = float(residual.size[unpaid].max(initial=0.0))
-    normals, depths = _normals(form, z if curved else np.zeros(z.size))
-    if (
-        form.A.nnz > ENTRIES
-        or not (0.0 < unit < np.inf)
-        or not ((low_only | high_only)[unpaid].any() or normals.nnz)
-    ):
+    normals, depths = normals_of(form, z if curved else np.zeros(z.size))
+    if form.A.nnz > ENTRIES or not (0.0 < unit < np.inf):
         return None
-    if normals.nnz:
-        unit = max(unit, 64.0 * UNIT * float(np.abs(z).max()))
+    floor = max(unit, 64.0 * UNIT * float(np.abs(z).max()))
+    kernels, low = (
+        kernels_of(form, z, DEPTH * floor) if quick and curved else (normals[:0], depths[:0])
+    )
+    if not ((low_only | high_only)[unpaid].any() or normals.nnz or kernels.nnz):
+        return None
+    unit = floor if normals.nnz or kernels.nnz else unit
     room, moving = np.zeros(z.size), np.zeros(z.size, dtype=bool)
-    moving[normals.indices] = True
+    moving[normals.indices] = moving[kernels.indices] = True
     room[moving] = np.inf
+    least = SPARE * float(np.abs(z).max()) if quick and normals.nnz else 0.0
     for c in form.cones:
+        at = slice(c.start, c.stop)
         if c.kind in ("zero", "nonneg"):
-            at = slice(c.start, c.stop)
-            room[at] = np.inf if c.kind == "zero" else z[at]
-            moving[at] = True
+            grown = np.where(z[at] > 0.0, np.maximum(z[at], least), 0.0)
+            room[at], moving[at] = np.inf if c.kind == "zero" else grown, True
+        elif c.kind == "soc" and quick and not np.linalg.norm(z[at][1:]) > TURNED * unit:
+            moving[at.start + 1 : at.stop] = False  # a move would turn the normal: the head grows
     rows = np.flatnonzero(moving)
     by_column: Any = sp.csr_array(sp.csr_array(form.A)[rows].T)
     middle, side = 0.5 * (residual.low + residual.high), np.where(low_only, 1.0, -1.0)
@@ -546,8 +523,10 @@ def tilted(
         sides = np.where(low_only, residual.low, np.where(high_only, -residual.high, np.inf))
         some, shallow = neither | (sides < REACH * unit), depths < DEPTH * unit
         off = np.where(neither, middle, side * np.minimum(sides - unit, 0.0))[some]
-        M = sp.vstack([by_column[some], normals[shallow][:, rows]], format="csr")
-        step = correcting_step(M, np.append(off, depths[shallow] - DEPTH * unit), room[rows])
+        deeper = normals[shallow][:, rows], kernels[:, rows]
+        M = sp.vstack([by_column[some], *deeper], format="csr")
+        off = np.concatenate([off, depths[shallow] - DEPTH * unit, low])
+        step = correcting_step(M, off, room[rows] / float(np.abs(z).max()))
         if step is None:
             return None
         (near := z.copy())[rows] += step

@@ -18,9 +18,19 @@ from optfair.proofs.cones import Cone, beside_diagonals, cone_figures, largest_e
 from optfair.proofs.definiteness import Definiteness, definiteness
 from optfair.proofs.reduction import Entries, forced
 from optfair.proofs.rounding import UNIT, Products, coordinates, equilibrated, unscaled
-from optfair.solution.units import Handed, alike, balanced, congruence, level, turned
+from optfair.solution.units import (
+    Handed,
+    alike,
+    balanced,
+    congruence,
+    equilibrium,
+    level,
+    turned,
+    units_at,
+)
 
 T = TypeVar("T")
+Says = tuple[str, Floats | None]
 
 # Violations of rows below this share of their terms are as good as none, and rounding of slacks.
 NEGLIGIBLE, ROUGH = 1e-12, 8.0 * np.finfo(float).eps
@@ -313,7 +323,9 @@ class ConicForm:
         """The form in units of its exponential and power cones, None where it needs none."""
         return turned(self)
 
-    def handed(self, integer: NDArray[np.bool_], *, turned: bool = True) -> Handed | None:
+    def handed(
+        self, integer: NDArray[np.bool_], *, turned: bool = True, units: Says = ("", None)
+    ) -> Handed | None:
         """Return the form in its units, with these; integer columns keep theirs.
 
         Parameters
@@ -322,10 +334,16 @@ class ConicForm:
             Which columns are.
         turned : bool
             Whether rows of one cone may be in units of their own.
+        units : (str, array or None)
+            What has a say in continuous programs: "sides", or the "point" beside it.
         """
         if integer.any():
-            units = balanced(self, integer)
-            return None if units is None else Handed.of(self, *units)
+            own = balanced(self, integer)
+            return None if own is None else Handed.of(self, *own)
+        if units[0] == "sides":
+            return Handed.of(self, *equilibrium(self, sides=True))
+        if units[0] == "point" and units[1] is not None and units[1].size == self.q.size:
+            return units_at(self, units[1])
         if turned and self.turned is not None:
             return self.turned
         if self.units is None:

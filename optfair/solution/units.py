@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -174,6 +174,8 @@ REACH, MISFIT = 30.0, 6.0
 TURNED = 4.0
 # Share of one multiplier of a cone in another at which it has lost digits.
 LOST = 2.0**-16
+# Share of the largest diagonal entry of a slack below which another is taken for that.
+NEAR = 1e-10
 # Binary digits that units of one cone may be apart.
 BOOST = 32.0
 
@@ -556,43 +558,42 @@ def _exponents(
     return share @ powers[:m], np.exp2(powers[m : m + n])
 
 
-# The arrays that an interface was handed, with the numbers of another form.
+def units_at(form: ConicForm, x: Floats) -> Handed:
+    r"""Return the program in the units of a point, in which its slacks and columns are near 1.
 
-
-def arranged(
-    first: ConicForm, data: Mapping[str, Any], form: ConicForm, turned: Indices | None
-) -> dict[str, Any] | None:
-    """Return what an interface was handed of one form with the numbers of another.
-
-    None where it arranges them in a way of its own.
+    A row, and all rows of a second-order cone, is measured by the largest sum of sizes of its terms,
+    an entry of a block by the roots of two diagonal entries of the slack, and an exponential cone by y
+    and by z, as `turned` does. The unit of a column is the least change that is 1 in a row. Numbers of the
+    program do not say where points are: a matrix of 1e6 that is multiplied by shares is not.
     """
-    before, now = ({**_arrays(f, data, turned)} for f in (first, form))
-    if any(not _same(data[k], v) for k, v in before.items()):
-        return None
-    unmoved = {"A": first.A is form.A, "F": first.A is form.A, "P": first.P is form.P}
-    return {**data, **{k: data[k] if unmoved.get(k) else v for k, v in now.items()}}
+    m, s = form.b.size, form.slack(x)
+    terms = abs(form.rows) @ np.abs(x) + np.abs(form.b)
+    size, block = np.zeros(m), _blocks(form)
+    np.maximum.at(size, block, terms)
+    size, exp = size[block], np.zeros(0, dtype=int)
+    for c in form.cones:
+        at = np.arange(c.start, c.stop)
+        if c.kind == "psd":
+            i, j = c.places
+            own = s[at][c.diagonal]
+            roots = _near(np.sqrt(np.maximum(own, NEAR * own.max())))
+            size[at] = roots[i] * roots[j]
+        elif c.kind == "exp":
+            exp = np.append(exp, at[::3])
+    size[exp] = size[exp + 1] = s[exp + 1]
+    size[exp + 2] = s[exp + 2]
+    units = _near(size)
+    steps = np.zeros(m)
+    steps[exp] = np.log(units[exp + 1] / units[exp + 2])
+    whole, move = sp.eye_array(m, format="csr"), sp.diags_array(steps[:-1], offsets=1, shape=(m, m))
+    rows, undone = (sp.diags_array(v, format="csr") for v in (1.0 / units, units))
+    turn, back = (rows, sp.csr_array(whole + move)), (sp.csr_array(whole - move), undone)
+    columns = 1.0 / _near(abs(rows @ form.rows).max(axis=0).toarray().ravel())
+    return Handed(mapped(form, turn, columns), columns, turn, back)
 
 
-def _arrays(form: ConicForm, data: Mapping[str, Any], turned: Indices | None) -> dict[str, Any]:
-    """Return the arrays of a form by the names that interfaces of CVXPY give them."""
-    A, b = form.A, form.b
-    if turned is not None:
-        A, b = sp.csc_array(sp.csr_array(A)[turned]), b[turned]
-    costs = {"P": form.P} if data.get("P") is not None else {}
-    if "F" not in data:
-        return {"A": A, "b": b, "c": form.q, **costs}
-    zeros = sum(c.stop - c.start for c in form.cones if c.kind == "zero")
-    rows = sp.csr_array(A)
-    upper, lower = sp.csc_array(rows[:zeros]), sp.csc_array(rows[zeros:])
-    return {"A": upper, "b": b[:zeros], "F": lower, "G": b[zeros:], "q": form.q, **costs}
-
-
-def _same(one: Any, other: Any) -> bool:
-    if np.shape(one) != np.shape(other):
-        return False
-    if not hasattr(other, "toarray"):
-        return np.array_equal(one, other)
-    ours, theirs = sp.csc_array(one), sp.csc_array(other)
-    return all(
-        np.array_equal(getattr(ours, k), getattr(theirs, k)) for k in ("indptr", "indices", "data")
-    )
+def _near(sizes: Floats) -> Floats:
+    """Return powers of two next to sizes, 1 where these are none."""
+    known = np.isfinite(sizes) & (sizes > 0.0)
+    powers = np.round(np.log2(np.where(known, sizes, 1.0)))
+    return np.asarray(np.exp2(np.clip(powers, -MOST, MOST)))

@@ -224,7 +224,7 @@ def stiff(seed: int) -> Any:
     return of.from_cvxpy(cp.Problem(goal, [A @ x == b, x >= 0]))
 
 
-def test_less_regularization_keeps_the_last_digits_of_quadratic_programs(
+def test_units_of_the_last_answer_keep_the_last_digits_of_quadratic_programs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Which of them need it depends on the processor; without it some are lost on any."""
@@ -232,7 +232,7 @@ def test_less_regularization_keeps_the_last_digits_of_quadratic_programs(
     for seed in seeds:
         assert stiff(seed).solve("clarabel").grade.sound
     whole = profile("clarabel")
-    kept = tuple(r for r in whole.retry if "static_regularization_constant" not in r.options)
+    kept = tuple(r for r in whole.retry if r.units != "point")
     assert len(kept) == len(whole.retry) - 1
     monkeypatch.setattr(module, "choose", lambda *_: (replace(whole, retry=kept),))
     lost = 0

@@ -24,11 +24,11 @@ from optfair.proofs.definiteness import (
     exactly_semidefinite,
     lower_root,
 )
+from optfair.proofs.faces import kernels_of, normals_of
 from optfair.proofs.residual import (
     LEVELS,
     Residual,
     _movable,
-    _normals,
     _raised,
     _reached_in,
     absorbed,
@@ -515,7 +515,7 @@ def test_multipliers_get_deeper_along_the_normals_of_their_cones() -> None:
         return np.array([z[0] - np.hypot(*z[1:3]), *curved, z[9] - abs(z[10])])
 
     z = np.array([3.0, 1.0, -2.0, -1.0, 0.5, 2.0, -0.7, -0.3, 1.0, 2.0, -1.0, 0.0, 0.0])
-    normals, deep = _normals(form, z)
+    normals, deep = normals_of(form, z)
     assert normals.shape == (4, 13) and np.allclose(deep, depths(z), rtol=1e-12)
     step = 1e-6 * rng.standard_normal(13)
     assert np.allclose(normals @ step, (depths(z + step) - depths(z - step)) / 2.0, rtol=1e-6)
@@ -564,11 +564,57 @@ def test_the_shortest_tilt_makes_room_in_curved_cones_and_never_leaves_half_line
     near = tilted(form, found, np.zeros(3), z, lower, upper, quick=True)
     assert near is not None and (near[6:] >= 0.0).all() and near[7] == 0.0
     assert np.abs(near - z).max() <= 1e-6 * scale
-    before = _normals(form, z)[1]
+    before = normals_of(form, z)[1]
     unit = float(found.size[found.unpaid(lower, upper)].max())
-    assert (before <= 1e-15 * scale).all() and (_normals(form, near)[1] >= 7.9 * unit).all()
+    assert (before <= 1e-15 * scale).all() and (normals_of(form, near)[1] >= 7.9 * unit).all()
     after = residual_of(form, None, near, form.q)
     assert after.size[0] <= 1e-3 * unit and after.low[1] >= 0.9 * unit and after.high[2] <= 0.0
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_the_shortest_tilt_raises_the_kernels_of_blocks_and_the_heads_of_cones_next_to_nothing(
+    scale: float,
+) -> None:
+    # of rank 1, beside a cone whose multipliers are rounding
+    v = np.array([1.0, -2.0, 0.5])
+    block = (
+        np.outer(v, v)[np.tril_indices(3)]
+        * np.where(np.eye(3), 1.0, np.sqrt(2.0))[np.tril_indices(3)]
+    )
+    cones = Cone("psd", 0, 6, order=3), Cone("soc", 6, 9), Cone("nonneg", 9, 11)
+    z = scale * np.concatenate([block, [1e-12, 0.6e-12, -0.8e-12], [1e-9, 2.0]])
+    A = np.random.default_rng(2).normal(size=(11, 2))
+    form = ConicForm(
+        *(sp.csc_array((2, 2)), -(A.T @ z) * (1.0 + 1e-9), 0.0, sp.csc_array(A)),
+        *(np.zeros(11), cones, {"x": slice(0, 2)}),
+    )
+    left, (lower, upper) = residual_of(form, None, z, form.q), form.column_bounds
+    unit = float(left.size.max())
+    near = tilted(form, left, np.zeros(2), z, lower, upper, quick=True)
+    assert near is not None and np.abs(near - z).max() <= 1e-6 * scale
+    raised = np.linalg.eigvalsh(cones[0].matrix(near[:6]))
+    assert raised[0] >= 7.9 * unit and cones[0].depth(near[:6]) > 0.0
+    assert near[6] - np.linalg.norm(near[7:9]) >= 7.9 * unit
+    assert np.array_equal(near[7:9], z[7:9]) and (near[9:] >= 0.0).all()
+    assert residual_of(form, None, near, form.q).size.max() <= 1e-3 * unit
+
+
+@pytest.mark.parametrize("large", [1_300, 4])
+def test_kernels_of_large_blocks_are_left_alone(large: int) -> None:
+    size = large * (large + 1) // 2
+    block = Cone("psd", 0, size, order=large)
+    z = np.zeros(size)
+    z[0] = 1.0
+    form = ConicForm(
+        *(sp.csc_array((1, 1)), np.ones(1), 0.0, sp.csc_array((size, 1))),
+        *(np.zeros(size), (block,), {"x": slice(0, 1)}),
+    )
+    rows, lacking = kernels_of(form, z, 1e-9)
+    if large == 4:  # three vectors, and their products two by two
+        assert rows.shape == (6, size) and np.count_nonzero(lacking) == 3
+        assert np.allclose((rows @ z), 0.0) and lacking.min() == pytest.approx(-1e-9)
+    else:
+        assert rows.shape == (0, size)
 
 
 # --- curved cones, free columns: known optima, multipliers that nearly cancel ------------------

@@ -16,7 +16,7 @@ import optfair as of
 from optfair.compile.form import compile_problem
 from optfair.proofs.cones import Cone
 from optfair.solution.conic_form import ConicForm
-from optfair.solution.units import Handed, equilibrium
+from optfair.solution.units import Handed, equilibrium, units_at
 
 x, y = cp.Variable(3, name="x"), cp.Variable(name="y")
 ONES = np.array([1.0, 2.0, 3.0])
@@ -288,3 +288,39 @@ def test_sides_have_a_say_where_coefficients_alone_mislead(length: float, cost: 
     p = of.from_cvxpy(cp.Problem(goal, rows), ["row", "ball", "up", "lo"])
     s = p.soften("ball", 50.0).solve()
     assert s.objective == pytest.approx(127.814427 * cost, rel=1e-6) and s.grade.sound
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e6])
+def test_units_of_a_point_bring_its_slacks_near_one_and_map_cones_to_themselves(
+    unit: float,
+) -> None:
+    w = cp.Variable(4, name="w")
+    V = np.random.default_rng(4).normal(size=(4, 2))
+    rows = [w >= 0, cp.sum(w) == 1, cp.norm(w) <= 3]
+    goal = cp.Maximize(cp.log_det(V.T @ cp.diag(w) @ V * unit))
+    s = of.from_cvxpy(cp.Problem(goal, rows)).solve()
+    form, x, z = s.proof.compiled.form, s.proof.x, s.proof.z
+    near = units_at(form, x)
+    slack = near.slack(form.slack(x))
+    assert np.allclose(slack, near.form.slack(x / near.columns), atol=1e-9)
+    for c in form.cones:
+        own = slack[c.start : c.stop]
+        # in the same cones as before, and none is much larger than 1
+        assert c.distance(own) <= 1e-6 and np.abs(own).max() <= 4.0
+        if c.kind == "psd":
+            assert np.diag(c.matrix(own)).min() >= 0.25
+    assert near.multipliers(z) @ slack == pytest.approx(z @ form.slack(x), abs=1e-6)
+    assert np.allclose(near.multipliers_back(near.multipliers(z)), z, rtol=1e-12)
+    assert np.abs(np.frexp(near.columns)[0] - 0.5).max() == 0.0
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e3, 1e6])
+def test_what_coefficients_mislead_about_is_asked_again_in_the_units_of_the_answer(
+    unit: float,
+) -> None:
+    rng = np.random.default_rng(0)
+    A, w = rng.normal(size=(20, 5)), cp.Variable(20, name="w")
+    goal = cp.Minimize(cp.sum(w) - cp.log_det(A.T @ cp.diag(w) @ A * unit))
+    s = of.from_cvxpy(cp.Problem(goal, [w >= 0])).solve("clarabel")
+    shift = 5.0 * np.log(unit)
+    assert s.grade.word == "proved" and s.objective + shift == pytest.approx(-3.1946404, abs=1e-5)
