@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -30,7 +30,7 @@ from cvxpy.transforms.partial_optimize import PartialProblem
 
 from optfair.core.composition import constraint_term, model_goal, model_term, objective_term
 from optfair.core.expressions import rebuilt, substitute
-from optfair.core.labels import free_name
+from optfair.core.labels import SHAPES, free_name, stated_attributes
 from optfair.core.problem import Declaration, Problem, Sense
 from optfair.core.quadratics import CONES, lower_root
 from optfair.core.term import exact_functions
@@ -38,9 +38,6 @@ from optfair.errors import DeclarationError, OptfairError, UnsupportedProblem, k
 from optfair.numbers import check_names
 
 # Wrap anybody's CVXPY problem as a declared problem.
-
-# Attributes that stay on the variable because they say what it is, not where it may lie.
-_SHAPE = ("symmetric", "diag", "sparsity")
 
 
 def _curved(e: Any) -> Iterator[Any]:
@@ -111,32 +108,13 @@ class AdoptedProblem(Problem):
     def declare(self) -> Declaration:
         """Copy the problem onto plain variables; signs and bounds become named terms."""
         problem, given = self.data["problem"], self.data["names"]
-        variables: dict[str, Any] = {}
-        aliases: dict[Any, str] = {}
-        swaps: dict[int, Any] = {}
-        integers = set()
-        signs: dict[str, Any] = {}
         goal = problem.objective.args[0]
         known = problem.variables()
         if not known:  # of constants: a variable that nothing depends on carries them
             known = [cp.Variable(name="unused")]
             goal = goal + 0.0 * known[0]
-        for old in known:
-            name = free_name(old.name(), variables)
-            new = cp.Variable(old.shape, name=name, **_kept(old))
-            variables[name], aliases[old], swaps[id(old)] = new, name, new
-            signs.update(sign_constraints(name, old, new))
-            if any(old.attributes[k] is True for k in ("boolean", "integer")):
-                integers.add(name)
-            for kind, at in (("boolean", old.boolean_idx), ("integer", old.integer_idx)):
-                if old.attributes[kind] is True or not at:
-                    continue
-                label = free_name(f"{name} {kind}", variables)  # entries that are whole
-                part = variables[label] = cp.Variable(len(at), name=label)
-                integers.add(label)
-                signs[label] = entries_at(new, at) == part
-                if kind == "boolean":
-                    signs[f"{label} lower"], signs[f"{label} upper"] = part >= 0, part <= 1
+        plain = _Plain.of(known)
+        variables, swaps = plain.variables, plain.swaps
         ids = {v.id: name for name, v in variables.items()}
         constraints: dict[str, Any] = {}
         for i, c in enumerate(problem.constraints):
@@ -146,7 +124,7 @@ class AdoptedProblem(Problem):
         sense: Sense = "minimize" if minimized else "maximize"
         goal = substitute(goal, swaps)
         objective = (objective_term("objective", goal, ids, sense),)
-        for name, c in signs.items():  # nobody's constraint is lost to one of its name
+        for name, c in plain.rows.items():  # nobody's constraint is lost to one of its name
             constraints[free_name(name, constraints)] = c
         terms = [constraint_term(name, c, ids) for name, c in constraints.items()]
         return Declaration(
@@ -154,14 +132,62 @@ class AdoptedProblem(Problem):
             sense,
             tuple(replace(t, origin="model") for t in objective),
             tuple(replace(t, origin="model") for t in terms),
-            frozenset(integers),
-            aliases,
+            frozenset(plain.integers),
+            plain.aliases,
         )
+
+
+@dataclass(frozen=True, eq=False)
+class _Plain:
+    """Variables without attributes but those of shape, and what attributes said of others.
+
+    Attributes
+    ----------
+    variables : dict
+        By name.
+    rows : dict
+        Constraints that say what attributes did, by name.
+    integers : set of str
+        Names of those that are integer.
+    aliases, swaps : dict
+        The variables that stood for them -> their names; and by ``id`` -> them.
+    """
+
+    variables: dict[str, Any] = field(default_factory=dict)
+    rows: dict[str, Any] = field(default_factory=dict)
+    integers: set[str] = field(default_factory=set)
+    aliases: dict[Any, str] = field(default_factory=dict)
+    swaps: dict[int, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, known: Iterable[Any]) -> _Plain:
+        """Copy variables."""
+        plain = cls()
+        for old in known:
+            plain._add(old)
+        return plain
+
+    def _add(self, old: Any) -> None:
+        name = free_name(old.name(), self.variables)
+        new = cp.Variable(old.shape, name=name, **_kept(old))
+        self.variables[name], self.aliases[old], self.swaps[id(old)] = new, name, new
+        self.rows.update(sign_constraints(name, old, new))
+        if any(old.attributes[k] is True for k in ("boolean", "integer")):
+            self.integers.add(name)
+        for kind, at in (("boolean", old.boolean_idx), ("integer", old.integer_idx)):
+            if old.attributes[kind] is True or not at:
+                continue
+            label = free_name(f"{name} {kind}", self.variables)  # entries that are whole
+            part = self.variables[label] = cp.Variable(len(at), name=label)
+            self.integers.add(label)
+            self.rows[label] = entries_at(new, at) == part
+            if kind == "boolean":
+                self.rows[f"{label} lower"], self.rows[f"{label} upper"] = part >= 0, part <= 1
 
 
 def _kept(variable: Any) -> dict[str, Any]:
     a = variable.attributes
-    kept = {k: a[k] for k in _SHAPE if a.get(k)}
+    kept = {k: a[k] for k in SHAPES if a.get(k)}
     if a.get("PSD") or a.get("NSD"):
         kept["symmetric"] = True
     return kept
@@ -434,19 +460,48 @@ def declaration(
         Direction of the objective.
     objective, constraints : dict
         Name -> CVXPY expression or constraint, and how it is printed in LaTeX. Their variables
-        are the variables of the model, under their own names.
+        are the variables of the model, under their own names. Signs, bounds, semidefiniteness and
+        integrality of theirs become further constraints, as in `from_cvxpy`.
     integers : frozenset of str
         Names of integer variables.
+
+    Raises
+    ------
+    DeclarationError
+        Two variables of one name, complex ones, or functions with variables of their own.
     """
-    variables = {
-        v.name(): v
-        for part, _ in (*objective.values(), *constraints.values())
-        for v in part.variables()
-    }
+    parts = {name: part for name, (part, _) in (*objective.items(), *constraints.items())}
+    variables: dict[str, Any] = {}
+    for name, part in parts.items():
+        numbers = any(leaf.is_complex() for leaf in (*part.variables(), *part.constants()))
+        if _hides(part) or numbers:
+            raise DeclarationError(
+                f"{name!r} has {'complex numbers' if numbers else 'variables of its own'}",
+                f"a model is declared in real variables that its terms show: {shortened(part)}",
+                "state it as a cvxpy.Problem: optfair.from_cvxpy writes such functions out",
+            )
+        for v in part.variables():
+            if variables.setdefault(v.name(), v) is not v:
+                raise DeclarationError(
+                    f"two variables are called {v.name()!r}",
+                    "variables of a model go by their names",
+                    'give each a name of its own: cp.Variable(name="y")',
+                )
+    plain = _Plain.of(v for v in variables.values() if stated_attributes(v))
+
+    def own(part: Any) -> Any:
+        return substitute(part, plain.swaps) if plain.swaps else part
+
+    terms = [model_term(name, own(c), latex) for name, (c, latex) in constraints.items()]
+    taken = dict.fromkeys(constraints)
+    for name, row in plain.rows.items():
+        terms.append(model_term(free_name(name, taken), row))
+        taken[terms[-1].name] = None
     return Declaration(
-        variables,
+        {**variables, **plain.variables},
         sense,
-        tuple(model_goal(name, e, latex, sense) for name, (e, latex) in objective.items()),
-        tuple(model_term(name, c, latex) for name, (c, latex) in constraints.items()),
-        integers,
+        tuple(model_goal(name, own(e), latex, sense) for name, (e, latex) in objective.items()),
+        tuple(terms),
+        integers | plain.integers,
+        plain.aliases,
     )

@@ -25,6 +25,7 @@ from optfair.core.expressions import (
     refuse_nonfinite,
     substitute,
 )
+from optfair.core.labels import check_plain
 from optfair.core.problem_class import Evidence, ProblemClass, follows_rules
 from optfair.core.term import (
     ConstraintTerm,
@@ -566,14 +567,7 @@ def checked_variables(problem: Problem, added: Mapping[str, Any]) -> dict[str, A
             raise DeclarationError(
                 f"a variable {name!r} is already there", remedy="choose another name"
             )
-        stated = [k for k, on in v.attributes.items() if on not in (None, False)]
-        extra = [k for k in stated if k != "symmetric"]
-        if extra:
-            raise DeclarationError(
-                f"variable {name!r} has the attribute {extra[0]!r}",
-                "signs, bounds and integrality have names of their own here",
-                "give a plain variable, then with_constraints and with_integrality",
-            )
+        check_plain(name, v, ("symmetric",))
     return dict(added)
 
 

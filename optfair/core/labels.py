@@ -426,3 +426,22 @@ class ScalarRows:
             own = np.where(finite, own, np.inf)
             by_name |= zip(names, zip(loose.tolist(), own.tolist(), strict=True), strict=True)
         return by_name
+
+
+# Attributes that stay on a variable because they say what it is, not where it may lie.
+SHAPES = ("symmetric", "diag", "sparsity")
+
+
+def stated_attributes(variable: Any, but: Sequence[str] = SHAPES) -> list[str]:
+    """Return the names of what a variable states of its entries, but for some."""
+    return [k for k, on in variable.attributes.items() if on not in (None, False) and k not in but]
+
+
+def check_plain(name: str, variable: Any, but: Sequence[str] = SHAPES) -> None:
+    """Refuse a variable with signs, bounds or integrality as attributes: no term would say so."""
+    if extra := stated_attributes(variable, but):
+        raise DeclarationError(
+            f"variable {name!r} has the attribute {extra[0]!r}",
+            "signs, bounds and integrality have names of their own here",
+            "give a plain variable, then with_constraints and with_integrality",
+        )

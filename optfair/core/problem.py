@@ -22,7 +22,7 @@ from optfair.core.expressions import (
     substitute,
 )
 from optfair.core.identity import Origin, fresh_copy, packed
-from optfair.core.labels import Labels
+from optfair.core.labels import Labels, check_plain
 from optfair.core.problem_class import LAZY_ROWS, PROVED_TERMS, Evidence, ProblemClass, Structure
 from optfair.core.term import ConstraintTerm, ObjectiveTerm, Term, family, of_family
 from optfair.core.verbs import ProblemVerbs
@@ -146,6 +146,8 @@ class Problem(ProblemVerbs, Labels):
 
     def _adopt(self, d: Declaration, before: Mapping[str, Any]) -> None:
         d = proved_terms(d)
+        for name, v in d.variables.items():
+            check_plain(name, v)
         self._set(
             variables=MappingProxyType(dict(d.variables)),
             sense=d.sense,

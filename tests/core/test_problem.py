@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
 import pytest
+from cvxpy.transforms.partial_optimize import partial_optimize
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -142,3 +144,74 @@ def test_a_feasibility_problem_solves() -> None:
     s = p.solve()
     assert s.objective == 0.0
     assert np.isclose(s["x"].sum(), 1.0)
+
+
+def declared(sense: str, goal: Any, *rows: Any) -> of.Problem:
+    """Return a model declared in one go, whose rows are called r0, r1 ..."""
+
+    class Declared(of.Problem):
+        def declare(self) -> Any:
+            named = {f"r{i}": (row, "r") for i, row in enumerate(rows)}
+            return of.core.declaration(sense, {"goal": (goal, "f")}, named)
+
+    return Declared()
+
+
+ATTRIBUTES: list[tuple[dict[str, Any], Any, str, float, list[str]]] = [
+    ({"boolean": True}, lambda x: ("maximize", [4.0, 5.0] @ x, [3.0, 4.0] @ x <= 6), "MILP", 5, []),
+    ({"integer": True}, lambda x: ("minimize", cp.sum_squares(x - 0.5), x <= 1), "MIQP", 0.5, []),
+    ({"integer": [(1,)]}, lambda x: ("maximize", cp.sum(x), x <= 1.5), "MILP", 2.5, []),
+    ({"nonneg": True}, lambda x: ("minimize", cp.sum(x), x >= -2), "LP", 0, ["x nonnegative"]),
+    ({"pos": True}, lambda x: ("minimize", cp.sum(x + cp.inv_pos(x)), x <= 9), "SOCP", 4, []),
+    ({"bounds": [-1, 2]}, lambda x: ("maximize", cp.sum(x), x[0] <= 1), "LP", 3, ["x lower"]),
+]
+
+
+@pytest.mark.parametrize(("attributes", "write", "word", "optimum", "terms"), ATTRIBUTES)
+def test_attributes_of_a_models_variables_become_its_terms(
+    attributes: dict[str, Any], write: Any, word: str, optimum: float, terms: list[str]
+) -> None:
+    x = cp.Variable(2, name="x", **attributes)
+    sense, goal, row = write(x)
+    p = declared(sense, goal, row)
+    adopted = of.from_cvxpy(
+        cp.Problem(cp.Maximize(goal) if sense == "maximize" else cp.Minimize(goal), [row])
+    )
+    assert p.problem_class == adopted.problem_class and p.problem_class.name == word
+    assert {*p.constraints} - {"r0"} == {*adopted.constraints} - {"c0"} and {*terms} <= {
+        *p.constraints
+    }
+    assert p.solve().objective == pytest.approx(optimum, abs=1e-6)
+    # a rule may be written on the variable that was declared
+    q = p.with_constraints(more=x[0] == 0.0)
+    assert "x" in q.constraints["more"].scope
+
+
+@pytest.mark.parametrize("attribute", ["PSD", "NSD"])
+def test_a_models_semidefinite_variable_is_that(attribute: str) -> None:
+    X = cp.Variable((2, 2), name="X", **{attribute: True})
+    sign = 1.0 if attribute == "PSD" else -1.0
+    s = declared("minimize", sign * cp.trace(X), X[0, 1] == 1.0).solve()
+    assert s.objective == pytest.approx(2.0, abs=1e-6) and s.certificate.verify()
+
+
+def test_a_model_refuses_what_its_terms_do_not_show() -> None:
+    u, v, z = cp.Variable(2, name="u"), cp.Variable(2, name="v"), cp.Variable(2, complex=True)
+    inner = cp.Problem(cp.Minimize(cp.norm1(u - v)), [v >= 0])
+    twin = cp.Variable(name="x") - cp.Variable(name="x")
+    cases = [
+        (partial_optimize(inner, [v], [u]), "variables of its own"),
+        (cp.sum_squares(u) + cp.transforms.indicator([u <= 1]), "variables of its own"),
+        (cp.norm(z - 1j), "complex numbers"),
+        (twin, "two variables are called 'x'"),
+    ]
+    for goal, why in cases:
+        with pytest.raises(of.errors.DeclarationError, match=why):
+            declared("minimize", goal)
+
+    class Signed(of.Problem):
+        def declare(self) -> Any:
+            return of.core.Declaration({"x": cp.Variable(name="x", nonneg=True)})
+
+    with pytest.raises(of.errors.DeclarationError, match="attribute 'nonneg'"):
+        Signed()
