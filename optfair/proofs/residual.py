@@ -231,7 +231,8 @@ def _movable(form: ConicForm, z: Floats, depths: Mapping[int, float] = EDGE) -> 
     Rows of equalities move freely. Entries behind the head of a second-order cone, those of a
     positive semidefinite block off its diagonal, and the first two of an exponential cone move
     too: the head, the diagonal or the last entry is then raised. Inside a second-order cone or a
-    positive semidefinite block every entry moves as far as its depth.
+    positive semidefinite block every entry moves as far as its depth, and so does the last one of an
+    exponential cone.
     """
     room = np.zeros(z.size)
     for c in form.cones:
@@ -248,6 +249,7 @@ def _movable(form: ConicForm, z: Floats, depths: Mapping[int, float] = EDGE) -> 
             room[at] = np.where(c.diagonal, 0.0, np.inf)
     exp = exp_rows(form.cones)
     room[exp[:, :2]] = np.abs(z[exp[:, :1]]) / 16.0
+    room[exp[:, 2]] = [depths.get(head, 0.0) for head in exp[:, 0].tolist()]
     if curved := SecondOrder.of(form.cones):
         within = np.array([depths.get(head, 0.0) for head in curved.heads.tolist()])
         edge = np.where(curved.sums(z != 0.0) > 0, np.inf, 0.0)
@@ -266,13 +268,13 @@ def _raised(
         up[curved.heads] = np.where(lengths <= within, 0.0, lengths)
     exp = exp_rows(form.cones)
     if (exp := exp[moved[exp].any(axis=1)]).size:
-        (u, v, _), (du, dv, _) = z[exp].T, moved[exp].T
+        (u, v, _), (du, dv, dw) = z[exp].T, moved[exp].T
         ratio = np.divide(v, u, out=np.zeros_like(u), where=u != 0.0)
         # the slopes of -u exp(v/u - 1), doubled for moves of a sixteenth of u
         with np.errstate(over="ignore"):
             steep = np.maximum(2.0 * np.exp(ratio - 1.0 + 0.2 * (1.0 + np.abs(ratio))), FLOOR)
             raised = steep * (dv + (1.0 + 2.0 * np.abs(ratio)) * du)
-        raised = np.where(du + dv > 0.0, raised + FLOOR, raised) * (1.0 + 1e-9)
+        raised = np.where(du + dv > 0.0, raised + FLOOR, raised) * (1.0 + 1e-9) + dw
         spare = np.array([depths.get(k, 0.0) for k in exp[:, 0].tolist()])
         up[exp[:, 2]] = np.where(raised <= spare, 0.0, raised)
     for c in form.cones:
