@@ -352,6 +352,9 @@ def test_a_remainder_is_met_where_there_are_no_integers_and_only_there(seed: int
     assert found is None or found.excludes(odd, whole)
     assert found is None or not found.excludes(of_form(k * A, k * inside), whole)
     assert found is None or not found.excludes(odd, whole[:0])
+    if found is not None:  # a row that is none of the form
+        beyond = replace(found, rows=(*found.rows, m), weights=(*found.weights, found.weights[0]))
+        assert not beyond.excludes(odd, whole)
 
 
 def test_a_remainder_is_more_than_the_rounding_of_what_was_declared() -> None:

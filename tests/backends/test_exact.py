@@ -16,8 +16,16 @@ import pytest
 
 import optfair as of
 from optfair.backends import solve as search
-from optfair.backends.exact import contradicts, exactly
-from optfair.backends.registry import profile
+from optfair.backends.exact import (
+    NotOptimal,
+    contradicts,
+    direction_nearby,
+    exact_optimum,
+    exactly,
+    falls,
+)
+from optfair.backends.registry import conic_interface, profile
+from optfair.compile.form import compile_problem
 from optfair.proofs import check_proof
 from optfair.proofs.reduction import Excluded
 
@@ -28,6 +36,10 @@ def exact(value: float) -> Fraction:
 
 def adopted(goal: Any, rows: list[Any]) -> Any:
     return of.from_cvxpy(cp.Problem(goal, rows))
+
+
+def form_of(goal: Any, rows: list[Any]) -> Any:
+    return compile_problem(adopted(goal, rows), conic_interface()).form
 
 
 def diet() -> Any:
@@ -304,19 +316,23 @@ def test_sides_that_cross_within_the_tolerance_are_excluded_in_fractions(apart: 
     assert caught.value.conflict == ("more", "less") and caught.value.certificate.verify()
 
 
+@pytest.mark.parametrize("sense", [cp.Minimize, cp.Maximize])
 @pytest.mark.parametrize("unit", [1e-9, 1e-6, 1.0, 1e6])
 @pytest.mark.parametrize("constant", [0.0, 5.0])
 def test_a_basis_contradicts_an_answer_in_the_unit_of_the_objective(
-    unit: float, constant: float
+    unit: float, constant: float, sense: Any
 ) -> None:
-    x = cp.Variable(2, name="x")
+    x, sign = cp.Variable(2, name="x"), 1.0 if sense is cp.Minimize else -1.0
     rows = [x[0] + 2 * x[1] >= 3 * unit, x >= 0]
-    goal = cp.Minimize(x[0] + x[1] + constant * unit)
+    goal = sense(sign * (x[0] + x[1] + constant * unit))
     s = of.from_cvxpy(cp.Problem(goal, rows)).solve()
     basis = exactly(s)
+    worse, better = (replace(s, objective=s.objective + k * sign * 1e-6 * unit) for k in (1, -1))
     assert not contradicts(basis, s, 1e-7)
-    assert contradicts(basis, replace(s, objective=s.objective + 1e-6 * unit), 1e-7)
-    assert contradicts(basis, replace(s, objective=s.objective - 1e-6 * unit), 1e-7)
+    assert contradicts(basis, worse, 1e-7) and contradicts(basis, better, 1e-7)
+    # a basis that is not optimal in fractions says nothing against what is better
+    last = replace(basis, proof=s.proof)
+    assert contradicts(last, worse, 1e-7) and not contradicts(last, better, 1e-7)
 
 
 def test_a_small_cost_that_units_hide_beside_a_large_one_is_seen() -> None:
@@ -325,3 +341,62 @@ def test_a_small_cost_that_units_hide_beside_a_large_one_is_seen() -> None:
     p = of.from_cvxpy(cp.Problem(cp.Maximize(-4e-7 * x[0] + 0.4 * x[1]), [*rows, x <= [1.4, 0.7]]))
     s = p.solve(exact=True)
     assert s.exact is not None and s.grade.word == "proved"
+
+
+@pytest.mark.parametrize("seed", [10, 23, 57])
+def test_a_basis_that_hides_in_the_declared_units_is_found_in_others(seed: int) -> None:
+    p, optimum = extreme(seed)
+    form = compile_problem(p, conic_interface()).form
+    point, _ = exact_optimum(form)
+    assert form.objective(np.array(point, dtype=float)) == pytest.approx(optimum, rel=1e-5)
+
+
+def test_sides_that_units_would_lose_are_kept() -> None:
+    x = cp.Variable(2, name="x")
+    form = form_of(cp.Maximize(x[0]), [3 * x[0] + 2 * x[1] <= 5e-324, x >= 0])
+    point, _ = exact_optimum(form)
+    assert point == [exact(5e-324) / 3, 0]
+
+
+def test_the_best_basis_is_the_solution_of_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    s: Any = diet().solve()
+    basis = exact_optimum(s.proof.compiled.form)
+
+    def short(*_: Any) -> Any:
+        raise NotOptimal("one digit is missing", basis)
+
+    monkeypatch.setattr("optfair.backends.exact.exact_optimum", short)
+    with pytest.raises(of.SolverFailure) as failure:
+        exactly(s)
+    best: Any = failure.value.solution
+    assert best["x"] == pytest.approx(s["x"]) and best.objective == pytest.approx(s.objective)
+    assert best.is_optimal(1e-9) and best.exact is None
+
+
+def test_an_objective_without_limit_has_no_basis() -> None:
+    x = cp.Variable(2, name="x")
+    with pytest.raises(of.SolverFailure, match="no basis was found"):
+        exact_optimum(form_of(cp.Minimize(x[0] - x[1]), [x >= 0]))
+
+
+def test_the_rate_of_a_fall_is_the_sum_over_columns() -> None:
+    x = cp.Variable(2, name="x")
+    form = form_of(cp.Minimize(x[0] - x[1]), [x >= 0])
+    half = Fraction(1, 2)
+    assert falls(form, [half, Fraction(1)]) and not falls(form, [Fraction(1), half])
+    curved = form_of(cp.Minimize(cp.square(x[0]) - x[0] - x[1]), [x >= 0])
+    second = [Fraction(0)] * curved.q.size
+    second[curved.columns["x"].start + 1] = Fraction(1)
+    assert falls(curved, second)
+    assert not falls(curved, [Fraction(1)] * curved.q.size)  # one column alone is squared
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1.0, 1e12])
+def test_a_direction_is_made_exact_in_any_unit(unit: float) -> None:
+    x = cp.Variable(3, name="x")
+    form = form_of(cp.Minimize(-cp.sum(x)), [0.1 * x[0] == 0.3 * x[1], x >= 0])
+    near = np.array([3.0, 1.0, 1e-12])
+    d = direction_nearby(form, unit * near)
+    assert d is not None and falls(form, d)
+    assert exact(0.1) * d[0] == exact(0.3) * d[1] and d[2] == 0
+    assert direction_nearby(form, 0.0 * near) is None
