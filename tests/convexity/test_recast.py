@@ -5,13 +5,19 @@ from __future__ import annotations
 import time
 import warnings
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import cvxpy as cp
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import optfair as of
+from optfair.convexity.expression import Leaf, linear, raw_call, raw_product
+from optfair.convexity.intervals import Interval
+from optfair.convexity.recast import _grows
+from optfair.core.canonical import built
 
 x, y, w = (cp.Variable(name=n, pos=True) for n in "xyw")
 v = cp.Variable(3, name="v", pos=True)
@@ -89,6 +95,69 @@ def test_a_graph_bounds_from_below_only(goal: Any, rows: Any) -> None:
     assert of.from_cvxpy(cp.Problem(goal, rows)).recast is None
 
 
+@pytest.mark.parametrize(
+    "goal",
+    [
+        cp.maximum(0.5 * PERRON, x),
+        (x + 0.5 * PERRON) * (y + 1),
+        cp.pf_eigenvalue(cp.bmat([[x, 0.5 * PERRON], [1.0, y]])),
+    ],
+    ids=lambda g: str(g)[:30],
+)
+def test_what_grows_with_a_graph_is_bounded_by_it(goal: Any) -> None:
+    assert of.from_cvxpy(cp.Problem(cp.Minimize(goal), [Y >= 1, x >= 1])).recast is not None
+
+
+def test_a_function_grows_with_a_leaf_where_every_part_does() -> None:
+    g, u = (Leaf(("test of growth", n), n, 1, (1,)) for n in "gu")
+    up, other = raw_call("exp", [g], 1), raw_call("exp", [u], 1)
+
+    def line(*terms: Any, offset: float = 0.0) -> Any:
+        return linear([(np.array([[c]]), n) for c, n in terms], [offset])
+
+    both, one = line((0.5, up), (2.0, other)), Fraction(1)
+    grow = [both, other, raw_product([(both, one), (line((1.0, other), offset=1.0), one)])]
+    for node in [*grow, raw_call("log", [both], 1), raw_call("of all: maximum", grow, 1)]:
+        assert _grows(node, {g})
+    for node in (
+        line((-0.5, up), (2.0, other)),
+        raw_product([(both, -one)]),
+        raw_product([(both, one), (line((1.0, up), offset=1.0), -one)]),
+        raw_product([(both, one), (line((1.0, u), offset=-1.0), one)]),
+        raw_call("abs", [g], 1),
+        raw_call("log", [line((1.0, other), (-1.0, up))], 1),
+    ):
+        assert not _grows(node, {g})
+        assert node.leaves == {g} or _grows(node, {Leaf(("test of growth", "none"), "z", 1, (1,))})
+
+
+def test_entries_that_are_numbers_have_a_graph() -> None:
+    matrix = cp.bmat([[x, 1.0], [3.0, y]])
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(cp.pf_eigenvalue(matrix)), [x >= 1, y >= 1])).solve()
+    assert s.is_optimal(1e-6) and s.objective == pytest.approx(1 + np.sqrt(3.0), rel=1e-6)
+
+
+def test_logarithms_of_numbers_are_rounded_so_that_no_point_is_lost() -> None:
+    log = Interval.exactly(np.array([3.0])).call("log")
+    low, high = float(log.low[0]), float(log.high[0])
+    assert low < high
+    rows = [3 * x + y <= 9, Y >= 1]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.pf_eigenvalue(3 * Y) / x), rows))
+    numbers = [c.value for t in p.recast.inner.terms for c in built(t).constants()]
+    dense = [c.toarray() if sp.issparse(c) else c for c in numbers]
+    assert {v for c in dense for v in np.ravel(c).tolist() if abs(v - low) < 1e-9} == {low}
+    a, b, free = (cp.Variable(name=n) for n in ("a", "b", "free"))
+    box = [a + b * b <= 2, a >= 0.1, b >= 0.1]
+    for goal, rows, side in (
+        (cp.Minimize(3 * cp.sqrt(a) * b), box, low),
+        (cp.Maximize(3 * a * b), box, -high),
+        (cp.Maximize(3 * a * b), [*box, free <= a], -high),  # not in logarithms of variables
+    ):
+        made = of.from_cvxpy(cp.Problem(goal, rows)).recast
+        assert made.way == "logarithm" and made.in_logarithms == (len(rows) == 3)
+        assert made.goal[1].constant.tolist() == [side]
+
+
 def test_an_inverse_of_one_entry() -> None:
     Z = cp.Variable((1, 1), name="Z", pos=True)
     s = of.from_cvxpy(cp.Problem(cp.Minimize(cp.eye_minus_inv(Z)[0, 0]), [Z >= 0.5])).solve()
@@ -100,6 +169,15 @@ def test_below_the_least_value_of_an_atom_there_is_nothing(row: Any) -> None:
     with pytest.raises(of.Infeasible) as e:
         of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(v) + x), [row, v >= -1, x <= 3])).solve()
     assert e.value.certificate.verify()
+
+
+def test_the_largest_of_ratios_is_known_where_each_of_them_is() -> None:
+    c, d = cp.Variable(name="c"), cp.Variable(name="d")
+    rows, ratio = [c >= 0, d >= 0, c + d <= 4], (c + 1) / (d + 2)
+    known = of.from_cvxpy(cp.Problem(cp.Minimize(cp.maximum(ratio, (d + 1) / (c + 2))), rows))
+    assert known.recast is not None and known.recast.way == "level"
+    beside = cp.maximum(ratio, 2 - cp.square(c))
+    assert of.from_cvxpy(cp.Problem(cp.Minimize(beside), rows)).recast is None
 
 
 def test_levels_that_are_not_convex_end_in_a_failure_of_the_route() -> None:
