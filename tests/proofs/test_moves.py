@@ -1,0 +1,65 @@
+"""Multipliers that are moved: what is proved by them holds, and what is left over is less."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from optfair.proofs.bounds import lower_bound
+from optfair.proofs.cones import Cone
+from optfair.proofs.moves import lowered
+from optfair.proofs.residual import residual_of
+from optfair.solution.conic_form import ConicForm
+
+NORM, SELF = (Cone("soc", 0, 3),), -np.eye(3)
+
+
+def least_norm(
+    rows: Any = SELF, cones: tuple[Cone, ...] = NORM, curvature: float = 0.0
+) -> ConicForm:
+    """Return min t + 0.6 y + 0.8 w over t >= |(y, w)|, whose optimum is 0, or the like of it."""
+    A = sp.csc_array(np.asarray(rows, dtype=float))
+    P = sp.csc_array(np.diag([curvature, 0.0, 0.0]))
+    return ConicForm(P, np.array([1.0, 0.6, 0.8]), 0.0, A, np.zeros(A.shape[0]), cones)
+
+
+def moved(form: ConicForm, z: Any, at: Any = (0,)) -> Any:
+    x = np.zeros(form.q.size)
+    return lowered(form, residual_of(form, x, z, form.q), z, np.array(at, dtype=np.intp))
+
+
+@pytest.mark.parametrize("more", [1e-15, 1e-9, 1e-7])
+def test_the_head_of_a_cone_is_its_cost_and_the_others_are_within(more: float) -> None:
+    form, z = least_norm(), np.array([1.0 + more, 0.6, 0.8])
+    near = moved(form, z)
+    assert near[0] == 1.0 and near[1:] == pytest.approx(z[1:], rel=1e-8)
+    assert sum(Fraction(float(v)) ** 2 for v in near[1:]) <= 1
+    found = lower_bound(form, np.zeros(3), z, 0.0)
+    assert -1e-7 <= found.value <= 0.0
+
+
+@pytest.mark.parametrize(
+    ("form", "z", "at"),
+    [
+        (least_norm(), [1.0 + 1e-7, 0.6, 0.8], [1]),
+        (least_norm(), [1.0, 0.6, 0.8], [0]),
+        (least_norm(), [1.1, 0.66, 0.88], [0]),  # the others are too long for the cost
+        (least_norm(curvature=1.0), [1.0 + 1e-7, 0.6, 0.8], [0]),
+        (least_norm(np.diag([-0.5, -1.0, -1.0])), [2.0 + 1e-7, 0.6, 0.8], [0]),
+        (least_norm(np.diag([1.0, -1.0, -1.0])), [1.0 + 1e-7, 0.6, 0.8], [0]),
+        (least_norm([[-1, 0, 0.5], [0, -1, 0], [0, 0, -1]]), [1.0 + 1e-7, 0.6, 0.8], [0]),
+        # another row has the column, too
+        (
+            least_norm([*SELF, [1.0, 1.0, 0.0]], (*NORM, Cone("nonneg", 3, 4))),
+            [1.0 + 1e-7, 0.6, 0.8, 0.0],
+            [0],
+        ),
+        (least_norm(cones=(Cone("psd", 0, 3, order=2),)), [1.0 + 1e-7, 0.1, 0.8], [0]),
+    ],
+)
+def test_other_heads_stay(form: ConicForm, z: Any, at: Any) -> None:
+    assert moved(form, np.array(z), at).tolist() == z
