@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import cvxpy as cp
@@ -15,17 +17,26 @@ import optfair as of
 from optfair.backends import branching
 from optfair.backends.branching import (
     BranchedBound,
+    BranchingProof,
     Case,
     Split,
+    _least,
     _Search,
     bound_of,
     cases,
+    excluded,
+    integer_columns,
+    surpassed,
 )
 from optfair.backends.exact import remainder
+from optfair.backends.registry import conic_interface
+from optfair.backends.request import Request
+from optfair.compile.form import compile_problem
 from optfair.diagnosis import infeasible
 from optfair.proofs.bounds import LowerBound, Unpaid
 from optfair.proofs.cones import Cone
 from optfair.solution.conic_form import ConicForm
+from optfair.transforms.relaxation import relaxed
 
 REPORTED = [
     *(f"textbook/knapsack{k}" for k in ("", "_p02", "_p03", "_p04", "_p06")),
@@ -116,9 +127,75 @@ def test_limits_that_leave_out_an_integer_prove_nothing() -> None:
         assert not np.isfinite(broken.check(found.values, {}).bound), limit
 
 
-def test_what_any_case_may_lose_the_bound_may_lose(monkeypatch: Any) -> None:
+def half_line(*sides: float) -> Any:
+    """Return min x over sides[1] <= x <= sides[0]."""
     A, cones = sp.csc_array([[1.0], [-1.0]]), (Cone("nonneg", 0, 2),)
-    form = ConicForm(sp.csc_array((1, 1)), np.ones(1), 0.0, A, np.array([3.0, 0.0]), cones)
+    b = np.array([sides[0], -sides[1]])
+    return ConicForm(sp.csc_array((1, 1)), np.ones(1), 0.0, A, b, cones)
+
+
+def test_only_integers_are_split_between_neighbours() -> None:
+    form, leaf, whole = half_line(3.0, 0.0), Case(np.zeros(1), np.array([0.0, 1.0, 0.0])), [0]
+    assert bound_of(form, np.array(whole), Split(0, 1, leaf, leaf)).value == pytest.approx(0.0)
+    limits: list[Any] = [0.5, 1.0, 2**53, -(2**60)]
+    for limit in limits:
+        found = bound_of(form, np.array(whole), Split(0, limit, leaf, leaf))
+        assert found.value == -np.inf and "values between limits" in found.fault
+    real = bound_of(form, np.zeros(0, dtype=np.int64), Split(0, 1, leaf, leaf))
+    assert real.value == -np.inf and "values between limits" in real.fault
+
+
+def test_the_least_of_a_linear_form_is_exact_where_it_matters(monkeypatch: Any, capfd: Any) -> None:
+    form, asked, real = half_line(9.0, 0.1), [], branching.exact_optimum
+
+    def counted(*given: Any) -> Any:
+        asked.append(given)
+        return real(*given)
+
+    monkeypatch.setattr(branching, "exact_optimum", counted)
+    assert _least(form, 0.05, 9.0, 99) == np.inf and not asked  # nothing is so low
+    assert _least(form, 1.0, 9.0, 1) == pytest.approx(0.1) and not asked  # too large for fractions
+    assert _least(form, 1.0, 9.0, 99) == 0.1 and len(asked) == 1
+    assert _least(half_line(0.0, 1.0), 1.0, 9.0, 99) == np.inf  # no point
+    assert not capfd.readouterr().out
+
+
+def mixed(sense: Any, *, integer: bool = True) -> Any:
+    x, z = cp.Variable(name="x"), cp.Variable(name="z", integer=integer)
+    rows = [x + z >= 1.5, z <= 3, z >= 0, x >= 0, x <= 2]
+    sign = 1.0 if sense is cp.Minimize else -1.0
+    return of.from_cvxpy(cp.Problem(sense(sign * (x + 0.1 * z)), rows))
+
+
+@pytest.mark.parametrize("sense", [cp.Minimize, cp.Maximize])
+def test_a_point_that_the_same_integers_leave_is_told(sense: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(branching, "balanced", lambda *_: True)
+    p, request = mixed(sense), Request(time_limit=60.0)
+    s, sign = p.solve(), 1.0 if sense is cp.Minimize else -1.0
+    assert s.objective == pytest.approx(0.2 * sign) and surpassed(s, request, 99) == ()
+    values = {"x": np.array(1.0), "z": np.array(2.0)}
+    worse = replace(s, problem=mixed(sense), values=values, objective=1.2 * sign)
+    (word,) = surpassed(worse, request, 99)
+    assert f"leave a point of {0.2 * sign:.8g}, better than {1.2 * sign:.8g}" in word
+    stopped = replace(worse, status=replace(worse.status, termination="time_limit"))
+    proved = replace(worse, status=s.certificate.prove().solution.status)
+    real = replace(worse, problem=mixed(sense, integer=False))
+    for other in (stopped, proved, real):
+        assert surpassed(other, request, 99) == ()
+
+
+@pytest.mark.parametrize("integer", [True, False])
+def test_a_tree_for_integers_names_every_row(integer: bool) -> None:
+    x, z = cp.Variable(name="x"), cp.Variable(name="z", integer=integer)
+    rows = [x + z >= 4, x + z <= 3, x >= 0]
+    proof = excluded(of.from_cvxpy(cp.Problem(cp.Minimize(x), rows), [*"abc"]), 9.0, 9)
+    assert proof is not None and proof.verify()
+    assert isinstance(proof, BranchingProof) is integer
+    assert proof.conflict == (("a", "b", "c") if integer else ("a", "b"))
+
+
+def test_what_any_case_may_lose_the_bound_may_lose(monkeypatch: Any) -> None:
+    form = half_line(3.0, 0.0)
 
     def bounded(own: ConicForm, x: Any, z: Any, upper: Any) -> LowerBound:
         column = np.array([int(own.b[-1] > 0.0)])
@@ -256,6 +333,32 @@ def test_measurements_that_are_small_beside_the_columns_set_no_unit() -> None:
     assert not s["coefficients"].any() and s.certificate.prove().verify()
 
 
+def test_a_point_is_measured_by_its_own_rows_where_others_set_the_size(monkeypatch: Any) -> None:
+    """What a term is violated by beside its largest row is no fault of a row that holds."""
+    p = mixed(cp.Minimize)
+    compiled = compile_problem(relaxed(p), conic_interface())
+    (j,) = integer_columns(p, compiled).tolist()
+    for off, worst, kept in ((1.0, 0.0, True), (1.0, 1.0, False), (0.0, 1.0, True)):
+        monkeypatch.setattr(
+            branching, "measure", lambda *_, off=off: SimpleNamespace(primal={"r": off})
+        )
+        monkeypatch.setattr(ConicForm, "worst_row", lambda *_, worst=worst: worst)
+        search = _Search(p, compiled, 1e-7, time.perf_counter() + 60.0)
+        search._keep({j: 2})
+        assert np.isfinite(search.upper) == kept
+
+
+def test_tangents_of_integers_are_proved_by_their_linear_program() -> None:
+    k = cp.Variable(2, integer=True, name="k")
+    rows = [k >= 1, k <= 5, k[0] + 2 * k[1] <= 7.5]
+    s = of.from_cvxpy(cp.Problem(cp.Maximize(cp.sum(cp.log(k)) - 0.4 * k[0]), rows)).solve()
+    assert s.grade.word == "reported"
+    best = max(np.log(a * b) - 0.4 * a for a in range(1, 6) for b in range(1, 6) if a + 2 * b <= 7)
+    proved = s.certificate.prove()
+    assert proved.verify() and proved.solution.grade.word == "proved"
+    assert best <= proved.solution.bound <= best + 1e-7
+
+
 def test_a_linear_case_that_floats_miss_is_solved_in_fractions(monkeypatch: Any) -> None:
     x, z = cp.Variable(name="x"), cp.Variable(name="z", integer=True)
     rows = [x + z >= 1.5, z <= 3, z >= 0, x >= 0, x <= 2]
@@ -274,6 +377,8 @@ def test_a_linear_case_that_floats_miss_is_solved_in_fractions(monkeypatch: Any)
     monkeypatch.setattr(_Search, "_in_fractions", counted)
     proved = s.certificate.prove()
     assert asked and proved.verify() and proved.solution.objective == pytest.approx(s.objective)
+    again: Any = proved.solution
+    assert again.proof.check(again.values, {}).dual == 0.0
 
 
 def test_rows_exclude_each_other_whatever_is_not_convex_beside_them() -> None:

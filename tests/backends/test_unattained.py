@@ -16,8 +16,22 @@ import pytest
 from typer.testing import CliRunner
 
 import optfair as of
-from optfair.backends.unattained import EndlessFall, FacialContradiction, nearing, unattained
+from optfair.backends.unattained import (
+    EndlessFall,
+    FacialContradiction,
+    attained,
+    endless,
+    facial_contradiction,
+    falls,
+    misses,
+    nearing,
+    unattained,
+)
 from optfair.cli.app import app
+from optfair.convexity.domain import Domain
+from optfair.convexity.prove import domain_of
+from optfair.convexity.reading import read as reading_of
+from optfair.convexity.writing import parse, parse_bounds
 from optfair.formats.proof_file import SavedProof
 from optfair.proofs import check_proof
 
@@ -292,6 +306,71 @@ def test_no_fall_is_claimed_that_is_not_shown(goal: Any, rows: list[Any], start:
     assert not EndlessFall(p, {"x": start}, 0, 1.0).verify()
 
 
+@pytest.mark.parametrize(
+    ("rows", "holds"),
+    [
+        ([Y == 1, X >= 0], True),
+        ([Y == X], False),  # it holds at the beginning alone
+        ([cp.sqrt(X) <= X], True),  # whose enclosure over the ray is no help, but its slope is
+    ],
+    ids=str,
+)
+def test_rows_along_a_fall_stay_satisfied(rows: list[Any], holds: bool) -> None:
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(-X - 0 * Y), rows))
+    assert bool(EndlessFall(p, {"x": 1.0, "y": 1.0}, 0, 1.0).verify()) is holds
+
+
+def test_a_fall_may_go_down_and_needs_an_objective() -> None:
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(X / (Y + 1)), [X <= 0, Y >= 0, Y <= 3]))
+    start = {"x": np.array(-1.0), "y": np.array(0.0)}
+    found = endless(p, iter([start]))
+    assert found is not None and found.ray["x"] == -1.0 and found.certificate.verify()
+    assert endless(p.with_terms({}, p.constraints), iter([start])) is None
+    assert endless(p.with_constraints(low=X >= -9), iter([start])) is None
+    assert not misses(p.with_terms({}, p.constraints), 0.0)
+
+
+def read(text: str, bounds: str) -> tuple[Any, Domain]:
+    variables = {n: cp.Variable(name=n) for n in "xy"}
+    reading = reading_of(parse(text, variables), domain_of(parse_bounds(bounds, variables)))
+    return reading.node, reading.domain
+
+
+@pytest.mark.parametrize(
+    ("text", "bounds", "holds"),
+    [
+        ("1/y", "y >= 1", True),
+        ("-1/y", "y <= -1", True),  # downward
+        ("(2 - x)/y", "y >= 1, x >= 0, x <= 1", True),
+        ("(2 - x)/y", "y >= 1, x >= 0, x <= 3", False),
+        ("(2 - x)/y", "y >= 1, x >= 0", True),  # along x
+        ("1/y", "y >= 1, y <= 9", False),
+        ("1/y", "y >= 1, x <= y", True),
+        ("1/y + x", "y >= 1, x >= y", False),
+        ("0.5*y", "y >= 1", False),
+        ("exp(y)", "y >= 1", False),
+    ],
+)
+def test_a_function_falls_from_every_point(text: str, bounds: str, holds: bool) -> None:
+    assert falls(*read(text, bounds)) is holds
+
+
+def test_integers_are_not_moved_out() -> None:
+    k = cp.Variable(integer=True, name="k")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.inv_pos(k)), [k >= 1]))
+    assert nearing(p, {"k": np.array(1.0)}, 1e-7) is None
+    real = of.from_cvxpy(cp.Problem(cp.Minimize(cp.inv_pos(X)), [X >= 1]))
+    assert nearing(real, {"x": np.array(1.0)}, 1e-7) is not None
+
+
+def test_a_limit_of_several_terms_is_missed_where_one_of_them_falls() -> None:
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(Y), [X >= 1, Y >= 1]))
+    inverse = of.from_cvxpy(cp.Problem(cp.Minimize(cp.inv_pos(X)), [X >= 1]))
+    terms = {**p.objective, "inverse": next(iter(inverse.objective.values()))}
+    s = p.solve()
+    assert attained(s) and not attained(replace(s, problem=p.with_terms(terms, p.constraints)))
+
+
 M = cp.Variable((3, 3), name="M", symmetric=True)
 side, far = cp.Variable(name="side"), cp.Variable(name="far")
 
@@ -312,6 +391,17 @@ def test_a_gap_between_points_and_multipliers_is_no_optimum(goal: Any, rows: lis
         p.solve()
     best = failure.value.solution
     assert best is not None and not best.is_optimal(1e-3) and best.residuals().face > 0.1
+
+
+def test_a_diagonal_is_0_as_it_stands_or_by_a_row() -> None:
+    """The first look asks no further than the entries."""
+    rows = [M >> 0, M[0, 0] == 0, M[0, 1] == 1]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(M[2, 2]), rows))
+    proof = facial_contradiction(p)
+    assert proof is not None and proof.verify()
+    assert facial_contradiction(p, plain=True) is None
+    plain = facial_contradiction(cornered(1.0), plain=True)
+    assert plain is not None and plain.verify()
 
 
 def test_what_no_point_satisfies_is_no_optimum_far_out() -> None:
