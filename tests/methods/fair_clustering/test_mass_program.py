@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.optimize
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,11 +19,14 @@ from optfair.methods.fair_clustering.algorithms.mass_program import (
     Arcs,
     MassProgram,
     RestrictedMaster,
+    price_unit,
     stacked,
 )
 from optfair.methods.fair_clustering.mass_rules import compile_rules
+from optfair.proofs.cones import Cone
 
 K = 3
+CELLS = [(g, k) for g in range(2) for k in range(K)]
 
 
 def program() -> MassProgram:
@@ -116,3 +121,32 @@ def test_masters_cost_what_their_whole_program_does(seed: int, kind: str, presol
     parts = (result.y - model.origin) / model.unit, result.flow / size
     v = np.concatenate([*parts, np.maximum(sides, 0.0), np.maximum(-sides, 0.0)])
     assert model.cost @ v == pytest.approx(as_it_stands(model), abs=1e-7)
+
+
+def test_the_cost_that_becomes_1_is_that_of_usual_arcs() -> None:
+    assert price_unit(np.array([0.0, -0.25, 0.5, 0.75]), 1.0) == 0.75
+    assert price_unit(np.array([0.0, -0.25, 0.5, 0.75]), 0.5) == 0.5
+    assert price_unit(np.zeros(3), 0.5) == 1.0
+    assert price_unit(np.array([1e-12, 2.0, 2.0, 2.0]), 0.0) == 2.0  # a tie but for rounding
+    assert price_unit(np.array([*np.full(9, 1e-20), 1.0]), 0.1) == pytest.approx(1e-12)
+
+
+@pytest.mark.parametrize("unit", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize("cell", CELLS)
+def test_feasible_masses_satisfy_rows_in_any_unit(unit: float, cell: tuple[int, int]) -> None:
+    rules = program()
+    form, m = rules.form, rules.form.b.size
+    cap = np.zeros((1, form.q.size))
+    cap[0, rules.masses[cell]] = unit
+    A = sp.csc_array(sp.vstack([form.A, sp.csc_array(cap)]))
+    cones = (*form.cones, Cone("nonneg", m, m + 1))
+    capped = replace(rules, form=replace(form, A=A, b=np.append(form.b, 0.1 * unit), cones=cones))
+    wish = np.zeros((2, K))
+    wish[cell] = -1.0
+    y = capped.feasible(wish)
+    assert y is not None and y[rules.masses[cell]] == pytest.approx(0.1)
+    masses = y[rules.masses]
+    assert masses.sum(axis=1) == pytest.approx(rules.shares)
+    assert masses / masses.sum(axis=1)[:, None] == pytest.approx(
+        np.tile(masses.sum(axis=0), (2, 1))
+    )  # the two groups are alike in every cluster

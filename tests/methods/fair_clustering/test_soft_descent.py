@@ -16,8 +16,13 @@ from optfair.methods.fair_clustering.algorithms.descent import (
 )
 from optfair.methods.fair_clustering.algorithms.entropic_projection import price_step
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
-from optfair.methods.fair_clustering.algorithms.pricing import MassPass, followed_prices, price
-from optfair.methods.fair_clustering.algorithms.soft_descent import smoothed_start
+from optfair.methods.fair_clustering.algorithms.pricing import (
+    MassPass,
+    followed_prices,
+    price,
+    smallest_ratio,
+)
+from optfair.methods.fair_clustering.algorithms.soft_descent import Scale, smoothed_start
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 
@@ -200,3 +205,15 @@ def test_centers_that_swing_about_their_means_go_to_these(monkeypatch):
             moves[k] += begun.moves
             costs[k] += p.with_centers(begun.centers).solve("mass-dual").objective
     assert moves[0] < 0.7 * moves[1] and costs[0] < 1.3 * costs[1]
+
+
+def test_the_balance_is_the_smallest_ratio_of_any_cluster():
+    assert smallest_ratio(np.array([[3.0, 1.0, 0.0], [2.0, 4.0, 0.0]])) == 0.25
+    assert smallest_ratio(np.array([[3.0, 1.0], [3.0, 1.0]])) == 1.0
+
+
+def test_the_unit_of_rows_is_the_root_of_their_spread():
+    X, weights = np.array([[0.0, 0.0], [30.0, 40.0]]), np.array([3.0, 1.0])
+    scale = Scale.of(X, weights)
+    assert scale.middle.tolist() == [7.5, 10.0] and scale.unit == pytest.approx(12.5 * np.sqrt(3))
+    assert Scale.of(np.full((3, 2), 5.0), np.ones(3)).unit == 1.0
