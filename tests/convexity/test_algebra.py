@@ -78,6 +78,7 @@ def power(c: Any, p: Fraction) -> Any:
         lambda: [(times([-2.0, -2.0], M), HALF), (M, ONE)],
         lambda: [(times([2.0, 2.0], U, [2.0, -6.0]), Fraction(3)), (X, -TWO)],
         lambda: [(times([-1.5, -1.5], U, [0.0, 6.5]), -TWO), (times([2.0, 2.0], X), ONE)],
+        lambda: [(times([0.3, -0.3], U), Fraction(3)), (X, ONE)],
         lambda: [(constant([3.0, 0.5]), TWO), (X, ONE)],
         lambda: [(constant([3.0, 0.0]), ONE), (U, ONE)],
         lambda: [(constant([0.3, 7.0]), HALF), (constant([0.1, 5.0]), TWO), (X, ONE)],
@@ -138,6 +139,7 @@ def test_an_absolute_value_and_odd_and_even_functions(inside: Node, seed: int) -
             [(diagonal([1.0, 1.0]), raw_call("log", [X], 2)), (diagonal([1.0, 1.0]), U)], [0, 0]
         ),
         linear([(sp.csr_array([[0.0, 1.0], [1.0, 0.0]]), raw_call("log", [X], 2))], [0, 0]),
+        linear([(sp.csr_array([[1.0, 0.0], [1.0, 0.0]]), raw_call("log", [X], 2))], [0, 0]),
         linear([(sp.csr_array([[1.0, 1.0]]), raw_call("log", [X], 2))], [0.0]),
     ],
     ids=str,
@@ -156,6 +158,7 @@ def test_an_exponential_of_logarithms(inside: Node, seed: int) -> None:
             [2, 2],
         ),
         ([(times([2.0, 8.0], X), ONE), (X, -ONE)], [2, 8]),
+        ([(times([1.0, 2.0], X), ONE), (X, -ONE)], [1, 2]),
         ([(times([1e-310, 1e-310], X), ONE), (X, -ONE)], [1e-310, 1e-310]),
         ([(M, TWO), (M, -TWO)], [1, 1]),
         ([(X, HALF), (times([1.0, 1.0], X), -HALF)], [1, 1]),
@@ -164,6 +167,22 @@ def test_an_exponential_of_logarithms(inside: Node, seed: int) -> None:
 )
 def test_what_cancels_is_a_number(factors: Any, left: Any) -> None:
     assert constant_value(A.product(factors)).tolist() == left
+
+
+def test_logarithms_in_another_order_are_left() -> None:
+    w, turned = Leaf(("test of algebra", "w"), "w", 3, (3,)), np.eye(3)[[0, 2, 1]]
+    a = Algebra(Domain(boxes={w: Interval.of(np.ones(3), np.full(3, 9.0))}))
+    inside = linear([(sp.csr_array(turned), raw_call("log", [w], 3))], np.zeros(3))
+    made = value(a.call("exp", [inside], 3), {w: np.array([2.0, 3.0, 5.0])})
+    assert made == pytest.approx([2.0, 5.0, 3.0])
+
+
+def test_logarithms_and_units_are_taken_out() -> None:
+    log = raw_call("log", [X], 2)
+    assert A.call("exp", [times([2.0, 2.0], log)], 2) is raw_product([(X, TWO)])
+    assert value(A.call("log", [constant([1.0, 2.0])], 2), {}) == pytest.approx([0.0, np.log(2.0)])
+    four, one = times([4.0, 4.0], U, [4.0, 4.0]), times([1.0, 1.0], U, [1.0, 1.0])
+    assert A.call("abs", [four], 2) is A.scaled(4.0, A.call("abs", [one], 2))
 
 
 def test_positive_numbers_go_before_a_root() -> None:
@@ -236,6 +255,9 @@ def test_what_is_never_as_low_as_its_range() -> None:
         raw_call("exp", [inverse], 1),
     ):
         assert a.never_least(node)
+    alone = Leaf(("test of algebra", "alone"), "alone", 1, (1,))
+    own = Algebra(Domain(boxes={alone: Interval.of([1.0], [np.inf])}))
+    assert not own.never_least(alone) and not a.never_least(raw_product([(y, HALF)]))
     for node in (x, y, u, raw_product([(y, ONE), (x, ONE)]), raw_product([(y, ONE), (x, -ONE)])):
         assert not a.never_least(node)
     assert not a.never_least(raw_call("exp", [U], 2)) and not a.never_least(
@@ -267,7 +289,7 @@ def test_what_is_written_positive() -> None:
 
 def test_sides_are_not_negative_and_their_difference_is_the_function() -> None:
     x, y, m, u = (first(leaf) for leaf in (X, Y, M, U))
-    node = linear([(sp.csr_array([[c]]), n) for c, n in ((3.0, x), (-0.5, y), (0.25, m))], [-2.0])
+    node = linear([(sp.csr_array([[c]]), n) for c, n in ((0.75, x), (-0.5, y), (0.25, m))], [-2.0])
     sides = sides_of(node, A)
     assert sides is not None
     P, N = sides

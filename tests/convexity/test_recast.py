@@ -14,6 +14,7 @@ import pytest
 import scipy.sparse as sp
 
 import optfair as of
+from optfair.convexity.domain import IMPLIED
 from optfair.convexity.expression import Leaf, linear, raw_call, raw_product
 from optfair.convexity.intervals import Interval
 from optfair.convexity.recast import _grows
@@ -137,25 +138,53 @@ def test_entries_that_are_numbers_have_a_graph() -> None:
     assert s.is_optimal(1e-6) and s.objective == pytest.approx(1 + np.sqrt(3.0), rel=1e-6)
 
 
-def test_logarithms_of_numbers_are_rounded_so_that_no_point_is_lost() -> None:
+def log_of_3() -> tuple[float, float]:
     log = Interval.exactly(np.array([3.0])).call("log")
-    low, high = float(log.low[0]), float(log.high[0])
-    assert low < high
-    rows = [3 * x + y <= 9, Y >= 1]
-    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.pf_eigenvalue(3 * Y) / x), rows))
+    assert log.low[0] < log.high[0]
+    return float(log.low[0]), float(log.high[0])
+
+
+def test_logarithms_of_numbers_are_rounded_so_that_no_point_is_lost() -> None:
+    low, _ = log_of_3()
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.pf_eigenvalue(3 * Y)), [Y >= 1]))
     numbers = [c.value for t in p.recast.inner.terms for c in built(t).constants()]
     dense = [c.toarray() if sp.issparse(c) else c for c in numbers]
     assert {v for c in dense for v in np.ravel(c).tolist() if abs(v - low) < 1e-9} == {low}
-    a, b, free = (cp.Variable(name=n) for n in ("a", "b", "free"))
-    box = [a + b * b <= 2, a >= 0.1, b >= 0.1]
-    for goal, rows, side in (
-        (cp.Minimize(3 * cp.sqrt(a) * b), box, low),
-        (cp.Maximize(3 * a * b), box, -high),
-        (cp.Maximize(3 * a * b), [*box, free <= a], -high),  # not in logarithms of variables
-    ):
-        made = of.from_cvxpy(cp.Problem(goal, rows)).recast
-        assert made.way == "logarithm" and made.in_logarithms == (len(rows) == 3)
-        assert made.goal[1].constant.tolist() == [side]
+
+
+c, d, free = (cp.Variable(name=n) for n in ("c", "d", "free"))
+
+
+@pytest.mark.parametrize(
+    ("goal", "rows", "logs"),
+    [
+        (cp.Minimize(3 * cp.sqrt(c) * d), [c >= 0.1, d >= 0.1], True),
+        (cp.Maximize(3 * c * d), [c <= 2, d <= 1, c >= 0.1, d >= 0.1], True),
+        (cp.Maximize(3 * c * d), [c <= 2, d <= 1, c >= 0.1, d >= 0.1, free <= c], False),
+        (cp.Maximize(3 * c * d), [c <= 2, d <= 1, c >= 0, d >= 0], False),  # it may be 0
+    ],
+    ids=str,
+)
+def test_the_logarithm_of_an_objective_is_rounded_below_it(
+    goal: Any, rows: Any, logs: bool
+) -> None:
+    low, high = log_of_3()
+    made = of.from_cvxpy(cp.Problem(goal, rows)).recast
+    assert made.way == "logarithm" and made.in_logarithms is logs
+    assert made.goal[1].constant.tolist() == [low if goal.NAME == "minimize" else -high]
+
+
+def test_an_equation_in_logarithms_is_a_row_either_way() -> None:
+    made = of.from_cvxpy(cp.Problem(cp.Minimize(x + y), [x * y == 2]), ["product"]).recast
+    assert [p.name for p in made.rows["product"]] == ["product 0", "product 0 above"]
+
+
+def test_levels_are_made_anew_and_hold_where_the_objective_is_defined() -> None:
+    goal = cp.Maximize(cp.sqrt(c) / (d + 2))
+    made = of.from_cvxpy(cp.Problem(goal, [c + d <= 4, d >= 0])).recast
+    assert made.way == "level" and any(IMPLIED in name for name in made.inner.constraints)
+    assert made.verify() and made.at(-0.5).verify()
+    assert not replace(made.at(-0.5), level=-0.25).verify()
 
 
 def test_an_inverse_of_one_entry() -> None:
@@ -172,7 +201,6 @@ def test_below_the_least_value_of_an_atom_there_is_nothing(row: Any) -> None:
 
 
 def test_the_largest_of_ratios_is_known_where_each_of_them_is() -> None:
-    c, d = cp.Variable(name="c"), cp.Variable(name="d")
     rows, ratio = [c >= 0, d >= 0, c + d <= 4], (c + 1) / (d + 2)
     known = of.from_cvxpy(cp.Problem(cp.Minimize(cp.maximum(ratio, (d + 1) / (c + 2))), rows))
     assert known.recast is not None and known.recast.way == "level"

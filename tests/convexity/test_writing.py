@@ -13,6 +13,7 @@ import pytest
 
 from optfair.convexity import writing
 from optfair.convexity.algebra import Algebra
+from optfair.convexity.domain import Domain
 from optfair.convexity.expression import Node, opaque, raw_call, raw_product
 from optfair.convexity.prove import domain_of
 from optfair.convexity.reading import Unread, leaf_of, read
@@ -51,7 +52,19 @@ def test_whole_powers_are_products_for_any_sign(text: str) -> None:
     "text",
     [
         *("1e999", "[1, 2]/[1, 0]", "exp(x, y=1)", "max(*[1, 2])", "max([x, 1], axis=0)"),
-        *("x**y", "x < 1", "exp", "x.value", "f(x)", "[1, 2][0.5]", "1 // x", "'x'", "x[5]"),
+        *(
+            "x**y",
+            "x < 1",
+            "exp",
+            "x.value",
+            "max(1, *[1, 2])",
+            "[[1, 2], [3, 4]][0, 0.5]",
+            "f(x)",
+            "[1, 2][0.5]",
+            "1 // x",
+            "'x'",
+            "x[5]",
+        ),
     ],
 )
 def test_what_is_no_formula_is_refused(text: str) -> None:
@@ -124,6 +137,7 @@ def test_atoms_have_the_values_of_a_normal_form(text: str, monkeypatch: Any) -> 
         ("log(exp(u)/x)", None, "convex"),
         ("log(x*exp(u))", None, "concave"),
         ("exp(u)/x", None, "unknown"),
+        ("u*u*u", None, "unknown"),  # of any sign
     ],
 )
 def test_atoms_have_the_curvature_of_a_normal_form(
@@ -131,6 +145,23 @@ def test_atoms_have_the_curvature_of_a_normal_form(
 ) -> None:
     node, algebra, variables = declared(text)
     assert Atoms(flat(variables), algebra).write(node, low).curvature.lower() == curvature
+
+
+def test_the_logarithm_of_a_product_needs_no_sign_of_its_factors() -> None:
+    node, algebra, variables = declared("log(u*v*x)")
+    e = Atoms(flat(variables), algebra).write(node)
+    for v, value in zip(variables.values(), (-1.0, -2.0, 3.0), strict=True):
+        v.value = value
+    assert e.value == pytest.approx(np.log([6.0]))
+
+
+def test_vectors_are_written_entry_by_entry() -> None:
+    w = cp.Variable(2, name="w", value=[1.0, -2.0])
+    known = {leaf_of(w): w}
+    for e in (cp.exp(w), cp.maximum(w, -w), cp.minimum(cp.exp(w), 1.0), cp.abs(w) + cp.max(w)):
+        reading = read(e, Domain())
+        made = Atoms(known, Algebra(reading.domain)).write(reading.node)
+        assert made.value == pytest.approx(e.value)
 
 
 def test_a_power_that_no_float_holds_is_no_exponential() -> None:
