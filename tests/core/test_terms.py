@@ -8,6 +8,7 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import optfair as of
 from optfair.backends.global_backend import quadratic_form
@@ -17,7 +18,14 @@ from optfair.core.composition import evaluated_constraint, evaluated_objective
 from optfair.core.expressions import Evaluator
 from optfair.core.problem import Declaration, Problem
 from optfair.core.problem_class import Evidence, ProblemClass, parts_of
-from optfair.core.term import ConstraintTerm, ObjectiveTerm
+from optfair.core.term import (
+    ConstraintTerm,
+    ObjectiveTerm,
+    count_of,
+    matrix_product,
+    proved_assertions,
+    triangle,
+)
 
 LP = ProblemClass()
 
@@ -170,3 +178,44 @@ def test_squares_beside_a_proved_objective_are_cones(monkeypatch: pytest.MonkeyP
     kinds = [{type(n).__name__ for n in parts_of(part)} for part in (cost, *rows)]
     assert "SymbolicQuadForm" in kinds[0] and "SOC" in set().union(*kinds[1:])
     assert "SymbolicQuadForm" not in set().union(*kinds[1:])
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((2, 3), (3, 4)), ((3,), (3, 4)), ((2, 3), (3,)), ((3,), (3,)), ((5, 2, 3), (5, 3, 4))],
+)
+def test_the_scalar_products_of_a_matrix_product(left: Any, right: Any) -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=left), rng.normal(size=right)
+    shape = (a @ b).shape
+    entry, one, other = matrix_product(count_of(shape), count_of(left), count_of(right))
+    terms = np.ravel(a, order="F")[one] * np.ravel(b, order="F")[other]
+    total = np.bincount(np.ravel(entry), np.ravel(terms), max(1, int(np.prod(shape))))
+    assert total == pytest.approx(np.ravel(a @ b, order="F"))
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0, 0.0])
+def test_what_is_proved_of_a_form_is_handed_on(sign: float) -> None:
+    x = cp.Variable(2, name="x")
+    form = cp.quad_form(x, sign * np.array([[2.0, 1.0], [1.0, 2.0]]))
+    made = proved_assertions("form", form)
+    assert made.is_convex() == (sign >= 0.0) and made.is_concave() == (sign <= 0.0)
+    neither = proved_assertions("form", cp.quad_form(x, np.diag([1.0, -1.0]), assume_PSD=True))
+    assert not neither.is_convex() and not neither.is_concave()
+
+
+def test_a_triangle_is_told_by_its_matrix() -> None:
+    X = cp.Variable((2, 2), name="X")
+    flat = cp.reshape(X, (4,), order="F")
+    halves = np.array([[1.0, 0, 0, 0], [0, 0.5, 0.5, 0], [0, 0, 0, 1.0]])
+
+    def taken(M: Any) -> Any:
+        return triangle(cp.Constant(sp.csc_array(M)) @ flat)
+
+    assert taken(halves) is not None
+    twice = np.array([[1.0, 0.5, 0, 0], [0, 0.5, 0.5, 0], [0, 0, 0, 1.0]])
+    stored = sp.csc_array(halves)
+    stored.data[1] = 0.0
+    for M in (-halves, halves[:2], twice, np.vstack([halves, halves[:1]]), stored):
+        assert taken(M) is None
+    assert triangle(cp.Constant(halves) @ flat) is None and triangle(cp.exp(flat)) is None

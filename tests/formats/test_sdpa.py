@@ -74,6 +74,14 @@ def test_the_example_of_the_manual(tmp_path):
     assert s.objective == pytest.approx(-41.9, abs=1e-3)
 
 
+def test_counts_go_on_in_the_next_line_and_end_in_a_comment(tmp_path):
+    split = MANUAL.replace("(2, -2)  =  bLOCKsTRUCT", "(2,\n -2) 1 block is diagonal", 1)
+    x = {"x": np.array([1.0, 2.0, 3.0])}
+    once, again = (read(write(tmp_path, text)) for text in (MANUAL, split))
+    for name, term in once.constraints.items():
+        assert again.constraints[name].violation(x) == pytest.approx(term.violation(x))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "line", "reason"),
     [
@@ -90,7 +98,9 @@ def test_the_example_of_the_manual(tmp_path):
         ("1 1 1 2 4", "1 1 1 2 nan", 10, "'nan' is not a finite number"),
         ("1 1 1 2 4", "1 1 1.5 2 4", 10, "'1.5' is not a count"),
         ("1 1 1 2 4", "1 1 -1 2 4", 10, "is not a count"),
+        ("1 1 1 2 4", "7", 10, "an entry is a matrix"),
         ("3 1 1 2 -8", "1 1 2 1 -8", 12, "has a number already"),
+        ("(2, -2)", "(2, -2000001)", 5, "it declares 2000005 entries of blocks"),
     ],
 )
 def test_what_is_wrong_is_told_by_line(old, new, line, reason, tmp_path):
@@ -141,6 +151,15 @@ def test_out_and_in(maximize, offset, tmp_path):
     r = read(write(tmp_path, "\n".join(plain) + "\n", "plain.dat-s"))
     sign = -1.0 if maximize else 1.0
     assert r.solve(tolerance=1e-6).objective == pytest.approx(sign * a.objective, abs=1e-5)
+
+
+def test_a_constant_beside_one_matrix_is_a_block(tmp_path):
+    X = cp.Variable((2, 2), symmetric=True, name="X")
+    M = np.array([[2.0, 1.0], [1.0, 2.0]])
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.trace(X) + 5), [X - M >> 0]), ["psd"])
+    p.export(tmp_path / "p.dat-s")
+    s = read(tmp_path / "p.dat-s").solve()
+    assert s.objective == pytest.approx(9.0, abs=1e-6)
 
 
 def test_a_second_file_is_the_first(tmp_path):
