@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.proofs.columns import declared_bounds, linear_rows, propagated
+from optfair.proofs.cones import FLOOR
 from optfair.proofs.residual import (
     Ints,
     Residual,
@@ -25,7 +26,7 @@ from optfair.proofs.residual import (
     sharper,
     tilted,
 )
-from optfair.proofs.rounding import UNIT, Floats, dot, gamma
+from optfair.proofs.rounding import UNIT, Floats, dot, gamma, length
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
@@ -147,9 +148,9 @@ def lowered(form: ConicForm, residual: Residual, z: Floats, at: Ints) -> Floats:
     alone = np.bincount(A.indices[A.data != 0.0], minlength=n)[column] == 1
     fits = (np.diff(A.indptr)[heads] == 1) & (entry == -1.0) & alone & np.isin(column, at)
     head = form.q[column]
-    for k in np.flatnonzero(fits & (head > 0.0) & (near[heads] > head)):
+    for k in np.flatnonzero(fits & (head > FLOOR) & (near[heads] > head)):
         tail = slice(cones[k].start + 1, cones[k].stop)
-        size = float(np.linalg.norm(near[tail])) * (1.0 + 4.0 * UNIT * (tail.stop - tail.start + 4))
+        size = length(near[tail])
         if size <= head[k] * (1.0 + CLOSE):
             near[heads[k]] = head[k]
             near[tail] *= min(1.0, head[k] / max(size, head[k]) * (1.0 - INSIDE))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -63,3 +64,13 @@ def test_the_head_of_a_cone_is_its_cost_and_the_others_are_within(more: float) -
 )
 def test_other_heads_stay(form: ConicForm, z: Any, at: Any) -> None:
     assert moved(form, np.array(z), at).tolist() == z
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-170, 1e-300, 1e150])
+def test_a_head_below_the_length_of_the_others_is_never_its_cost(unit: float) -> None:
+    # min t/2 + 0.6 y + 0.8 w falls for ever: squares of small numbers are 0 in floats
+    form = replace(least_norm(), q=unit * np.array([0.5, 0.6, 0.8]))
+    z = unit * np.array([1.0, 0.6, 0.8])
+    assert np.array_equal(moved(form, z), z)
+    bound = lower_bound(form, np.zeros(3), z, 0.0)
+    assert bound.fault or (bound.unpaid is not None and bound.unpaid.slope >= 0.49 * unit)
