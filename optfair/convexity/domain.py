@@ -28,6 +28,8 @@ IMPLIED = "where it is defined"
 ROUNDS, ENTRIES = 4, 400
 # Rows that are subtracted from an affine function to bound it, and its own entries.
 ROWS, COLUMNS = 64, 64
+# Share of numbers by which their difference is rounding.
+SAME = 1e-9
 # CVXPY atoms without negative values.
 _NONNEGATIVE = {"normNuc", "sigma_max", "MatrixFrac", "matrix_frac", "quad_over_lin", "tr_inv"} | {
     *("abs", "Pnorm", "PnormApprox", "norm1", "norm_inf", "pf_eigenvalue", "eye_minus_inv")
@@ -51,6 +53,81 @@ class Fact:
     name: str
     node: Node
     zero: bool = False
+
+
+class _Stated:
+    """The affine rows of facts, one under the other, on the entries of leaves that they have.
+
+    Attributes
+    ----------
+    rows : list of dict
+        Coefficients of each.
+    offsets, zero : array
+        What is added, and whether the row is an equation.
+    """
+
+    def __init__(self, known: Sequence[tuple[Any, float, bool, int]]) -> None:
+        self.rows = [row for row, *_ in known]
+        self.offsets = np.array([offset for _, offset, *_ in known])
+        self.zero = np.array([zero for *_, zero, _ in known], dtype=bool)
+        self._least = np.array([least for *_, least in known], dtype=int)
+        self._keys = list(dict.fromkeys(key for row in self.rows for key in row))
+        self._place = {key: k for k, key in enumerate(self._keys)}
+        self._entries = np.zeros((len(self.rows), len(self._keys)))
+        for r, row in enumerate(self.rows):
+            self._entries[r, [self._place[key] for key in row]] = list(row.values())
+        self._ends: tuple[Any, Any] | None = None
+
+    @classmethod
+    def of(cls, facts: Iterable[Fact]) -> _Stated:
+        """Return the rows of those facts that are affine, and not too many."""
+        known = []
+        for fact in facts:
+            if not affine(fact.node) or fact.node.size > ROWS:
+                continue
+            # of one variable the box says it, up to rounding: what must be >= 0 is so exactly
+            least, offset = 1 if fact.name == IMPLIED else 2, _constant(fact.node)
+            rows = (_row(fact.node, r) for r in range(fact.node.size))
+            known += [
+                (row, float(offset[r]), fact.zero, least)
+                for r, row in enumerate(rows)
+                if row is not None and len(row) >= least
+            ]
+        return cls(known)
+
+    def useful(self, own: Any, constant: float, low: float, high: float, box: Any) -> list[Any]:
+        """Return rows and multiples of them that may bound an affine function within what is known.
+
+        In floats, so that few of all multiples that take a variable out are looked at in intervals.
+        """
+        if self._ends is None:
+            ends = [(box(leaf).low[j], box(leaf).high[j]) for leaf, j in self._keys]
+            self._ends = np.array([a for a, _ in ends]), np.array([b for _, b in ends])
+        a, outside = np.zeros(len(self._keys)), Interval.exactly(constant)
+        for key, value in own.items():
+            if key in self._place:
+                a[self._place[key]] = value
+            else:
+                outside = outside + Interval.exactly(value) * box(key[0])[key[1]]
+        with np.errstate(all="ignore"):
+            r, k = np.nonzero((self._entries != 0.0) & (a != 0.0))
+            ratio = a[k] / self._entries[r, k]
+            fits = np.isfinite(ratio) & (ratio != 0.0) & (self._least[r] <= len(own))
+            r, ratio = r[fits], ratio[fits]
+            lost = ratio[:, None] * self._entries[r]
+            left = np.where(np.abs(a - lost) <= SAME * (np.abs(a) + np.abs(lost)), 0.0, a - lost)
+            near, far = (np.where(left == 0.0, 0.0, left * end) for end in self._ends)
+            offset = ratio * self.offsets[r]
+            least = np.minimum(near, far).sum(axis=1) + float(outside.low) - offset
+            most = np.maximum(near, far).sum(axis=1) + float(outside.high) - offset
+            # sums of as large terms are known to their rounding only: what is near is looked at
+            terms = np.abs(np.where(np.isfinite(near), near, 0.0)).sum(axis=1)
+            terms += np.abs(np.where(np.isfinite(far), far, 0.0)).sum(axis=1)
+            room = SAME * (terms + np.abs(offset) + abs(constant)) + 1e-300
+            below = (most <= high + room) & np.isfinite(most) & ((ratio > 0.0) | self.zero[r])
+            above = (least >= low - room) & np.isfinite(least) & ((ratio < 0.0) | self.zero[r])
+        at = below | above
+        return list(dict.fromkeys(zip(r[at].tolist(), ratio[at].tolist(), strict=True)))
 
 
 class Domain:
@@ -87,7 +164,7 @@ class Domain:
             if not self._propagated() or self.empty:
                 break
         self._ranges.clear()
-        self._rows = [f for f in self.facts if affine(f.node) and f.node.size <= ROWS]
+        self._stated = _Stated.of(self.facts)
 
     def without(self, *names: str) -> Domain:
         """Return the domain without the facts of some terms."""
@@ -177,36 +254,23 @@ class Domain:
 
     def _by_rows(self, node: Sum, enclosure: Interval) -> Interval:
         """Return tighter ranges of an affine function: bounds of it minus multiples of rows."""
-        rows = getattr(self, "_rows", ())
-        if not rows or node.size > ROWS or not affine(node):
+        stated = getattr(self, "_stated", None)  # not while they are propagated
+        if stated is None or not stated.rows or node.size > ROWS or not affine(node):
             return enclosure
         low, high = enclosure.low.copy(), enclosure.high.copy()
         for i in range(node.size):
             own = _row(node, i)
             if own is None or len(own) > COLUMNS:
                 continue
-            for fact in rows:
-                # of one variable the box says it, up to rounding: what must be >= 0 is so exactly
-                least = 1 if fact.name == IMPLIED else 2
-                for r in range(fact.node.size if len(own) >= least else 0):
-                    row = _row(fact.node, r)
-                    if row is None or len(row) < least or not row.keys() & own.keys():
-                        continue
-                    offset = _constant(fact.node)[r]
-                    for ratio in sorted({own[k] / row[k] for k in row.keys() & own.keys()}):
-                        # node = ratio * (row + offset) + rest, with row + offset <= 0 or = 0
-                        if not np.isfinite(ratio) or ratio == 0.0:
-                            continue
-                        rest = self._rest(own, row, ratio)
-                        rest = (
-                            rest
-                            + Interval.exactly(node.constant[i])
-                            - Interval.exactly(ratio) * Interval.exactly(offset)
-                        )
-                        if ratio > 0.0 or fact.zero:
-                            high[i] = min(high[i], float(rest.high))
-                        if ratio < 0.0 or fact.zero:
-                            low[i] = max(low[i], float(rest.low))
+            there = node.constant[i]
+            for r, ratio in stated.useful(own, there, float(low[i]), float(high[i]), self.box):
+                # node = ratio * (row + offset) + rest, with row + offset <= 0 or = 0
+                rest = self._rest(own, stated.rows[r], ratio) + Interval.exactly(there)
+                rest = rest - Interval.exactly(ratio) * Interval.exactly(stated.offsets[r])
+                if ratio > 0.0 or stated.zero[r]:
+                    high[i] = min(high[i], float(rest.high))
+                if ratio < 0.0 or stated.zero[r]:
+                    low[i] = max(low[i], float(rest.low))
         return Interval(low, high)
 
     def _rest(self, own: Any, row: Any, ratio: float) -> Interval:

@@ -39,6 +39,7 @@ from optfair.convexity.search import Search
 from optfair.convexity.witness import chord, hints_of, shown
 from optfair.core.canonical import Draft, built
 from optfair.core.composition import cones_of, rounding
+from optfair.core.expressions import substitute
 from optfair.core.labels import free_name
 from optfair.core.problem_class import Evidence, ProblemClass, follows_rules, parts_of
 from optfair.core.term import (
@@ -406,8 +407,9 @@ def _of_whole(
 
 # Proofs for the terms of a problem: each rests on terms proved before it, never on itself.
 
-#: Variables of a term for which a proof is searched, and seconds for each.
-VARIABLES, SECONDS = 20_000, 2.0
+#: Variables of a term for which a proof is searched, and seconds for each, and for one that is convex in
+#: logarithms in any case.
+VARIABLES, SECONDS, BRIEF = 20_000, 2.0, 0.1
 
 
 def settled(
@@ -478,6 +480,24 @@ def _with_evidence(term: Any, evidence: Evidence) -> Any:
     return replace(term, evidence=evidence, build=lambda: written)
 
 
+def looks_geometric(terms: Iterable[Any], domain: Domain) -> bool:
+    """Whether CVXPY's rules for positive variables take all terms: where to look, and no proof."""
+    for written in terms:
+        variables = written.variables()
+        if any((domain.box(leaf_of(v)).low < 0.0).any() or v.is_complex() for v in variables):
+            return False
+        twin = substitute(written, {id(v): cp.Variable(v.shape, pos=True) for v in variables})
+        if isinstance(twin, cp.Constraint):
+            below = twin.args[0]
+            signs = isinstance(twin, Inequality) and below.is_constant() and below.value is not None
+            known = twin.is_dgp() or (signs and bool((below.value <= 0.0).all()))
+        else:
+            known = twin.is_log_log_convex() or twin.is_log_log_concave()
+        if not known:
+            return False
+    return True
+
+
 def _proved(term: Any, domain: Domain, kind: str, rows: Sequence[Term]) -> Any:
     """Return a term with its proof on a domain, None where none is found."""
     written = built(term)
@@ -487,8 +507,9 @@ def _proved(term: Any, domain: Domain, kind: str, rows: Sequence[Term]) -> Any:
     expression = written.expr if is_row else written
     if sum(v.size for v in expression.variables()) > VARIABLES:
         return None
+    seconds = BRIEF if looks_geometric([written], domain) else SECONDS
     try:
-        answer = proved_on(expression, domain, kind, SECONDS, refute=False)
+        answer = proved_on(expression, domain, kind, seconds, refute=False)
     except OptfairError:
         return None  # undefined somewhere on the bounds: the term stays open
     if not isinstance(answer, CurvatureProof):

@@ -45,15 +45,8 @@ from optfair.convexity.expression import (
     subnodes,
 )
 from optfair.convexity.intervals import Interval
-from optfair.convexity.prove import domain_of
-from optfair.convexity.reading import (
-    Reader,
-    Unread,
-    demanded,
-    leaf_of,
-    read,
-    read_constraint,
-)
+from optfair.convexity.prove import domain_of, looks_geometric
+from optfair.convexity.reading import Reader, Unread, demanded, leaf_of, read, read_constraint
 from optfair.convexity.rules import Kind
 from optfair.convexity.search import Search
 from optfair.convexity.writing import Atoms, sublevel
@@ -69,6 +62,8 @@ Word = Literal["log-log convex", "quasiconvex"]
 # Scalars of a problem that is looked at, rows of a term, steps for one proof and for everything.
 # A step is about 0.1 ms; they are counted, so that a problem is recast again whenever it was once.
 SCALARS, ROWS, PROOF, TOGETHER = 200, 64, 500, 2000
+# Times as many steps for everything where CVXPY's rules take a problem for a geometric program.
+GEOMETRIC = 25
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,6 +187,8 @@ def recast(problem: Any) -> Recast | None:
     try:
         with limited(TOGETHER):
             domain = domain_of({n: built(t) for n, t in convex.items()}, convex=True)
+        more = GEOMETRIC if looks_geometric(map(built, problem.terms), domain) else 1
+        with limited(TOGETHER * more):
             return _in_logarithms(problem, domain) or _term_by_term(problem, domain, convex)
     except (OptfairError, Unread, Exhausted):
         return None  # a part is defined nowhere, not read, or too much: nothing is known

@@ -339,21 +339,33 @@ class Atoms:
 
     def _logarithm_of_sum(self, node: Sum, low: bool | None) -> Any:
         """Return the logarithm of a sum of exponentials and products with some."""
-        c = np.concatenate([node.constant[node.constant != 0.0], *(M.data for M, _ in node.parts)])
-        if (c < 0.0).any():
-            return None
-        shifts = Interval.exactly(c).call("log")
-        if low is None and (c != 1.0).any():
-            return None
-        if not all(_with_exponentials(n) for _, n in node.parts):
-            return None
-        logs = [0.0] * np.count_nonzero(node.constant)
+        own = node.constant[node.constant != 0.0]
+        parts, numbers = [], [(own, Interval.exactly(own))]
         for M, n in node.parts:
+            value = constant_value(n)
+            if value is None:
+                parts.append((M, n))
+            else:  # numbers that were added up elsewhere
+                product = Interval.exactly(M.data) * Interval.exactly(value[M.indices])
+                numbers.append((M.data * value[M.indices], product))
+        count = sum(c.size for c, _ in numbers)
+        numbers += [(M.data, Interval.exactly(M.data)) for M, _ in parts]
+        c = np.concatenate([each for each, _ in numbers])
+        if (c <= 0.0).any():
+            return None
+        logs_of = [enclosed.call("log") for _, enclosed in numbers]
+        shift = np.concatenate([e.high if low is False else e.low for e in logs_of])
+        if low is None and (len(numbers) > 1 + len(parts) or (c != 1.0).any()):
+            return None
+        if not all(_with_exponentials(n) for _, n in parts):
+            return None
+        logs = [0.0] * count
+        for M, n in parts:
             if isinstance(n, Call):
                 logs.append(self._vector(n.args[0], low)[M.indices])
             else:
                 logs += [self._log(select(n, [j]), low) for j in M.indices.tolist()]
-        each = cp.hstack(logs) + (shifts.high if low is False else shifts.low)
+        each = cp.hstack(logs) + shift
         return cp.reshape(each if c.size == 1 else cp.log_sum_exp(each), (1,), order="F")
 
 

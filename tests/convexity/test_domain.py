@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
@@ -11,11 +12,11 @@ import scipy.sparse as sp
 
 import optfair as of
 from optfair.backends import unattained as module
-from optfair.convexity.domain import Domain
+from optfair.convexity.domain import Domain, _Stated
 from optfair.convexity.expression import linear
 from optfair.convexity.intervals import Interval
 from optfair.convexity.prove import domain_of
-from optfair.convexity.reading import leaf_of
+from optfair.convexity.reading import leaf_of, read
 
 INF = np.inf
 
@@ -133,3 +134,34 @@ def test_whether_a_limit_is_missed_is_asked_of_the_objective_first(
     assert not module.misses(p, 0.0) and not asked
     p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.exp(x[0])), [x <= 0.0]))
     assert module.misses(p, 0.0) and asked
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_multiples_of_rows_that_cannot_help_are_left_out_and_no_other(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(seed)
+    x, y = cp.Variable(4, name="x"), cp.Variable(3, name="y")
+    A, B = rng.integers(-2, 3, (7, 4)), rng.integers(-2, 3, (5, 3))
+    rows = [A @ x <= rng.normal(size=7), B @ y <= 1.0, A[:5] @ x + B @ y == rng.normal(size=5)]
+    rows += [x[:2] >= -3, y <= 10.0 ** rng.integers(-3, 4)][: rng.integers(0, 3)]
+    named = {f"r{i}": row for i, row in enumerate(rows)}
+    probes = [A[:3] @ x * 3.0 + 0.1, B[1:4] @ y - 7.0, A[2:4] @ x + B[2:4] @ y, x[0] + y[1]]
+
+    def ranges() -> list[Interval]:
+        domain = domain_of(named)
+        return [domain.range(read(e, domain).node) for e in probes]
+
+    few = ranges()
+
+    def all_of_them(self: _Stated, own: Any, *_: Any) -> list[Any]:
+        return [
+            (r, own[k] / row[k])
+            for r, row in enumerate(self.rows)
+            for k in row.keys() & own.keys()
+            if self._least[r] <= len(own)
+        ]
+
+    monkeypatch.setattr(_Stated, "useful", all_of_them)
+    for one, other in zip(few, ranges(), strict=True):
+        assert np.array_equal(one.low, other.low) and np.array_equal(one.high, other.high)

@@ -502,3 +502,20 @@ def test_the_largest_return_for_its_risk(unit: float, budget: bool) -> None:
     truth = float(np.linalg.norm(inverse.T @ mean))
     assert s.is_optimal(1e-6) and s.grade.sound and s.objective == pytest.approx(truth, rel=1e-6)
     assert s.bound >= truth * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("n", [4, 8, 12])
+def test_the_delay_of_a_line_of_wires_is_a_geometric_program_of_any_length(n: int) -> None:
+    """Products with sums in which numbers stand beside variables, of n^2 terms."""
+    rng = np.random.default_rng(n)
+    x = cp.Variable(n, pos=True, name="x")
+    a, b = rng.uniform(0.5, 1, n), rng.uniform(0.1, 0.4, n)
+    delay = sum((1 / x[i]) * sum(a[j] * x[j] + b[j] for j in range(i, n)) for i in range(n))
+    problem = cp.Problem(cp.Minimize(delay), [cp.sum(x) <= 40, x >= 0.3, x <= 8])
+    p = of.from_cvxpy(problem)
+    assert p.problem_class.curvature == "log-log convex"
+    # written by log-sum-exps alone, so that cones prove it
+    assert p.recast.inner.objective["objective"].build().is_dcp()
+    s = p.solve()
+    optimum = problem.solve(gp=True, solver="CLARABEL")
+    assert s.grade.word == "proved" and s.objective == pytest.approx(optimum, rel=1e-6)
