@@ -124,7 +124,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
             conflict=e.conflict,
         ) from None
     except Unbounded as e:
-        if problem.sense == "maximize" and way.in_logarithms:
+        if way.sense == "maximize" and way.in_logarithms:
             known = isinstance(e.certificate, Certificate)
             proof_of = RecastCertificate(problem, way, e.certificate) if known else None
             raise Unbounded(
@@ -213,14 +213,15 @@ def _solved(problem: Problem, way: Recast, inside: Request, request: Request) ->
     sign = 1.0 if problem.sense == "minimize" else -1.0
 
     def objective(values: Values) -> float:
+        """Return what is minimised, without the number that levels leave out."""
         with np.errstate(all="ignore"):
-            return float(problem.objective_at(values))
+            return sign * float(problem.objective_at(values)) - way.offset
 
     best: dict[str, Any] = {n: np.zeros(v.shape) for n, v in problem.variables.items()}
     if way.inner.constraints:
         start = way.inner.with_terms({}, way.inner.constraints)
         best = _values(way, solve_as_asked(start, None, inside))
-    upper, lower = sign * objective(best), -np.inf
+    upper, lower = objective(best), -np.inf
     for level in (0.0, 1.0, 1e3, 1e6):  # a high level asks for a denominator that is not 0
         if np.isfinite(upper):
             break
@@ -231,7 +232,7 @@ def _solved(problem: Problem, way: Recast, inside: Request, request: Request) ->
             best = next(ahead, best)
         except SolverFailure:
             continue
-        upper = sign * objective(best)
+        upper = objective(best)
     if not np.isfinite(upper):
         raise SolverFailure("no point was met at which the objective is defined")
     proved: Solved | None = None
@@ -242,7 +243,7 @@ def _solved(problem: Problem, way: Recast, inside: Request, request: Request) ->
         if met < -LEAST * (first or 1.0):
             raise SolverFailure(
                 "the objective has no limit that levels prove",
-                f"{sign * met:.3g} is reached along a ray",
+                f"{sign * (met + way.offset):.3g} is reached along a ray",
                 "bound the variables it depends on",
             )
         seen = max(seen, abs(upper))
@@ -263,7 +264,7 @@ def _solved(problem: Problem, way: Recast, inside: Request, request: Request) ->
         except Unbounded as e:  # lower levels are reached along a ray
             met, further = level, 8.0 * further
             for further_on in _along(way, best, e.ray):
-                reached = sign * objective(further_on)
+                reached = objective(further_on)
                 if reached < upper and _feasible(problem, further_on, request):
                     upper, best = reached, further_on
                 if reached <= level:
@@ -272,7 +273,7 @@ def _solved(problem: Problem, way: Recast, inside: Request, request: Request) ->
         values = _values(here, solution)
         if solution.bound > 0.0:
             lower, proved = level, (here, solution, best)
-        reached = sign * objective(values)
+        reached = objective(values)
         if np.isfinite(reached) and reached < upper and _feasible(problem, values, request):
             upper, best = reached, values
         if time.perf_counter() > request.deadline:

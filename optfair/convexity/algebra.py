@@ -530,3 +530,34 @@ def rewritten(node: Node, a: Algebra, depth: int = 2) -> Iterator[Node]:
             yield from rewritten(root, a, depth - 1)
     if positive_somewhere(P, a):  # 0 <= 0 holds, and has no logarithms
         yield a.total([logarithm_of(P, a, False), logarithm_of(N, a, True)], [1.0, -1.0])
+
+
+def steps_of(node: Node) -> tuple[Node, Node, float, float] | None:
+    """Return f, ceil(f), c > 0 and d of c ceil(f) + d, None of anything else."""
+    terms = terms_of(node)
+    steps = [(c, n) for c, n in terms if isinstance(n, Call) and n.function == "ceil" and c > 0.0]
+    rest = [c for c, n in terms if n is ONE]
+    if len(steps) != 1 or len(steps) + len(rest) != len(terms):
+        return None
+    ((c, n),) = steps
+    return n.args[0], n, c, sum(rest)
+
+
+def without_number(goal: Node, a: Algebra) -> list[tuple[Node, float]]:
+    """Return the objective without the number that is added to it, and that; and as it is."""
+    terms = terms_of(goal)
+    numbers = [c for c, n in terms if n is ONE]
+    rest = [(c, n) for c, n in terms if n is not ONE]
+    whole = [(goal, 0.0)]
+    return [(added(rest, a), numbers[0]), *whole] if len(numbers) == 1 and rest else whole
+
+
+def log_of_objective(goal: Node, a: Algebra, sense: str) -> Node | None:
+    """Return log f of what is minimised, or -log f of what is maximised, where f > 0."""
+    sign = 1.0 if sense == "minimize" else -1.0
+    sides = sides_of(goal if sign > 0.0 else a.scaled(-1.0, goal), a)
+    if sides is None or sides[1] or not sides[0]:
+        return None
+    if sign > 0.0 and not positive_somewhere(sides[0], a):
+        return None  # 0 is the least value, and has no logarithm
+    return a.scaled(sign, logarithm_of(sides[0], a, sign < 0.0))

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import product
 from typing import Any, Literal
 
 import cvxpy as cp
@@ -20,11 +21,14 @@ from optfair.convexity.algebra import (
     cleared,
     denominators,
     is_written_positive,
+    log_of_objective,
     logarithm_of,
     positive_somewhere,
     rewritten,
     sides_of,
+    steps_of,
     terms_of,
+    without_number,
 )
 from optfair.convexity.domain import IMPLIED, Domain
 from optfair.convexity.expression import (
@@ -59,11 +63,10 @@ from optfair.errors import OptfairError, SolverFailure
 Way = Literal["itself", "logarithm", "level", "steps"]
 Word = Literal["log-log convex", "quasiconvex"]
 
-# Scalars of a problem that is looked at, rows of a term, steps for one proof and for everything.
-# A step is about 0.1 ms; they are counted, so that a problem is recast again whenever it was once.
-SCALARS, ROWS, PROOF, TOGETHER = 200, 64, 500, 2000
-# Times as many steps for everything where CVXPY's rules take a problem for a geometric program.
-GEOMETRIC = 25
+# Scalars of a problem that is looked at, rows of a term, steps for one proof and for everything, times as
+# many where CVXPY's rules take it for a geometric program. A step is about 0.1 ms; they are counted, so
+# that a problem is recast again whenever it was once.
+SCALARS, ROWS, PROOF, TOGETHER, GEOMETRIC = 200, 64, 500, 2000, 25
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +109,9 @@ class Recast(Certificate):
         Name of a term -> its pieces; terms without an entry stay.
     goal : (Node, Node)
         The objective, to be minimised, before and after; of levels p and q.
+    sense, offset : str, float
+        Whether f > 0 is minimised or maximised where the logarithm is taken of it, or of 1/f; and
+        the number that was left out of the objective, as it is minimised.
     """
 
     problem: Any
@@ -115,6 +121,8 @@ class Recast(Certificate):
     rows: Mapping[str, tuple[Piece, ...]]
     goal: tuple[Node, Node]
     atoms: Atoms
+    sense: str
+    offset: float
     level: float = 0.0
     names: Mapping[Leaf, str] = field(default_factory=dict)
 
@@ -125,7 +133,8 @@ class Recast(Certificate):
 
     def at(self, level: float) -> Recast:
         """Return the problem of another level t."""
-        made = _made(self.problem, self.word, self.way, self.rows, self.goal, self.atoms, level)
+        parts = self.rows, self.goal, self.atoms, self.sense, self.offset
+        made = _made(self.problem, self.word, self.way, *parts, level)
         if made is None:
             raise SolverFailure(f"the level {level:g} is not known to be convex")
         return made
@@ -136,17 +145,19 @@ class Recast(Certificate):
         Of a level t it is t where the inner bound is above 0, and none otherwise.
         """
         sign = 1.0 if self.problem.sense == "minimize" else -1.0
-        if self.way == "level":
-            return sign * (self.level if inner > 0.0 else -np.inf)
         value = float(inner)
+        if self.way == "level":
+            value = self.level if inner > 0.0 else -np.inf
         if self.way == "steps":
             _, _, c, d = steps_of(self.goal[0]) or (None, None, 1.0, 0.0)
             step = Interval.exactly(np.array(inner)).call("ceil")
             value = float((step.scaled(np.array(c)) + Interval.exactly(np.array(d))).low)
-        if self.way == "logarithm":
-            value = float(Interval.exactly(np.array(inner)).call("exp").low) if sign > 0 else value
-            if sign < 0:  # the logarithm of 1/f was minimised
-                value = -float(Interval.exactly(np.array(-inner)).call("exp").high)
+        if self.way == "logarithm" and self.sense == "minimize":
+            value = float(Interval.exactly(np.array(inner)).call("exp").low)
+        elif self.way == "logarithm":  # the logarithm of 1/f was minimised
+            value = -float(Interval.exactly(np.array(-inner)).call("exp").high)
+        if self.offset != 0.0:
+            value = float(np.nextafter(value + self.offset, -np.inf))
         return sign * value
 
     def verify(self) -> Verdict:
@@ -187,8 +198,8 @@ def recast(problem: Any) -> Recast | None:
     try:
         with limited(TOGETHER):
             domain = domain_of({n: built(t) for n, t in convex.items()}, convex=True)
-        more = GEOMETRIC if looks_geometric(map(built, problem.terms), domain) else 1
-        with limited(TOGETHER * more):
+        known = looks_geometric(map(built, problem.terms), domain)
+        with limited(TOGETHER * (GEOMETRIC if known else 1)):
             return _in_logarithms(problem, domain) or _term_by_term(problem, domain, convex)
     except (OptfairError, Unread, Exhausted):
         return None  # a part is defined nowhere, not read, or too much: nothing is known
@@ -209,17 +220,6 @@ def _objective(problem: Any, domain: Domain) -> tuple[Node, Domain]:
     node = reading.node
     node = node if problem.sense == "minimize" else Algebra(reading.domain).scaled(-1.0, node)
     return node, reading.domain
-
-
-def steps_of(node: Node) -> tuple[Node, Node, float, float] | None:
-    """Return f, ceil(f), c > 0 and d of c ceil(f) + d, None of anything else."""
-    terms = terms_of(node)
-    steps = [(c, n) for c, n in terms if isinstance(n, Call) and n.function == "ceil" and c > 0.0]
-    rest = [c for c, n in terms if n is ONE]
-    if len(steps) != 1 or len(steps) + len(rest) != len(terms):
-        return None
-    ((c, n),) = steps
-    return n.args[0], n, c, sum(rest)
 
 
 def _rows(name: str, term: Any, domain: Domain) -> list[Node] | None:
@@ -247,22 +247,35 @@ def _term_by_term(problem: Any, domain: Domain, convex: Mapping[str, Any]) -> Re
         )
     goal, where = _objective(problem, domain)
     a = Algebra(where)
-    choice: tuple[Way, tuple[Node, Node]] | None = None
-    steps = steps_of(goal)
-    inside = None if steps is None else steps[0]
-    log = _log_of(goal, a, problem.sense)
-    for way, g in (("itself", goal), ("logarithm", log), ("steps", inside)):
-        if g is not None and _proved(g, a):
-            choice = way, (goal, g)  # type: ignore[assignment]
-            break
-    else:
-        levels = _ratio(goal, a) if _sublevel(goal, 0.0) is None else (goal, goal)
-        choice = None if levels is None else ("level", levels)
-    if choice is None or (choice[0] == "itself" and not rows):
+    choice: Choice | None = None
+    if not _proved(goal, a):
+        tried = (_known(f, d, a, problem.sense) for f, d in without_number(goal, a))
+        choice = next((known for known in tried if known is not None), None)
+    elif rows:
+        choice = "itself", (goal, goal), problem.sense, 0.0
+    if choice is None:
         return None
     changed = [t for n, t in problem.constraints.items() if n in rows]
     atoms = Atoms(_own(problem, [*changed, *problem.objective.values()], where), a)
-    return _made(problem, "quasiconvex", choice[0], rows, choice[1], atoms, 0.0)
+    return _made(problem, "quasiconvex", choice[0], rows, choice[1], atoms, *choice[2:], 0.0)
+
+
+Choice = tuple[Way, tuple[Node, Node], str, float]
+# To minimise -f is to maximise f: the declared sense first.
+SENSES = {"minimize": ("minimize", "maximize"), "maximize": ("maximize", "minimize")}
+
+
+def _known(goal: Node, offset: float, a: Algebra, declared: str) -> Choice | None:
+    """Return how an objective is minimised that is not convex itself, None where no way is known."""
+    for sense in SENSES[declared]:
+        log = log_of_objective(goal, a, sense)
+        if log is not None and _proved(log, a):
+            return "logarithm", (goal, log), sense, offset
+    steps = steps_of(goal)
+    if steps is not None and _proved(steps[0], a):
+        return "steps", (goal, steps[0]), declared, offset
+    levels = _ratio(goal, a) if _sublevel(goal, 0.0) is None else (goal, goal)
+    return None if levels is None else ("level", levels, declared, offset)
 
 
 def _proved(node: Node, a: Algebra, kind: Kind = "convex") -> bool:
@@ -304,17 +317,6 @@ def _sublevel(node: Node, level: float) -> Any:
 
 
 # --- in logarithms -----------------------------------------------------------------------------------
-
-
-def _log_of(goal: Node, a: Algebra, sense: str) -> Node | None:
-    """Return log f of what is minimised, or -log f of what is maximised, where f > 0."""
-    sign = 1.0 if sense == "minimize" else -1.0
-    sides = sides_of(goal if sign > 0.0 else a.scaled(-1.0, goal), a)
-    if sides is None or sides[1] or not sides[0]:
-        return None
-    if sign > 0.0 and not positive_somewhere(sides[0], a):
-        return None  # 0 is the least value, and has no logarithm
-    return a.scaled(sign, logarithm_of(sides[0], a, sign < 0.0))
 
 
 def _ratio(goal: Node, a: Algebra) -> tuple[Node, Node] | None:
@@ -365,20 +367,22 @@ def _in_logarithms(problem: Any, domain: Domain) -> Recast | None:
             return None
         rows[name] = tuple(pieces)
     goal, _ = _objective(problem, domain)
-    sign, b = 1.0 if problem.sense == "minimize" else -1.0, logs.b
-    terms = logs.moved(logs.a.scaled(sign, goal))
-    if terms is None or terms[1] or not terms[0]:
-        return None
-    f = terms[0]
-    held = logs.grow(f) if sign > 0.0 else logs.plain(f)
-    if not held or (sign > 0.0 and not positive_somewhere(f, b)):
-        return None  # the least value 0 has no logarithm
-    log = b.scaled(sign, logarithm_of(f, b, sign < 0.0))
-    beside = logs.graphs()
-    if beside is None or not _convex(log, logs.atoms):
-        return None
-    made = (added(f, b), log)
-    return _made(problem, "log-log convex", "logarithm", rows, made, logs.atoms, 0.0, beside)
+    word: Word = "log-log convex"
+    for (core, offset), sense in product(without_number(goal, logs.a), SENSES[problem.sense]):
+        sign, b = 1.0 if sense == "minimize" else -1.0, logs.b
+        terms = logs.moved(logs.a.scaled(sign, core))
+        if terms is None or terms[1] or not terms[0]:
+            continue
+        f = terms[0]
+        held = logs.grow(f) if sign > 0.0 else logs.plain(f)
+        if not held or (sign > 0.0 and not positive_somewhere(f, b)):
+            continue  # the least value 0 has no logarithm
+        log, beside = b.scaled(sign, logarithm_of(f, b, sign < 0.0)), logs.graphs()
+        if beside is None or not _convex(log, logs.atoms):
+            continue
+        made, atoms = (added(f, b), log), logs.atoms
+        return _made(problem, word, "logarithm", rows, made, atoms, sense, offset, 0.0, beside)
+    return None
 
 
 class _Logarithms:
@@ -536,14 +540,11 @@ def _dot(row: list[list[Term]], logs: list[Node], b: Algebra) -> list[Term]:
 def _own(problem: Any, terms: Iterable[Any], domain: Domain) -> dict[Node, Any]:
     """Return flat variables of the leaves, and what composition rules know of some terms as it is."""
     reader = Reader(domain)
-    for e in (e for t in terms for e in _expressions(built(t))):
-        reader.node(e)
+    for t in map(built, terms):
+        for e in t.args if isinstance(t, cp.Constraint) else [t]:
+            reader.node(e)
     flat: dict[Node, Any] = {leaf_of(v): cp.vec(v, order="F") for v in problem.variables.values()}
     return {**reader.known_parts, **flat}
-
-
-def _expressions(term: Any) -> list[Any]:
-    return list(term.args) if isinstance(term, cp.Constraint) else [term]
 
 
 # --- the problem that is solved ----------------------------------------------------------------------
@@ -556,6 +557,8 @@ def _made(
     rows: Mapping[str, tuple[Piece, ...]],
     goal: tuple[Node, Node],
     atoms: Atoms,
+    sense: str,
+    offset: float,
     level: float,
     beside: Mapping[str, Node] | None = None,
 ) -> Recast | None:
@@ -594,4 +597,4 @@ def _made(
     inner = from_cvxpy(made, list(constraints))
     if not inner.problem_class.convex:
         return None
-    return Recast(problem, word, inner, way, dict(rows), goal, atoms, level, names)
+    return Recast(problem, word, inner, way, dict(rows), goal, atoms, sense, offset, level, names)

@@ -519,3 +519,31 @@ def test_the_delay_of_a_line_of_wires_is_a_geometric_program_of_any_length(n: in
     s = p.solve()
     optimum = problem.solve(gp=True, solver="CLARABEL")
     assert s.grade.word == "proved" and s.objective == pytest.approx(optimum, rel=1e-6)
+
+
+WRITTEN_OTHERWISE: list[Any] = [
+    lambda x: (cp.Maximize(cp.sqrt(x[0]) / cp.exp(x[0])), [x[0] >= 0.01]),
+    lambda x: (cp.Minimize(x[0] / x[1]), [x >= 1, x <= 3]),
+    lambda x: (cp.Minimize(x[0] * x[1] + 2 / x[0]), [x[0] ** 2 * x[1] >= 2, x >= 0.5]),
+    lambda x: (cp.Maximize((x[0] + x[1]) / cp.norm(x + 1.0)), [x >= 0, cp.sum(x) <= 2]),
+    lambda x: (cp.Minimize(cp.ceil(x[0] + x[1])), [x >= 0.6]),
+]
+
+
+@pytest.mark.parametrize("shift", [1.0, -1e4, 1e-3])
+@pytest.mark.parametrize("write", WRITTEN_OTHERWISE)
+def test_an_objective_is_the_same_turned_over_and_with_a_number_added(
+    write: Any, shift: float
+) -> None:
+    x = cp.Variable(2, name="x", pos=True)
+    goal, rows = write(x)
+    f = goal.args[0]
+    twin = (cp.Maximize if isinstance(goal, cp.Minimize) else cp.Minimize)(-f - shift)
+    p, q = of.from_cvxpy(cp.Problem(goal, rows)), of.from_cvxpy(cp.Problem(twin, rows))
+    assert q.problem_class.curvature == p.problem_class.curvature != "unverified"
+    s, t = p.solve(), q.solve()
+    assert t.objective == pytest.approx(-s.objective - shift, abs=1e-6)
+    assert s.grade.word == t.grade.word == "proved"
+    # the bound is one on the declared objective, on its side
+    side = 1.0 if q.sense == "minimize" else -1.0
+    assert side * t.bound <= side * t.objective + 1e-12 * abs(shift)
