@@ -408,6 +408,12 @@ class Conflict(Certificate):
     smallest: bool = False
     unsure: tuple[str, ...] = ()
 
+    @property
+    def claimed(self) -> bool:
+        """Whether a solver says so and nothing here proves it."""
+        known = self.system.origin(self.names) if self.proof is None else None
+        return self.proof is None and (known is None or known.point is not None)
+
     def verify(self) -> Verdict:
         """Check the Farkas vector on data compiled anew, and every point on the declared terms."""
         reasons: list[str] = []
@@ -416,7 +422,7 @@ class Conflict(Certificate):
             reasons += own.verify().reasons
         elif self.proof is not None:
             reasons += proof_faults(self.system.part(self.names), self.proof)
-        elif (known := self.system.origin(self.names)) is None or known.point is not None:
+        elif self.claimed:
             reasons.append(f"that no point exists cannot be recomputed here: {self.word}")
         sound = [p for p in self.points if self._binds(p) and p.verify()]
         if self.irreducible:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from optfair.backends.unattained import UnattainedOptimum, unattained
 from optfair.core.expressions import check_parameters
 from optfair.core.problem import Problem, check_problem
 from optfair.core.term import family
-from optfair.diagnosis.conflict import FeasiblePoint, System
+from optfair.diagnosis.conflict import Conflict, FeasiblePoint, System
 from optfair.diagnosis.infeasible import infeasible_findings
 from optfair.diagnosis.report import Clock, Diagnosis, Finding, listed, plain
 from optfair.diagnosis.scaling import Scaling, measure_scaling
@@ -353,7 +353,15 @@ class _Examination:
         self.checked.append("feasibility of the convex constraints")
         if any(f.kind == "conflict" for f in findings):
             self.findings += findings
-            self.so_far = "infeasible"
+            self.so_far = self._excluded(findings)
+
+    @staticmethod
+    def _excluded(findings: Sequence[Finding]) -> str:
+        """Return what conflicts say, "unknown" where that is a solver's word."""
+        conflicts = [f.evidence for f in findings if f.kind == "conflict"]
+        if not any(isinstance(c, Conflict) and not c.claimed for c in conflicts):
+            return "unknown"
+        return "weakly infeasible" if any(f.numbers.get("weak") for f in findings) else "infeasible"
 
     def _solution(self) -> None:
         p = self.problem
@@ -410,8 +418,7 @@ class _Examination:
         self.checked.append("feasibility of the constraints and of parts of them")
         self.findings += findings
         if any(f.kind == "conflict" for f in findings):
-            weak = any(f.numbers.get("weak") for f in findings)
-            self.so_far = "weakly infeasible" if weak else "infeasible"
+            self.so_far = self._excluded(findings)
         elif e is not None:
             self._unknown(e)
         elif findings:

@@ -241,7 +241,7 @@ def test_integrality_in_the_conflict_is_named_and_proved_only_if_it_is(proved, m
     x = cp.Variable(2, name="x")
     rows = {"odd": 2 * x[0] + 2 * x[1] == 1, "low": x >= -3, "high": x <= 3}
     d = diagnose(adopted(rows, integers=["x"]))
-    assert d.verdict == "infeasible"
+    assert d.verdict == ("infeasible" if proved else "unknown")
     assert set(d.conflict) == {"odd", "x integer"}
     found = d["conflict"]
     assert found.numbers["integrality"] == ["x integer"]
