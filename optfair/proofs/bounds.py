@@ -219,8 +219,7 @@ def loosened(
 # Radius within which rounded roots are charged at least, in sizes of the point: one of half as much
 # is granted; and the share of the objective that it may cost to have more.
 REACH, CHARGE = 2e3, 1e-9
-# Passes over the rows before a move is tried, and a share of the objective that bounds are far
-# out for if they cost it.
+# Passes over the rows before a move is tried; a share of the objective that bounds far out cost.
 FIRST, FAR = 2, 2e-9
 
 
@@ -358,15 +357,17 @@ def _bound_as_it_stands(form: ConicForm, x: Floats, z: Floats, limits: Limits) -
     curvature = form.curvature
     if not np.isfinite(curvature.shift):
         return LowerBound(-np.inf, fault=f"the objective is not convex: {curvature}")
+    if not form.q.any() and curvature.shift == 0.0 and form.offset >= limits[1]:
+        return LowerBound(form.offset)  # squares are 0 at least
     near = in_dual(form.cones, z)
     if not np.isfinite(near).all():
         return LowerBound(-np.inf, fault="the multipliers leave the range of floats")
     with np.errstate(over="ignore", invalid="ignore"):
         known = _in_digits(form, x, z, limits[1], _lower_bound(form, x, near, limits))
     far = -np.inf if known.unpaid is None else known.value - REACH * known.unpaid.near
-    if form.q.any() or curvature.shift > 0.0 or form.offset < min(limits[1], far):
+    if form.q.any() or curvature.shift > 0.0 or form.offset < far:
         return known
-    return max(known, LowerBound(form.offset), key=LowerBound.worth)  # squares are 0 at least
+    return max(known, LowerBound(form.offset), key=LowerBound.worth)
 
 
 def _in_digits(form: ConicForm, x: Floats, z: Floats, goal: float, known: LowerBound) -> LowerBound:

@@ -329,6 +329,9 @@ def closed(
     multipliers are tilted, at last by a linear program, and equations are closed around others, too.
     """
     moves = _Moves(form, residual, x, z, boxes, enough)
+    for near, left in _without_noise(form, x, z, boxes):  # of an optimum of 0 nothing else is left
+        if not boxes.unpaid(left).any() and moves.offer(near, left, 0.0) and moves.settled:
+            return moves.best
     given, few = moves.own, np.count_nonzero(boxes.unpaid(residual)) <= FEW
     first = 2 if form.polyhedral else 1  # a basis may be exact before it is polished
     if few:

@@ -617,6 +617,23 @@ def test_kernels_of_large_blocks_are_left_alone(large: int) -> None:
         assert rows.shape == (0, size)
 
 
+@pytest.mark.parametrize("function", [cp.norm, cp.sum_squares])
+def test_an_optimum_of_nothing_is_proved_without_an_elimination(
+    function: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an equation that can be met nothing is left: multipliers that are rounding are 0."""
+    rng = np.random.default_rng(18)
+    A, b = rng.normal(size=(30, 60)), rng.normal(size=30)
+    x = cp.Variable(60, name="x")
+
+    def never(*_: Any) -> Any:
+        raise AssertionError("equations were eliminated in fractions")
+
+    monkeypatch.setattr("optfair.proofs.equations.independent", never)
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(function(A @ x - b)))).solve()
+    assert s.grade.word == "proved" and -1e-12 <= s.bound <= s.objective <= 1e-9
+
+
 # --- curved cones, free columns: known optima, multipliers that nearly cancel ------------------
 
 # (cone, a multiplier, a slack with no product with it): all of it exact in floats
