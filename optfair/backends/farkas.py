@@ -505,9 +505,8 @@ def _exact_direction(form: ConicForm, d: Floats, end: float) -> tuple[Fraction, 
 
 def _exact_start(form: ConicForm, end: float) -> tuple[Fraction, ...] | None:
     """Return a feasible vertex in fractions."""
-    if not form.polyhedral:
-        return None
-    vertex = _vertex(replace(form, q=np.zeros(form.q.size), offset=0.0), end)
+    own = _without_costs(form)
+    vertex = _vertex(own, end) if own.polyhedral else None
     return None if vertex is None else tuple(vertex)
 
 
@@ -526,7 +525,14 @@ def _rounds(fractions: tuple[Fraction, ...], v: Floats) -> bool:
 
 def _satisfies(form: ConicForm, x: tuple[Fraction, ...]) -> bool:
     """Whether a point satisfies every row exactly."""
-    return form.polyhedral and violation(form, exact_slack(form, list(x))) == 0
+    own = _without_costs(form)
+    return own.polyhedral and violation(own, exact_slack(own, list(x))) == 0
+
+
+def _without_costs(form: ConicForm) -> ConicForm:
+    """Return the rows alone: they are points and half-lines whatever the objective is."""
+    n = form.q.size
+    return replace(form, P=sp.csc_array((n, n)), q=np.zeros(n), offset=0.0)
 
 
 def _starts(

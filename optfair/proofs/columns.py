@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.proofs.cones import Cone, SecondOrder, beside_diagonals
-from optfair.proofs.equations import correction
+from optfair.proofs.equations import correction, independent
 from optfair.proofs.rounding import (
     LOST,
     UNIT,
@@ -554,7 +555,11 @@ def feasible_near(A: Any, b: Floats, cones: tuple[Cone, ...], x: Floats) -> Floa
     if (tight & still).any():
         return None
     equations = np.flatnonzero(equal & ~(single & ~tight) & ~still)
-    step = correction(A[equations], np.abs(s[equations]) + off[equations], room)
+    missing = np.abs(s[equations]) + off[equations]
+    step = correction(A[equations], missing, room)
+    if step is None:  # equations that follow from others are left out, where that is exact
+        kept = independent(A[equations], [Fraction(v) for v in b[equations].tolist()])
+        step = correction(A[equations][kept], missing[kept], room) if kept else None
     if step is None or not np.isfinite(step).all():
         return None
     change = reached(abs(A), step)

@@ -329,3 +329,51 @@ def test_a_direction_that_leaves_a_cone_does_not_fall() -> None:
         direction[at : at + 2] = map(Fraction, d[1:])
         assert falls(form, direction) is holds
     assert not falls(form, [Fraction(0)] * 4)
+
+
+def flows(n: int = 9) -> tuple[Any, list[Any]]:
+    """Return powers, and rows of a network in which some limits hold with equality everywhere."""
+    rng = np.random.default_rng(61)
+    edges = [(i, i + 1) for i in range(n - 1)] + [(0, 5), (2, 7), (3, 8)]
+    B = np.zeros((n, len(edges)))
+    for k, (i, j) in enumerate(edges):
+        B[i, k], B[j, k] = 1.0, -1.0
+    angle, power = cp.Variable(n, name="angle"), cp.Variable(n, name="power", nonneg=True)
+    flow, limits = cp.Variable(len(edges), name="flow"), np.zeros(n)
+    limits[[0, 4]] = 4.0
+    return power, [
+        flow == cp.multiply(rng.uniform(5, 20, len(edges)), B.T @ angle),
+        power - rng.uniform(0.1, 0.6, n) == B @ flow,
+        angle[0] == 0,
+        power <= limits,
+        cp.abs(flow) <= 3,
+    ]
+
+
+def twice(*rows: Any) -> list[Any]:
+    return [row for row in rows for _ in range(2)]
+
+
+X, Z = cp.Variable((3, 3), PSD=True, name="X"), cp.Variable(2, name="Z")
+FREE = cp.Variable(name="free")
+UNLIMITED = {
+    "matrix": lambda: (-cp.trace(X), twice(X[0, 0] == 1.0)),
+    "sums": lambda: (-cp.trace(X), [X[0, 0] + X[1, 1] == 3, X[0, 0] == 1, X[1, 1] == 2]),
+    "cone": lambda: (FREE, [cp.norm(Z) <= 2, *twice(Z[0] + Z[1] == 1)]),
+    "squares": lambda: (lambda power, rows: (cp.sum_squares(power) + FREE, rows))(*flows()),
+}
+
+
+@pytest.mark.parametrize("name", UNLIMITED)
+def test_rays_start_at_points_of_rows_that_depend_on_each_other(name: str) -> None:
+    goal, rows = UNLIMITED[name]()
+    with pytest.raises(of.Unbounded) as e:
+        of.from_cvxpy(cp.Problem(cp.Minimize(goal), rows)).solve()
+    assert e.value.certificate.verify()
+
+
+def test_rows_that_contradict_each_other_by_a_rounding_have_no_point() -> None:
+    """0.1 + 0.2 is not 0.3 in floats: nothing is called feasible, so no ray starts."""
+    rows = [Z[0] == 0.1, Z[1] == 0.2, Z[0] + Z[1] == 0.3, cp.norm(Z) <= 2]
+    with pytest.raises((of.SolverFailure, of.Infeasible)):
+        of.from_cvxpy(cp.Problem(cp.Minimize(FREE), rows)).solve()
