@@ -98,10 +98,15 @@ class AdoptedProblem(Problem):
                 imaginary = upper - upper.T
             whole = value + 1j * imaginary if old.is_complex() else value
             primal[old.id] = np.array(np.broadcast_to(whole, old.shape))
-        if given is self.data["problem"]:  # else its rows are others
-            for name, old in zip(self.constraints, given.constraints, strict=False):
-                if name in solution.multipliers and len(old.dual_variables) == 1:
-                    dual[old.id] = np.asarray(solution.multipliers[name])
+        names = self.__dict__.get("_given_names", list(self.constraints))
+        for name, old in zip(names, given.constraints, strict=False):
+            z = solution.multipliers.get(name)
+            imaginary = solution.multipliers.get(f"{name} imaginary")
+            if imaginary is not None:
+                z = np.asarray(0.0 if z is None else z) + 1j * np.asarray(imaginary)
+            # what was written out in another shape has rows that are not its own
+            if z is not None and np.size(z) == old.size:
+                dual[old.id] = np.asarray(z)
         status = OPTIMAL if solution.status.termination == "optimal" else USER_LIMIT
         given.unpack(Unpacked(status, solution.objective, primal, dual, {}))
 
@@ -118,7 +123,7 @@ class AdoptedProblem(Problem):
         ids = {v.id: name for name, v in variables.items()}
         constraints: dict[str, Any] = {}
         for i, c in enumerate(problem.constraints):
-            label = given[i] if given is not None else (getattr(c, "label", None) or f"c{i}")
+            label = given[i] if given is not None else _label(i, c)
             constraints[free_name(str(label), constraints)] = substitute(c, swaps)
         minimized = isinstance(problem.objective, cp.Minimize)
         sense: Sense = "minimize" if minimized else "maximize"
@@ -262,7 +267,7 @@ def _written_out(problem: Any, names: Sequence[str] | None) -> tuple[Any, Sequen
     goal, hidden = step.canonicalize_tree(problem.objective)
     rows: dict[str, Any] = {}
     for i, c in enumerate(problem.constraints):
-        label = str(names[i] if names is not None else getattr(c, "label", None) or f"c{i}")
+        label = str(names[i] if names is not None else _label(i, c))
         rows[free_name(label, rows)], more = step.canonicalize_tree(c)
         for own in more:
             rows[free_name(f"{label} hidden", rows)] = own
@@ -295,7 +300,7 @@ def _reduced(problem: Any, names: Sequence[str] | None) -> tuple[Any, Sequence[s
     goal, _ = step.canonicalize_tree(problem.objective, other, leaves)
     rows: dict[str, Any] = {}
     for i, c in enumerate(problem.constraints):
-        label = str(names[i] if names is not None else getattr(c, "label", None) or f"c{i}")
+        label = str(names[i] if names is not None else _label(i, c))
         parts = step.canonicalize_tree(c, other, leaves)
         for word, part in zip(("", " imaginary"), parts, strict=True):
             for own in part if isinstance(part, list) else [part]:
@@ -423,8 +428,18 @@ def from_cvxpy(problem: Any, names: Sequence[str] | None = None) -> AdoptedProbl
             warnings.simplefilter("ignore", FutureWarning)
             adopted = _adopted(*_written_out(problem, names))
     if adopted.data["problem"] is not problem:
-        adopted._set(_given=problem)
+        labels = (
+            names
+            if names is not None
+            else [_label(i, c) for i, c in enumerate(problem.constraints)]
+        )
+        adopted._set(_given=problem, _given_names=list(map(str, labels)))
     return adopted
+
+
+def _label(i: int, constraint: Any) -> str:
+    """Return what a constraint is called that was given no name."""
+    return str(getattr(constraint, "label", None) or f"c{i}")
 
 
 def _adopted(problem: Any, names: Sequence[str] | None) -> AdoptedProblem:

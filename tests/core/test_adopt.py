@@ -460,3 +460,55 @@ def test_whole_entries_that_a_variable_does_not_have_are_named(kind, shape, plac
     x = cp.Variable(shape, name="x", **{kind: [place]})
     with pytest.raises(of.DeclarationError, match="'x' has no entry"):
         of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [x >= 0.5]))
+
+
+def soc_rows(axis: int) -> cp.Problem:
+    M = cp.Variable((2, 3), name="M")
+    t = cp.Variable(M.shape[1 - axis], name="t")
+    cost = np.arange(1.0, t.size + 1.0)
+    fixed = np.array([[1.0, 2.0, 3.0], [0.5, 0.6, 0.7]])
+    return cp.Problem(cp.Minimize(cost @ t), [cp.SOC(t, M, axis=axis), fixed == M])
+
+
+def exp_rows() -> cp.Problem:
+    a, b, c = (cp.Variable(2, name=n) for n in "abc")
+    rows = [cp.ExpCone(a, b, c), b == 1, a >= np.array([1.0, 0.5])]
+    return cp.Problem(cp.Minimize(np.array([1.0, 2.0]) @ c), rows)
+
+
+def power_rows() -> cp.Problem:
+    M = cp.Variable((2, 3), name="M")
+    rows = [cp.PowCone3D(M[:, 0], M[:, 1], M[:, 2], [0.2, 0.6]), M[:, 0] + M[:, 1] == 2]
+    return cp.Problem(cp.Maximize(np.array([1.0, 2.0]) @ M[:, 2]), rows)
+
+
+def complex_rows() -> cp.Problem:
+    w = cp.Variable(2, complex=True, name="w")
+    return cp.Problem(cp.Minimize(cp.norm(w)), [w[0] + w[1] == 1 + 2j, cp.real(w[0]) >= 2])
+
+
+def hidden_rows() -> cp.Problem:
+    a, b = cp.Variable(name="a"), cp.Variable(name="b", nonneg=True)
+    return cp.Problem(cp.Minimize(cp.perspective(cp.square(a), b) + b), [a >= 1])
+
+
+DUALS = {
+    "columns of cones": lambda: soc_rows(0),
+    "rows of cones": lambda: soc_rows(1),
+    "exponential": exp_rows,
+    "power": power_rows,
+    "complex": complex_rows,
+    "perspective": hidden_rows,
+}
+
+
+@pytest.mark.parametrize("name", DUALS)
+def test_duals_are_written_back_as_cvxpy_has_them(name: str) -> None:
+    theirs, ours = DUALS[name](), DUALS[name]()
+    theirs.solve(solver="CLARABEL")
+    of.from_cvxpy(ours).solve(write_back=True)
+    for one, other in zip(theirs.constraints, ours.constraints, strict=True):
+        parts = zip(one.dual_variables, other.dual_variables, strict=True)
+        for expected, written in ((a.value, b.value) for a, b in parts):
+            assert np.shape(written) == np.shape(expected)
+            assert np.allclose(written, expected, atol=1e-3)
