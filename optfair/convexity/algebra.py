@@ -532,15 +532,25 @@ def rewritten(node: Node, a: Algebra, depth: int = 2) -> Iterator[Node]:
         yield a.total([logarithm_of(P, a, False), logarithm_of(N, a, True)], [1.0, -1.0])
 
 
-def steps_of(node: Node) -> tuple[Node, Node, float, float] | None:
-    """Return f, ceil(f), c > 0 and d of c ceil(f) + d, None of anything else."""
+def steps_of(node: Node) -> tuple[Node, float, float] | None:
+    """Return f, c > 0 and d of c ceil(f) + d, None of anything else; of largest steps f is a maximum."""
     terms = terms_of(node)
-    steps = [(c, n) for c, n in terms if isinstance(n, Call) and n.function == "ceil" and c > 0.0]
-    rest = [c for c, n in terms if n is ONE]
-    if len(steps) != 1 or len(steps) + len(rest) != len(terms):
+    steps = [(c, n) for c, n in terms if n is not ONE]
+    if len(steps) != 1 or steps[0][0] <= 0.0 or (f := _rounded_up(steps[0][1])) is None:
         return None
-    ((c, n),) = steps
-    return n.args[0], n, c, sum(rest)
+    return f, steps[0][0], float(sum(c for c, n in terms if n is ONE))
+
+
+def _rounded_up(node: Node) -> Node | None:
+    """Return f of ceil(f), and of the largest of several the largest f: rounding keeps their order."""
+    if not isinstance(node, Call):
+        return None
+    if node.function == "ceil":
+        return node.args[0]
+    inner = [n.args[0] for n in node.args if isinstance(n, Call) and n.function == "ceil"]
+    if node.function != "of all: maximum" or node.size != 1 or len(inner) != len(node.args):
+        return None
+    return raw_call(node.function, inner, 1)
 
 
 def without_number(goal: Node, a: Algebra) -> list[tuple[Node, float]]:

@@ -149,16 +149,15 @@ class Recast(Certificate):
         if self.way == "level":
             value = self.level if inner > 0.0 else -np.inf
         if self.way == "steps":
-            _, _, c, d = steps_of(self.goal[0]) or (None, None, 1.0, 0.0)
+            _, c, d = steps_of(self.goal[0]) or (None, 1.0, 0.0)
             step = Interval.exactly(np.array(inner)).call("ceil")
             value = float((step.scaled(np.array(c)) + Interval.exactly(np.array(d))).low)
         if self.way == "logarithm" and self.sense == "minimize":
             value = float(Interval.exactly(np.array(inner)).call("exp").low)
         elif self.way == "logarithm":  # the logarithm of 1/f was minimised
             value = -float(Interval.exactly(np.array(-inner)).call("exp").high)
-        if self.offset != 0.0:
-            value = float(np.nextafter(value + self.offset, -np.inf))
-        return sign * value
+        above = Interval.of(np.array(value), np.array(np.inf))
+        return sign * float((above + Interval.exactly(np.array(self.offset))).low)
 
     def verify(self) -> Verdict:
         """Make the problem anew from the declared one, and check the proof of every term."""

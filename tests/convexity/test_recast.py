@@ -547,3 +547,19 @@ def test_an_objective_is_the_same_turned_over_and_with_a_number_added(
     # the bound is one on the declared objective, on its side
     side = 1.0 if q.sense == "minimize" else -1.0
     assert side * t.bound <= side * t.objective + 1e-12 * abs(shift)
+
+
+@pytest.mark.parametrize(
+    ("write", "optimum"),
+    [
+        (lambda x: cp.max(cp.ceil(x)), 3.0),
+        (lambda x: 2 * cp.maximum(cp.ceil(x[0]), cp.ceil(x[1] + x[2])) - 1, 7.0),
+        (lambda x: cp.ceil(cp.max(x)) + 0.5, 3.5),
+    ],
+)
+def test_the_largest_of_several_steps_is_a_step(write: Any, optimum: float) -> None:
+    x = cp.Variable(3, name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(write(x)), [cp.sum(x) >= 7.3, x <= 5]))
+    s = p.solve()
+    assert p.problem_class.curvature == "quasiconvex" and s.grade.word == "proved"
+    assert s.objective == s.bound == optimum
