@@ -291,9 +291,7 @@ class _Moves:
             again = sharper(form, again, x, near, form.q, np.flatnonzero(boxes.unpaid(again)))
             if self.offer(near, *peeled_in_turn(form, again, near, boxes)):
                 self.own = (near, again)
-            elif (
-                np.count_nonzero(boxes.unpaid(again)) <= FEW
-            ):  # they leave more, and have more room
+            elif np.count_nonzero(boxes.unpaid(again)) <= FEW:  # more is left, with more room
                 self.offer(near, *repaired(form, again, x, near, form.q, *boxes.of(again)))
 
 

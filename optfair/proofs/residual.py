@@ -468,9 +468,10 @@ def tilted(
 
     with the slacks s, so that rows move which are active: that costs nothing. Multipliers of
     second-order and exponential cones move to where there is room within, by their normals
-    :math:`g^T \Delta \ge d`, and blocks, where no program is solved, along their kernels; then :math:`A_j^T \Delta = -r_j` for the columns without bounds. A column in which
-    the optimal points are unbounded cannot be tilted, and is left. What comes out is judged by
-    its own residuals; nothing here needs to be exact.
+    :math:`g^T \Delta \ge d`, and blocks, where no program is solved, along their kernels; then
+    :math:`A_j^T \Delta = -r_j` for the columns without bounds. A column in which the optimal points are
+    unbounded cannot be tilted, and is left. What comes out is judged by its own residuals; nothing
+    here needs to be exact.
 
     Parameters
     ----------
