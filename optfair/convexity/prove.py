@@ -14,7 +14,7 @@ from cvxpy.constraints import Equality, Inequality, NonNeg, NonPos, Zero
 
 from optfair.convexity.cones import disciplined
 from optfair.convexity.domain import Domain, Fact
-from optfair.convexity.expression import Opaque, affine, opaque, text
+from optfair.convexity.expression import Exhausted, Opaque, affine, limited, opaque, text
 from optfair.convexity.hessians import quadratic_curvature
 from optfair.convexity.proof import (
     Chord,
@@ -407,9 +407,9 @@ def _of_whole(
 
 # Proofs for the terms of a problem: each rests on terms proved before it, never on itself.
 
-#: Variables of a term for which a proof is searched, and seconds for each, and for one that is convex in
-#: logarithms in any case.
-VARIABLES, SECONDS, BRIEF = 20_000, 2.0, 0.1
+#: Variables of a term for which a proof is searched, and seconds for each; steps, about 0.1 ms each, for
+#: one that is convex in logarithms in any case: counted, so that its class is the same on any machine.
+VARIABLES, SECONDS, BRIEF = 20_000, 2.0, 1_000
 
 
 def settled(
@@ -507,11 +507,13 @@ def _proved(term: Any, domain: Domain, kind: str, rows: Sequence[Term]) -> Any:
     expression = written.expr if is_row else written
     if sum(v.size for v in expression.variables()) > VARIABLES:
         return None
-    seconds = BRIEF if looks_geometric([written], domain) else SECONDS
+    brief = looks_geometric([written], domain)
     try:
-        answer = proved_on(expression, domain, kind, seconds, refute=False)
-    except OptfairError:
-        return None  # undefined somewhere on the bounds: the term stays open
+        with limited(BRIEF) if brief else contextlib.nullcontext():
+            seconds = np.inf if brief else SECONDS
+            answer = proved_on(expression, domain, kind, seconds, refute=False)
+    except (OptfairError, Exhausted):
+        return None  # undefined somewhere on the bounds, or too long: the term stays open
     if not isinstance(answer, CurvatureProof):
         return None
     note = answer.rule + (f"; on {', '.join(answer.rests_on)}" if answer.rests_on else "")

@@ -102,10 +102,10 @@ class AdoptedProblem(Problem):
         for name, old in zip(names, given.constraints, strict=False):
             z = solution.multipliers.get(name)
             imaginary = solution.multipliers.get(f"{name} imaginary")
-            if imaginary is not None:
+            if old.is_complex() and imaginary is not None:
                 z = np.asarray(0.0 if z is None else z) + 1j * np.asarray(imaginary)
             # what was written out in another shape has rows that are not its own
-            if z is not None and np.size(z) == old.size:
+            if z is not None and np.size(z) == old.size and names.count(name) == 1:
                 dual[old.id] = np.asarray(z)
         status = OPTIMAL if solution.status.termination == "optimal" else USER_LIMIT
         given.unpack(Unpacked(status, solution.objective, primal, dual, {}))
@@ -502,7 +502,8 @@ def declaration(
                     "variables of a model go by their names",
                     'give each a name of its own: cp.Variable(name="y")',
                 )
-    plain = _Plain.of(v for v in variables.values() if stated_attributes(v))
+    known = variables.values()
+    plain = _Plain.of(known if any(map(stated_attributes, known)) else ())
 
     def own(part: Any) -> Any:
         return substitute(part, plain.swaps) if plain.swaps else part
@@ -513,7 +514,7 @@ def declaration(
         terms.append(model_term(free_name(name, taken), row))
         taken[terms[-1].name] = None
     return Declaration(
-        {**variables, **plain.variables},
+        plain.variables or variables,
         sense,
         tuple(model_goal(name, own(e), latex, sense) for name, (e, latex) in objective.items()),
         tuple(terms),

@@ -13,7 +13,7 @@ import pytest
 
 import optfair as of
 from optfair.backends import solve as module
-from optfair.backends.registry import profile
+from optfair.backends.registry import profile, profiles
 from optfair.backends.request import Outcome, Request, Retry, SolverProfile, load_profile
 from optfair.core.certificate import reported
 from optfair.errors import DeclarationError
@@ -202,6 +202,8 @@ def test_a_larger_tolerance_never_fails_where_a_smaller_one_passes(seed: int) ->
 def test_a_file_of_facts_states_what_to_ask_next(tmp_path: Path) -> None:
     text = fact_files("solvers")["clarabel"].read_text(encoding="utf-8")
     assert all(r.why for r in profile("clarabel").retry)
+    named = {r.units for known in profiles().values() for r in known.retry}
+    assert named == {"", "sides", "point"}  # another would not be looked at
     wrong = tmp_path / "clarabel.toml"
     wrong.write_text(text.replace("tighter = 1e3", "looser = 1e3"), encoding="utf-8")
     with pytest.raises(DeclarationError, match="looser"):

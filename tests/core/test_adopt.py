@@ -512,3 +512,18 @@ def test_duals_are_written_back_as_cvxpy_has_them(name: str) -> None:
         for expected, written in ((a.value, b.value) for a, b in parts):
             assert np.shape(written) == np.shape(expected)
             assert np.allclose(written, expected, atol=1e-3)
+
+
+def test_a_dual_is_that_of_its_own_constraint_whatever_names_are() -> None:
+    a = cp.Variable(name="a")
+    rows = [a >= 1, a >= -1, a <= 9]
+    plain = cp.Problem(cp.Minimize(a), rows)
+    of.from_cvxpy(plain, ["low", "low imaginary", "high"]).solve(write_back=True)
+    assert [float(r.dual_value) for r in rows] == pytest.approx([1.0, 0.0, 0.0], abs=1e-6)
+    # what is written out, with one name for two: neither is told which is which
+    b = cp.Variable(name="b", nonneg=True)
+    twins = [(a >= 1).set_label("same"), (a >= -1).set_label("same"), a <= 9]
+    hidden = cp.Problem(cp.Minimize(cp.perspective(cp.square(a), b) + b), twins)
+    of.from_cvxpy(hidden).solve(write_back=True)
+    assert twins[0].dual_value is twins[1].dual_value is None
+    assert float(twins[2].dual_value) == pytest.approx(0.0, abs=1e-6)

@@ -187,6 +187,12 @@ def test_attributes_of_a_models_variables_become_its_terms(
     assert "x" in q.constraints["more"].scope
 
 
+def test_a_variable_called_like_the_entries_of_another_is_not_lost() -> None:
+    x, twin = cp.Variable(2, name="x", integer=[(1,)]), cp.Variable(name="x integer")
+    p = declared("maximize", cp.sum(x) + twin, x <= 1.5, twin <= 4)
+    assert len(p.variables) == 3 and p.solve().objective == pytest.approx(6.5)
+
+
 @pytest.mark.parametrize("attribute", ["PSD", "NSD"])
 def test_a_models_semidefinite_variable_is_that(attribute: str) -> None:
     X = cp.Variable((2, 2), name="X", **{attribute: True})
