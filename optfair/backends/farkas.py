@@ -122,20 +122,22 @@ def proved_infeasible(
         Name of a term -> its rows. The conflict of the proof are terms whose rows alone are proved
         to have no point in common.
     """
-    largest = float(np.abs(z).max(initial=0.0))
-    if largest > 0.0:
-        unit = np.ldexp(1.0, DIGITS)
-        short = np.round(z / largest * unit) / unit
-        if infeasibility(form, short, repair=False).proved:
-            return InfeasibilityProof(form, short, _conflict(form, short, owned))
-    cleaned = [np.where(np.abs(z) > share * largest, z, 0.0) for share in NOISE]
-    for exact in (*cleaned, *_without_open(form, cleaned[-1])):
-        if infeasibility(form, exact).proved:
-            return InfeasibilityProof(form, exact, _conflict(form, exact, owned))
-    for exact in _simple(z, None if form.units is None else form.units[0]):
-        if infeasibility(form, exact, repair=False).proved:
+    for exact, repair in _candidates(form, z):
+        if infeasibility(form, exact, repair=repair).proved:
             return InfeasibilityProof(form, exact, _conflict(form, exact, owned))
     return None
+
+
+def _candidates(form: ConicForm, z: Floats) -> Iterator[tuple[Floats, bool]]:
+    """Yield vectors near what a solver reports, and whether they may be moved until they are exact."""
+    largest = float(np.abs(z).max(initial=0.0))
+    if largest > 0.0:
+        yield np.round(z / largest * 2.0**DIGITS) / 2.0**DIGITS, False
+    cleaned = z
+    for share in NOISE:
+        yield (cleaned := np.where(np.abs(z) > share * largest, z, 0.0)), True
+    yield from ((v, True) for v in _without_open(form, cleaned))
+    yield from ((v, False) for v in _simple(z, None if form.units is None else form.units[0]))
 
 
 def _conflict(
@@ -177,9 +179,9 @@ def _without_open(form: ConicForm, z: NDArray[np.float64]) -> list[NDArray[np.fl
 
     Those of an objective are of this kind: they have no part in a contradiction.
     """
-    proof = infeasibility(form, z)
+    proof = infeasibility(form, z, repair=False)
     if proof.columns is None:
-        return [z]
+        return []
     met, curved = (np.zeros(form.b.size, dtype=bool) for _ in range(2))
     met[form.columns_of_rows[:, proof.columns].indices] = True
     for c in form.cones:

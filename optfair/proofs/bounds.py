@@ -31,6 +31,7 @@ from optfair.proofs.moves import (
     FEW,
     SLIGHT,
     Boxes,
+    carrying,
     cheaper,
     closed,
     lightly_peeled,
@@ -562,22 +563,21 @@ def infeasibility(form: ConicForm, z: Floats, *, repair: bool = True) -> Contrad
         return Contradiction(False, 0.0, "it is not a finite vector with an entry per row")
     nothing = np.zeros(form.q.size)
     residual = residual_of(form, None, z, nothing)
-    rows = linear_rows(form)
     lower, upper = form.column_bounds
     open_ones = residual.unpaid(lower, upper)
     if open_ones.any():
         residual = sharper(form, residual, None, z, nothing, np.flatnonzero(open_ones))
         open_ones = residual.unpaid(lower, upper)
     if open_ones.any():
-        implied = _implied(form, rows, residual, Boxes(lower, upper))
+        implied = _implied(form, linear_rows(form), residual, Boxes(lower, upper))
         lower, upper = implied.lower, implied.upper
         open_ones = residual.unpaid(lower, upper)
     if open_ones.any() and repair:
-        near, moved = polished(form, residual, None, z, nothing, lower, upper)
-        moved, spent = repaired(form, moved, None, near, nothing, lower, upper)
-        proof = _contradiction(form, near, moved, spent, lower, upper)
-        if proof.proved:
-            return proof
+        for part in carrying(form, z):
+            near, moved = polished(part, residual, None, z, nothing, lower, upper)
+            moved, spent = repaired(part, moved, None, near, nothing, lower, upper)
+            if (proof := _contradiction(form, near, moved, spent, lower, upper)).proved:
+                return proof
         face = on_face(replace(form, q=nothing), z)
         if face is not None and (proof := infeasibility(face.form, face.z)).proved:
             return proof

@@ -100,6 +100,22 @@ class Boxes:
         return residual.unpaid(*self.of(residual))
 
 
+def carrying(form: ConicForm, z: Floats) -> Iterator[ConicForm]:
+    """Yield the program without the equations that have no part in a contradiction, and as it is.
+
+    Those of an objective may move as far as they like, and bring columns that must be 0 as well.
+    """
+    left = np.ones(z.size, dtype=bool)
+    for c in form.cones:
+        if c.kind == "zero":
+            left[c.start : c.stop] = z[c.start : c.stop] != 0.0
+    if not left.all():
+        A = sp.csc_array(sp.diags_array(left.astype(float)) @ form.A)
+        A.eliminate_zeros()
+        yield replace(form, A=A)
+    yield form
+
+
 def sides_of(form: ConicForm, z: Floats) -> tuple[float, float]:
     """Return a center and radius of b'z, with b as it was declared."""
     center, radius = dot(form.b, z)

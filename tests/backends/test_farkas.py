@@ -54,6 +54,22 @@ def contradiction(rng: np.random.Generator, order: int, count: int) -> list[Any]
     return [made[0] - Z / np.sum(Z * Z), *made[1:]]
 
 
+def test_equations_of_the_objective_have_no_part_in_a_contradiction() -> None:
+    """The fit is objective and limit at once, so the rows of the first are not needed for any vector."""
+    rng = np.random.default_rng(21)
+    X, b = rng.normal(size=(90, 30)), cp.Variable(30, name="b")
+    y = X @ rng.normal(size=30) * 5
+    y[::7] *= -1
+    fit = cp.sum(cp.huber(X @ b - y, 1))
+    least = of.from_cvxpy(cp.Problem(cp.Minimize(fit))).solve().objective
+    short = of.from_cvxpy(cp.Problem(cp.Minimize(fit), [fit <= 0.9 * least]), ["limit"])
+    with pytest.raises(of.Infeasible, match="certificate from clarabel") as caught:
+        short.solve("clarabel")
+    proof = caught.value.certificate
+    assert isinstance(proof, InfeasibilityProof) and proof.verify() and proof.conflict == ("limit",)
+    assert short.with_terms(short.objective, {}).solve().objective == pytest.approx(least)
+
+
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_a_block_that_also_holds_a_free_column_excludes_points_by_its_other_lines(
     seed: int,
