@@ -41,10 +41,9 @@ from optfair.backends.psd_block import (
 )
 from optfair.backends.request import Outcome, RawPoint, Request, SolverProfile
 from optfair.backends.spheres import Spheres
-from optfair.compile.conic_proof import is_enough
+from optfair.compile.conic_proof import shortfall
 from optfair.numbers import Floats
 from optfair.proofs.cones import Cone, ConeKind
-from optfair.proofs.digits import central_pair
 from optfair.proofs.faces import Face, forced, on_face
 from optfair.solution.conic_form import ConicForm
 from optfair.solution.residuals import CLEAR
@@ -373,9 +372,6 @@ class Method:
 
 Indices = NDArray[np.int64]
 
-# Gap of a pair in many digits, as a share of the tolerance.
-CENTRAL = 0.3
-
 
 @dataclass(frozen=True, eq=False)
 class Beside:
@@ -521,21 +517,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     """Solve the compiled form."""
 
     def short(form: ConicForm, x: Floats, z: Floats, share: float = 0.5) -> float:
-        """Return by what a pair falls short of half the tolerance; the rest is for named terms."""
-        enough = is_enough(problem, form, x, request.tolerance)
-        r, half = form.residuals(x, z, enough), share * request.tolerance
-        size = max(form.unit, abs(r.objective - form.offset))
-        gap = abs(r.objective - r.bound) / size
-        worst = max(gap, r.primal, r.rows)
-        if worst > half or not np.isfinite(worst):
-            return np.inf
-        if r.unpaid is None:
-            return 0.0
-        far = CLEAR * max(1.0, r.unpaid.size, r.unpaid.natural)
-        if r.unpaid.radius((half - gap) * size) >= far:
-            return 0.0
-        loose = r.relative > 0.05 * request.tolerance**0.5
-        return worst + r.unpaid.here / size + (r.relative if loose else 0.0)
+        return shortfall(problem, form, x, z, request.tolerance, share)
 
     def call(compiled: Compiled, scale: float, options: dict[str, Any], verbose: bool) -> RawPoint:
         form, rows, columns = compiled.form.congruent or (compiled.form, 1.0, 1.0)
@@ -583,10 +565,6 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
                 ended = _on_face(form, face, lambda _: x, short, begin + left, **options) or ended
             if short(form, ended.x, ended.z) > 0.0:
                 ended = _nearer(form, ended, short, request.tolerance, begin + left, **options)
-            if short(form, ended.x, ended.z) > 0.0:
-                central = central_pair(form, CENTRAL * request.tolerance, begin + left)
-                if central is not None and short(form, *central) == 0.0:
-                    return RawPoint("optimal", central[0] * columns, central[1] * rows)
         return RawPoint(ended.status, ended.x * columns, ended.z * rows)
 
     with one_thread():

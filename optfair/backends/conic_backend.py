@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +19,12 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from optfair.backends.cone_program import central_pair, has_few_numbers
 from optfair.backends.cvxpy_backend import columns_of, run_generic
-from optfair.backends.isolation import solve_apart
+from optfair.backends.isolation import one_thread, solve_apart
 from optfair.backends.linear_program import solve_form
 from optfair.backends.request import Outcome, RawPoint, Request, SolverProfile, refused_options
+from optfair.compile.conic_proof import shortfall
 from optfair.errors import SolverFailure, UnsupportedProblem
 from optfair.numbers import Floats
 from optfair.transforms.relaxation import relaxed
@@ -37,6 +40,8 @@ if TYPE_CHECKING:
 WORKER = "optfair.backends.ortools_worker"
 
 
+# Pairs that are proved within a radius of which the last is taken.
+ROUNDS = 3
 # What a solver that was asked with options for large programs is not asked again without them for.
 DECISIVE = ("optimal", "infeasible", "unbounded", "time_limit", "interrupted")
 
@@ -325,6 +330,37 @@ def _task_point(task: Any, form: ConicForm, mixed: bool, scale: float, stop: Any
     if status == "unbounded":
         return RawPoint(status)
     return RawPoint(status, x, z / scale)
+
+
+def run_extended(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
+    """Solve the compiled form by our own method of 32 digits, until a pair is proved."""
+
+    def call(compiled: Compiled, scale: float, options: dict[str, Any], log: bool) -> RawPoint:
+        form, tolerance = compiled.form, options.pop("tolerance", request.tolerance)
+        end = time.perf_counter() + options.pop("time_limit", np.inf)
+        if not has_few_numbers(form):
+            raise UnsupportedProblem(
+                f"{profile.name} does not take a program of {form.q.size} columns and {form.b.size} rows",
+                "each number of its dense matrices is computed in 32 digits",
+                "choose another solver",
+            )
+
+        good: list[tuple[Floats, Floats]] = []
+
+        def enough(x: Floats, z: Floats) -> bool:
+            if shortfall(problem, form, x, z, request.tolerance) > 0.0:
+                return len(good) > 0
+            good.append((x, z))
+            # smaller gaps may also be proved without a radius
+            return form.residuals(x, z).unpaid is None or len(good) == ROUNDS
+
+        pair = central_pair(form, tolerance, end, enough, print if log else None)
+        if pair is None:
+            return RawPoint("time_limit" if time.perf_counter() > end else "no central path")
+        return RawPoint("optimal", *good[-1]) if good else RawPoint("inaccurate", *pair)
+
+    with one_thread():
+        return run_generic(problem, profile, request, call)
 
 
 # What SDPA says of the program as we state it (measured on infp1 and infd1 of SDPLIB).

@@ -24,6 +24,7 @@ from optfair.proofs.bounds import LowerBound, lower_bound
 from optfair.proofs.cones import Cone, largest_entry
 from optfair.proofs.portable import form_record, ratio
 from optfair.solution.conic_form import ConicForm
+from optfair.solution.residuals import CLEAR
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -427,6 +428,28 @@ def is_enough(problem: Problem, form: ConicForm, x: Floats, tolerance: float) ->
     objective, unit = form.objective(x), min(form.unit, problem.objective_unit)
     varying = form.sign * objective - problem.objective_constant, objective - form.offset
     return objective - SHARE * tolerance * max(unit, min(map(abs, varying)))
+
+
+def shortfall(
+    problem: Problem, form: ConicForm, x: Floats, z: Floats, tolerance: float, share: float = 0.5
+) -> float:
+    """Return by what a pair misses a share of the tolerance, 0 where it is proved.
+
+    The rest of the tolerance is for what is measured by named terms.
+    """
+    r, most = form.residuals(x, z, is_enough(problem, form, x, tolerance)), share * tolerance
+    size = max(form.unit, abs(r.objective - form.offset))
+    gap = abs(r.objective - r.bound) / size
+    worst = max(gap, r.primal, r.rows)
+    if worst > most or not np.isfinite(worst):
+        return np.inf
+    if r.unpaid is None:
+        return 0.0
+    far = CLEAR * max(1.0, r.unpaid.size, r.unpaid.natural)
+    if r.unpaid.radius((most - gap) * size) >= far:
+        return 0.0
+    loose = r.relative > 0.05 * tolerance**0.5
+    return worst + r.unpaid.here / size + (r.relative if loose else 0.0)
 
 
 def form_check(

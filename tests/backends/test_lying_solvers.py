@@ -247,6 +247,7 @@ COMPILED = {
     "cvxpy active set": ("cvxpy_backend", "daqp", qp),
     "cvxpy through scipy": ("cvxpy_backend", "scipy-linprog", lp),
     "blocks": ("blocks_backend", "psd-blocks", sdp),
+    "extended": ("conic_backend", "extended-precision", sdp),
     "mosek": ("conic_backend", "mosek", lp),
     "mosek integers": ("conic_backend", "mosek", milp),
     "sdpa": ("conic_backend", "sdpa", sdp),
@@ -392,7 +393,7 @@ def _problem(o: Outcome) -> Any:
 ADAPTERS: dict[str, Callable[[], Any]] = {
     **dict.fromkeys(("highs", "glop", "pdlp", "scipy-linprog", "mosek"), lp),
     **dict.fromkeys(("clarabel", "daqp", "osqp", "piqp", "qoco", "qpalm", "scs", "cvxopt"), qp),
-    **dict.fromkeys(("gurobi", "gurobi-pyomo", "uno", "ipopt"), qp),
+    **dict.fromkeys(("gurobi", "gurobi-pyomo", "uno", "ipopt", "extended-precision"), qp),
     **dict.fromkeys(("scip", "cp-sat"), milp),
     **dict.fromkeys(("sdpa", "sdpa-multiprecision", "psd-blocks"), sdp),
     "dccp": lp,

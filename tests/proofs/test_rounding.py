@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from optfair.proofs.rounding import (
     DENSE,
+    DoubleDouble,
     Products,
     dot,
     entries_of,
@@ -170,3 +171,43 @@ def test_what_a_step_reaches_is_never_rounded_down() -> None:
             exact = sum(Fraction(a) * Fraction(v) for a, v in zip(row, step.tolist(), strict=True))
             assert most > exact or most == exact == 0
             assert most <= exact * (1 + Fraction(1, 10**8)) + Fraction(1e-299)
+
+
+def number(v: DoubleDouble) -> Fraction:
+    return Fraction(v.high.item()) + Fraction(v.low.item())
+
+
+moderate = st.floats(1e-40, 1e40) | st.floats(-1e40, -1e-40)
+
+
+@given(moderate, st.floats(-1.0, 1.0), moderate, st.floats(-1.0, 1.0))
+def test_numbers_of_twice_the_digits_are_computed_with(
+    a: float, p: float, b: float, q: float
+) -> None:
+    x, y = (DoubleDouble(v) + DoubleDouble(v * share * 2.0**-55) for v, share in ((a, p), (b, q)))
+    u, v = number(x), number(y)
+    near = Fraction(2) ** -100
+    assert abs(number(x + y) - (u + v)) <= near * (abs(u) + abs(v))
+    assert abs(number(x - y) - (u - v)) <= near * (abs(u) + abs(v))
+    assert abs(number(x * y) - u * v) <= near * abs(u * v)
+    assert abs(number(x / y) - u / v) <= near * abs(u / v)
+    assert abs(number((x * x).root()) - abs(u)) <= near * abs(u)
+
+
+@pytest.mark.parametrize("inner", [1, 7, 300])
+def test_products_of_matrices_have_twice_the_digits(inner: int) -> None:
+    rng = np.random.default_rng(inner)
+    A, B = (
+        DoubleDouble(M, M * 2.0**-54 * rng.random(M.shape))
+        for M in (rng.normal(size=(3, inner)), rng.normal(size=(inner, 2)))
+    )
+    C, v = A @ B, A @ B[:, 0]
+    for i, j in np.ndindex(3, 2):
+        truth = sum((number(A[i, k]) * number(B[k, j]) for k in range(inner)), Fraction(0))
+        size = inner * Fraction(np.abs(A.high[i]).max()) * Fraction(np.abs(B.high[:, j]).max())
+        assert abs(number(C[i, j]) - truth) <= Fraction(2) ** -98 * size
+        assert j or number(v[i]) == number(C[i, 0])
+    assert np.abs((A.sum(1) - A @ DoubleDouble(np.ones(inner))).high).max() < 1e-28 * inner
+    nothing = DoubleDouble(np.zeros((2, 0))) @ DoubleDouble(np.zeros((0, 3)))
+    assert nothing.shape == (2, 3) and not nothing.high.any()
+    assert DoubleDouble(np.zeros((0, 2))).sum().shape == (2,)

@@ -1,0 +1,166 @@
+"""Pairs on the central path in 32 digits, and the problems that only these answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import optfair as of
+from optfair.backends.cone_program import central_pair
+from optfair.compile.form import compile_problem
+from optfair.proofs.digits import bound_nearby
+
+NAME, THIN = "extended-precision", 2.0**-54
+
+
+def thin(cost: float = THIN, unit: float = 1.0) -> of.Problem:
+    """An optimum of 2 sqrt(cost) far out: x = sqrt(cost), y = 1 / sqrt(cost)."""
+    x, y = cp.Variable(name="x"), cp.Variable(name="y")
+    block = cp.bmat([[x, 1.0], [1.0, y]]) >> 0
+    return of.from_cvxpy(cp.Problem(cp.Minimize(unit * (x + cost * y)), [block]), ["block"])
+
+
+@pytest.mark.parametrize("share", [1e-3, 1e-7])
+def test_the_gap_is_the_share_that_was_asked_for(share: float) -> None:
+    form = compile_problem(thin(unit=1.0 / np.sqrt(THIN)), cp.CLARABEL).form
+    pair = central_pair(form, share)
+    assert pair is not None
+    x, z = pair
+    found = bound_nearby(form, z)
+    assert found is not None
+    gap = (form.objective(x) - found[0]) / form.objective(x)
+    assert 0.9 * share <= gap <= 1.1 * share
+
+
+def test_none_where_multipliers_have_no_inside_or_the_time_is_over() -> None:
+    form = compile_problem(thin(cost=0.0), cp.CLARABEL).form
+    assert central_pair(form, 1e-6) is None
+    form = compile_problem(thin(), cp.CLARABEL).form
+    assert central_pair(form, 1e-6, deadline=0.0) is None
+
+
+def test_an_optimum_that_is_far_out_is_proved() -> None:
+    problem = thin(unit=1.0 / np.sqrt(THIN))
+    s = problem.solve(NAME, tolerance=1e-6)
+    assert s.is_optimal(1e-6) and s.grade.sound
+    assert s.objective == pytest.approx(2.0, rel=2e-6) and s.bound <= 2.0
+
+
+def curve(degree: int, seed: int) -> cp.Problem:
+    """Least squares by a polynomial that is nonnegative everywhere, in the basis of its powers."""
+    rng, x = np.random.default_rng(seed), np.linspace(0.0, 1.0, 40)
+    y = np.maximum(0.0, np.sin(6.0 * x)) + 0.1 * rng.normal(size=40)
+    half = degree // 2 + 1
+    c, Q = cp.Variable(degree + 1, name="c"), cp.Variable((half, half), PSD=True, name="Q")
+    sums = [sum(Q[i, k - i] for i in range(half) if 0 <= k - i < half) for k in range(degree + 1)]
+    fit = np.vander(x, degree + 1, increasing=True) @ c - y
+    return cp.Problem(cp.Minimize(cp.sum_squares(fit)), [c[k] == s for k, s in enumerate(sums)])
+
+
+# Optima of the same programs with 50 digits would begin like these, as the bounds prove.
+CURVES = {(6, 2): 0.374959429, (6, 3): 0.512287129, (8, 2): 0.366884854, (8, 3): 0.490633333}
+
+
+@pytest.mark.parametrize("key", CURVES, ids=str)
+def test_polynomials_that_no_float_method_fits_to_the_tolerance_are_proved(
+    key: tuple[int, int],
+) -> None:
+    s = of.from_cvxpy(curve(*key)).solve()
+    assert s.grade.word == "proved" and s.solver == NAME and s.is_optimal()
+    assert s.objective == pytest.approx(CURVES[key], abs=2e-9)
+    assert 0.0 <= s.objective - s.bound <= 1e-7
+
+
+def test_distances_without_noise_are_learned() -> None:
+    """The optimum is 0, where every root is at the edge of its cone."""
+    rng = np.random.default_rng(13)
+    X, Y, M = rng.normal(size=(40, 4)), rng.normal(size=(40, 4)), rng.normal(size=(4, 4))
+    apart = [np.outer(d, d) for d in X - Y]
+    P = cp.Variable((4, 4), PSD=True, name="P")
+    size = [cp.trace(D @ P) for D in apart]
+    true = [float(np.sqrt(np.trace(D @ M @ M.T))) for D in apart]
+    terms = [t**2 - 2.0 * t * cp.sqrt(f) + f for t, f in zip(true, size, strict=True)]
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(sum(terms) / 40.0))).solve()
+    assert s.is_optimal() and s.grade.word == "proved" and abs(s.objective) < 1e-6
+    np.testing.assert_allclose(s["P"], M @ M.T, atol=1e-2)
+
+
+def disturbance(seed: int) -> cp.Problem:
+    """The largest amplification of a stable system, by an inequality whose multipliers are thin."""
+    rng, n = np.random.default_rng(seed), 3
+    A = rng.normal(size=(n, n))
+    A -= (np.linalg.eigvals(A).real.max() + 0.5) * np.eye(n)
+    B, C, zero = rng.normal(size=(n, 2)), rng.normal(size=(2, n)), np.zeros((2, 2))
+    P, g = cp.Variable((n, n), PSD=True, name="P"), cp.Variable(name="g")
+    lines = [
+        [A.T @ P + P @ A, P @ B, C.T],
+        [B.T @ P, -g * np.eye(2), zero],
+        [C, zero, -g * np.eye(2)],
+    ]
+    return cp.Problem(cp.Minimize(g), [cp.bmat(lines) << 0])
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_inequalities_with_free_matrices_are_proved(seed: int, unit: float) -> None:
+    problem = disturbance(seed)
+    scaled = cp.Problem(cp.Minimize(unit * problem.objective.expr), problem.constraints)
+    s = of.from_cvxpy(scaled).solve(NAME)
+    assert s.grade.word == "proved" and s.is_optimal()
+    problem.solve(solver="CLARABEL")
+    assert s.objective / unit == pytest.approx(problem.value, rel=1e-5)
+
+
+X = cp.Variable(6, name="x")
+RNG = np.random.default_rng(5)
+A, START = RNG.normal(size=(9, 6)), RNG.random(6)
+ROWS = [A @ START + RNG.random(9) >= A @ X, X >= -1.0]
+EVERY: dict[str, Callable[[], Any]] = {
+    "LP": lambda: cp.Problem(cp.Minimize(A[0] @ X), [*ROWS, X <= 2.0]),
+    "QP": lambda: cp.Problem(cp.Minimize(cp.sum_squares(A @ X) - X[0]), ROWS),
+    "QP of equations": lambda: cp.Problem(
+        cp.Minimize(cp.sum_squares(A @ X - 1.0)), [cp.sum(X) == 1.0, 2.0 * cp.sum(X) == 2.0]
+    ),
+    "QP without rows": lambda: cp.Problem(cp.Minimize(cp.sum_squares(A @ X - 1.0))),
+    "QCQP": lambda: cp.Problem(cp.Minimize(X[0]), [cp.sum_squares(A @ X) <= 3.0, X[1] == 0.25]),
+    "SOCP": lambda: cp.Problem(cp.Minimize(cp.norm(A @ X - 1.0) + cp.norm(X[:2])), ROWS),
+}
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_every_class_is_proved_as_by_others(name: str, unit: float) -> None:
+    problem = EVERY[name]()
+    problem.solve(solver="CLARABEL")
+    scaled = cp.Problem(cp.Minimize(unit * problem.objective.expr), problem.constraints)
+    s = of.from_cvxpy(scaled).solve(NAME)
+    assert s.grade.word == "proved"
+    assert s.objective / unit == pytest.approx(problem.value, rel=1e-6, abs=1e-7)
+
+
+def test_what_has_no_optimum_is_no_result_and_much_is_refused() -> None:
+    for rows in ([*ROWS, X <= -2.0], [X <= 1.0]):
+        with pytest.raises(of.SolverFailure, match="no central path"):
+            of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(X)), rows)).solve(NAME)
+    many = cp.Variable(400, name="many")
+    with pytest.raises(of.UnsupportedProblem, match="of 401 columns and 402 rows"):
+        of.from_cvxpy(cp.Problem(cp.Minimize(cp.norm(many - 1)), [cp.sum(many) == 1])).solve(NAME)
+    form = compile_problem(of.from_cvxpy(cp.Problem(cp.Minimize(cp.exp(X[0])))), cp.CLARABEL).form
+    assert central_pair(form, 1e-6) is None
+
+
+def test_a_log_has_a_line_for_each_step_and_smaller_gaps_follow() -> None:
+    form = compile_problem(of.from_cvxpy(EVERY["SOCP"]()), cp.CLARABEL).form
+    lines, pairs = list[str](), list[float]()
+
+    def enough(x: Any, z: Any) -> bool:
+        pairs.append(form.objective(x) + form.b @ z)
+        return len(pairs) == 3
+
+    assert central_pair(form, 1e-4, enough=enough, log=lines.append) is not None
+    assert len(lines) > 8 and all("gap" in line for line in lines)
+    assert 1e-5 < pairs[0] < 1e-3 and pairs[1] < 2e-3 * pairs[0] and abs(pairs[2]) < 2e-3 * pairs[1]
