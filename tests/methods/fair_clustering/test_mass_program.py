@@ -53,7 +53,7 @@ def arcs_of(rng: Any, shares: Any) -> Arcs:
 
 def as_it_stands(model: RestrictedMaster) -> float:
     """Return the least cost of all columns under all rows, by another solver's front."""
-    rows = stacked((*model.equations, model.rules), model.size)
+    rows = stacked((*model.equations(), model.rules), model.size)
     even = np.ones(rows.shape[0], dtype=bool)
     for c in model.cones:
         even[model.equal.size :][c.start : c.stop] = c.kind == "zero"

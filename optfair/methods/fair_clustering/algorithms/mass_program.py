@@ -179,12 +179,10 @@ class MassProgram:
     @cached_property
     def _boxed(self) -> tuple[Any, tuple[Cone, ...]]:
         """The rules with rows for the limits of the masses, and their cones."""
-        m, size = self.form.b.size, self.masses.size
-        box = sp.csr_array(
-            (np.ones(size), (np.arange(size), self.masses.ravel())), shape=(size, self.form.q.size)
-        )
+        m, size, own = self.form.b.size, self.masses.size, self.equations[0]
+        blocks = Block.of(self.form.A), own, own._replace(value=-own.value)
         cones = (*self.form.cones, Cone("nonneg", m, m + 2 * size))
-        return sp.csc_array(sp.vstack([self.form.A, box, -box])), cones
+        return stacked(blocks, self.form.q.size), cones
 
     def rule_bound(self, y: Floats, z: Floats) -> float:
         """Return the Lagrangian value of the rules alone at prices ``prices(y, z)``."""
@@ -208,6 +206,18 @@ class MassProgram:
         scale = row_scale(self.form.A)
         plain = Block.of(self.form.A)
         return plain, plain._replace(value=plain.value * scale[plain.row]), scale
+
+    @cached_property
+    def equations(self) -> tuple[Block, Block]:
+        """The masses themselves, and their sums over clusters, as triplets."""
+        position = self.masses.ravel()
+        own = Block(np.arange(position.size), position, np.ones(position.size), position.size)
+        return own, self.simplex[0]
+
+    @cached_property
+    def columns(self) -> Any:
+        """`equations`, and the rules with every row's largest entry 1, by columns."""
+        return stacked((*self.equations, self.rules[1]), self.form.q.size)
 
     def feasible(self, cost: Floats | float = 0.0) -> Floats | None:
         """Return a feasible y, or None when the rules exclude each other.
@@ -383,43 +393,29 @@ class RestrictedMaster:
         self.ny, self.na, self.gk = form.q.size, arcs.row.size, G * K
         # a side of the box that is infinite has no slack
         down, up = (b.ravel() for b in box) if box else (np.full(self.gk, np.inf),) * 2
-        self.falls, self.rises = np.flatnonzero(np.isfinite(down)), np.flatnonzero(np.isfinite(up))
+        falls, rises = np.flatnonzero(np.isfinite(down)), np.flatnonzero(np.isfinite(up))
+        signs = np.repeat([-1.0, 1.0], [falls.size, rises.size])
+        self.sides = np.concatenate([falls, rises]), signs
         # masses in mean row weights keep the linear program near 0/1; curved cones cannot be
         # rescaled by a solver, so there masses stay what they are, shares of 1
         linear = masses is not None or program.polyhedral
         self.unit = float(arcs.weight.mean()) if linear and arcs.weight.size else 1.0
         # flow = class weight * fraction
         self.size_of = arcs.weight[arcs.row]
-        self.size = self.ny + self.na + self.falls.size + self.rises.size
+        self.size = self.ny + self.na + falls.size + rises.size
         # y = origin + unit * η: the fixed masses are taken out before scaling
         self.origin = np.zeros(self.ny)
         self.origin[program.masses] = arcs.fixed
         gradient = form.P @ self.origin + form.q
         gradient[program.masses] -= prices
         cost = np.concatenate(
-            [gradient, arcs.regret * self.size_of / self.unit, down[self.falls], up[self.rises]]
+            [gradient, arcs.regret * self.size_of / self.unit, down[falls], up[rises]]
         )
         self.price_unit = price_unit(arcs.regret if linear else cost, 0.25 if linear else 1.0)
         self.cost = cost / self.price_unit
-        # mass definition: η - Σ flow - s+ + s- = 0
-        rows = [np.arange(self.gk), arcs.group[arcs.row] * K + arcs.cluster]
-        cols = [program.masses.ravel(), self.ny + np.arange(self.na)]
-        vals = [np.ones(self.gk), -self.size_of / self.unit]
-        slack = self.ny + self.na + np.arange(self.falls.size + self.rises.size)
-        rows, cols = [*rows, self.falls, self.rises], [*cols, slack]
-        vals += [-np.ones(self.falls.size), np.ones(self.rises.size)]
-        definition = Block(
-            np.concatenate(rows), np.concatenate(cols), np.concatenate(vals), self.gk
-        )
-        simplex, shares = program.simplex
-        of_groups = shares - self.origin[program.masses].sum(axis=1)
-        # each class is spread over its arcs
-        spread = Block(arcs.row, self.ny + np.arange(self.na), np.ones(self.na), arcs.weight.size)
-        self.equations = (definition, simplex, spread)
-        self.equal = np.concatenate(
-            [np.zeros(self.gk), of_groups / self.unit, np.ones(arcs.weight.size)]
-        )
-        self.scale = np.ones(0)
+        self.cell = arcs.group[arcs.row] * K + arcs.cluster
+        of_groups = (program.shares - self.origin[program.masses].sum(axis=1)) / self.unit
+        self.equal = np.concatenate([np.zeros(self.gk), of_groups, np.ones(arcs.weight.size)])
         if masses is not None:
             # the last cluster of each group follows from the others: M1 = shares
             keep = program.masses[:, :-1].ravel()
@@ -435,13 +431,27 @@ class RestrictedMaster:
             self.right = (form.b - form.A @ self.origin) / self.unit * self.scale
             self.cones = form.cones
 
+    def equations(self) -> tuple[Block, Block, Block]:
+        """Return the mass definition, the sums of groups and those of classes over all columns.
+
+        The definition is η - Σ flow - s+ + s- = 0; each class is spread over its arcs.
+        """
+        (own, simplex), arcs, at = self.program.equations, self.arcs, self.ny + np.arange(self.na)
+        sides, signs = self.sides
+        definition = Block(
+            np.concatenate([own.row, self.cell, sides]),
+            np.concatenate([own.column, at, np.arange(self.ny + self.na, self.size)]),
+            np.concatenate([own.value, -self.size_of / self.unit, signs]),
+            self.gk,
+        )
+        return definition, simplex, Block(arcs.row, at, np.ones(self.na), arcs.weight.size)
+
     def _finish(self, status: str, v: Floats, z: Floats) -> MasterResult:
         if status != "optimal":
             return MasterResult(status, np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0))
         flow = np.maximum(v[self.ny : self.ny + self.na], 0.0) * self.size_of
         missed = np.maximum(v[self.ny + self.na :], 0.0) * self.unit
-        sides = np.concatenate([self.falls, self.rises])
-        slack = np.asarray(np.bincount(sides, missed, self.gk), dtype=float)
+        slack = np.asarray(np.bincount(self.sides[0], missed, self.gk), dtype=float)
         y = self.origin + v[: self.ny] * self.unit
         return MasterResult(
             status, flow, y, z * self.price_unit, slack.reshape(self.program.masses.shape)
@@ -454,36 +464,52 @@ class RestrictedMaster:
         a bound where there is one, so few rows are left, and where nothing moves is a basis to
         start from. With few masses a presolve takes longer than the rest; many are worth it.
         """
-        (definition, simplex, _), m, shares = self.equations, self.right.size, self.equal
-        fixed = definition.height + simplex.height
-        base, others = _cheapest_of_classes(self.arcs)
-        own = self.arcs.row[others]
-        alone = np.bincount(own, minlength=self.arcs.weight.size)[own] == 1
-        classes, row = np.unique(own[~alone], return_inverse=True)
-        together = Block(row, self.ny + others[~alone], np.ones(row.size), classes.size)
-        whole = stacked((definition, simplex, self.rules, together), self.size)
-        # v = start + steps w, of the columns that are left
-        start = np.zeros(self.size)
-        start[self.ny + base] = 1.0
-        left = np.flatnonzero(start == 0.0)
-        moved = self.ny + np.arange(others.size)
-        ones = np.concatenate([np.ones(left.size), -np.ones(others.size)])
-        cells = np.append(left, self.ny + base[own]), np.append(np.arange(left.size), moved)
-        steps = sp.csc_array((ones, cells), shape=(self.size, left.size))
-        low = np.full(m, -np.inf)
+        arcs, m, fixed = self.arcs, self.right.size, self.gk + self.program.shares.size
+        base, others = _cheapest_of_classes(arcs)
+        own = arcs.row[others]
+        alone = np.bincount(own, minlength=arcs.weight.size)[own] == 1
+        classes, together = np.unique(own[~alone], return_inverse=True)
+        size = self.size_of[others] / self.unit
+        index = np.full((others.size, 3), -1)
+        index[:, 0], index[:, 1] = self.cell[others], self.cell[base[own]]
+        index[~alone, 2] = fixed + m + together
+        entries, held = np.stack([-size, size, np.ones(size.size)], axis=1), index >= 0
+        sides, signs = self.sides
+        masses = self._columns_of_masses()
+        lengths = [np.diff(masses.indptr), held.sum(axis=1), np.ones(sides.size, dtype=int)]
+        start = np.append(0, np.cumsum(np.concatenate(lengths)))
+        rows: Any = sp.csc_array(
+            (
+                np.concatenate([masses.data, entries[held], signs]),
+                np.concatenate([masses.indices, index[held], sides]),
+                start,
+            ),
+            shape=(fixed + m + classes.size, start.size - 1),
+        )
+        right, low, most = self.right, np.full(m, -np.inf), np.ones(classes.size)
+        linked = self.rules.column >= self.ny
+        if linked.any():  # rules on arcs themselves, of which the cheapest are not columns
+            at = fixed + self.rules.row[linked], self.rules.column[linked] - self.ny
+            on_arcs = sp.csc_array((self.rules.value[linked], at), shape=(rows.shape[0], self.na))
+            of_arcs = on_arcs[:, others] - on_arcs[:, base[own]]
+            none = (sp.csc_array((rows.shape[0], n)) for n in (self.ny, sides.size))
+            rows = rows + sp.hstack([next(none), of_arcs, next(none)], format="csc")
+            right = right - on_arcs[:, base].sum(axis=1)[fixed : fixed + m]
         for c in self.cones:
             if c.kind == "zero":
-                low[c.start : c.stop] = self.right[c.start : c.stop]
-        lower, upper = np.zeros(left.size), np.full(left.size, np.inf)
+                low[c.start : c.stop] = right[c.start : c.stop]
+        moved = slice(self.ny, self.ny + others.size)
+        lower, upper = np.zeros(start.size - 1), np.full(start.size - 1, np.inf)
         lower[: self.ny] = -np.inf
-        lower[self.program.masses] = -self.arcs.fixed / self.unit
-        upper[moved[alone]] = 1.0
-        taken, most = whole @ start, np.ones(classes.size)
+        lower[self.program.masses] = -arcs.fixed / self.unit
+        upper[moved][alone] = 1.0
+        equal, cost = self.equal[:fixed].copy(), self.cost[self.ny :]
+        equal[: self.gk] += np.bincount(self.cell[base], self.size_of[base] / self.unit, self.gk)
         result = solve_linear_program(
-            self.cost @ steps,
-            whole @ steps,
-            np.concatenate([shares[:fixed], low, -np.inf * most]) - taken,
-            np.concatenate([shares[:fixed], self.right, most]) - taken,
+            np.concatenate([self.cost[: self.ny], cost[others] - cost[base[own]], cost[self.na :]]),
+            rows,
+            np.concatenate([equal, low, -np.inf * most]),
+            np.concatenate([equal, right, most]),
             lower,
             upper,
             tolerance=tolerance,
@@ -491,8 +517,22 @@ class RestrictedMaster:
             presolve=self.gk > PRESOLVED,
         )
         z = -result.prices[fixed : fixed + m] * self.scale if m else np.zeros(0)
-        v = start + steps @ result.x if result.status == "optimal" else start
+        v = np.zeros(self.size)
+        if result.status == "optimal":
+            x = result.x
+            v[: self.ny], v[self.ny + self.na :] = x[: self.ny], x[moved.stop :]
+            v[self.ny + others] = x[moved]
+            v[self.ny + base] = 1.0 - np.bincount(own, x[moved], base.size)
         return self._finish(result.status, v, z)
+
+    def _columns_of_masses(self) -> Any:
+        """Return the columns of masses and auxiliaries, without the rows of classes."""
+        if self.rules is self.program.rules[1]:
+            return self.program.columns
+        row, column, value, height = self.rules
+        of_masses = column < self.ny
+        own = Block(row[of_masses], column[of_masses], value[of_masses], height)
+        return stacked((*self.program.equations, own), self.ny)
 
     def solve_conic(self, time_limit: float) -> MasterResult:
         """Return what a conic solver finds."""
@@ -520,7 +560,7 @@ class RestrictedMaster:
         result = solve_cone_program(
             P,
             self.cost,
-            stacked((*self.equations, bounds, self.rules), self.size),
+            stacked((*self.equations(), bounds, self.rules), self.size),
             np.concatenate([self.equal, floor, self.right]),
             cones,
             time_limit=time_limit,
