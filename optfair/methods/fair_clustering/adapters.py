@@ -81,6 +81,7 @@ def run_mass_dual(problem: Problem, profile: SolverProfile, request: Request) ->
             tolerance=min(aim, 0.4 * request.tolerance),
             deadline=request.deadline,
             report=report,
+            known=None if request.warm_start else p.data.get("known"),
         )
     times = begin, compiled_at, time.perf_counter()
     return MassProof(p, rules, result.y, result.z).outcome(result, _values(p, result), times)
@@ -88,9 +89,8 @@ def run_mass_dual(problem: Problem, profile: SolverProfile, request: Request) ->
 
 def price_round(entry: Any) -> str:
     """Say of a round of a price search how far it is."""
-    return (
-        f"{entry.rows} free rows, {entry.arcs} arcs, bound {entry.bound:.10g}, gap {entry.gap:.1e}"
-    )
+    size = f"{entry.rows} free rows, {entry.arcs} arcs"
+    return f"{size}, bound {entry.bound:.10g}, gap {entry.gap:.1e}"
 
 
 def _values(p: FairAssignment, result: Any) -> dict[str, Floats]:

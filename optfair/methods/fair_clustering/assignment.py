@@ -362,7 +362,7 @@ class FairAssignment(GroupedRows):
         """Return the problem without rules on costs, at the costs and with the goal given."""
         kept = {k: t for k, t in self.constraints.items() if not isinstance(t, CostTerm)}
         # prices are of other costs, and of another goal
-        other = {"cost": cost, "goal": goal, "prices": None, "duals": None}
+        other = {"cost": cost, "goal": goal, **dict.fromkeys(("prices", "duals", "known"))}
         data = MappingProxyType({**self.data, **other})
         child = self._child(data=data, constraints=MappingProxyType(kept))
         objective = {**self.objective, "cost": child._cost_term(cost, self["assignment"])}
@@ -416,7 +416,12 @@ class FairAssignment(GroupedRows):
         )
 
     def with_centers(
-        self, centers: Any, *, prices: Floats | None = None, duals: Floats | None = None
+        self,
+        centers: Any,
+        *,
+        prices: Floats | None = None,
+        duals: Floats | None = None,
+        known: Any = None,
     ) -> FairAssignment:
         """Return this problem with other centers; rules, groups and weights stay.
 
@@ -428,6 +433,8 @@ class FairAssignment(GroupedRows):
             Multipliers of ``mass definition`` where a search for them starts.
         duals : array (2, G), optional
             Prices of the largest mean cost of a group and of budgets, to start from likewise.
+        known : MassResult, optional
+            Where a search ended: it is gone on with if that is no optimum.
         """
         old = self.cost
         if old.metric == "precomputed":
@@ -446,8 +453,9 @@ class FairAssignment(GroupedRows):
         terms = {
             k: t.at(cost) if isinstance(t, CostTerm) else t for k, t in self.constraints.items()
         }
+        start = {"prices": prices, "duals": duals, "known": known}
         return self._child(
-            data=MappingProxyType({**self.data, "cost": cost, "prices": prices, "duals": duals}),
+            data=MappingProxyType({**self.data, "cost": cost, **start}),
             objective=MappingProxyType(objective),
             constraints=MappingProxyType(terms),
         )

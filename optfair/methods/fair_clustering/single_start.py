@@ -14,12 +14,13 @@ from optfair.errors import DataError, DeclarationError, nearest
 from optfair.methods.fair_clustering.algorithms.charged_rows import ChargedRows
 from optfair.methods.fair_clustering.algorithms.costs import CostRows
 from optfair.methods.fair_clustering.algorithms.descent import Assigned, Descent, HeldRows, descend
+from optfair.methods.fair_clustering.algorithms.pricing import smallest_ratio
 from optfair.methods.fair_clustering.algorithms.soft_descent import SmoothedStart, smoothed_start
 from optfair.methods.fair_clustering.alignment import printed_alignment
 from optfair.methods.fair_clustering.alternation import TRIAL, Tried, alternate, swapped
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.mass_rules import compile_rules
-from optfair.methods.fair_clustering.metrics import balance, cost, gathered_masses
+from optfair.methods.fair_clustering.metrics import gathered_masses
 from optfair.methods.fair_clustering.rules import AdditiveGap, PerfectFairness
 from optfair.numbers import Floats, check_matrix
 from optfair.rows.restarts import Iteration, Restart, Step, step_progress
@@ -351,15 +352,14 @@ def first_descent(
 def certified(
     problem: FairAssignment, run: Descent[Any], seed: int, begin: float
 ) -> tuple[Restart, Fit]:
-    """Return what a descent found: its last assignment is solved as a problem, from its prices.
+    """Return what a descent found: its last assignment is proved as that of a problem.
 
     The first one, where it was cut short, is not solved but rows are moved to obey the rules; where
     arcs are barred too, that is no small change.
     """
     assigned, centers = run.best.answer, run.best.centers
-    last = problem.with_centers(
-        centers, prices=assigned.prices, duals=getattr(assigned, "duals", None)
-    )
+    start = {name: getattr(assigned, name, None) for name in ("prices", "duals", "known")}
+    last = problem.with_centers(centers, **start)
     whole = np.isfinite(run.best.gap) or problem.demands.bars
     solution = last.solve(time_limit=None if whole else SOON)
     A = np.asarray(solution["assignment"])
@@ -545,17 +545,11 @@ def start_of(
 
 def _numbers(problem: FairAssignment, assignment: Floats, centers: Floats) -> tuple[float, float]:
     """Return cost and balance of the hard labels."""
-    weights = problem.data["weights"]
-    return (
-        cost(
-            problem.cost.points,
-            centers,
-            assignment,
-            sample_weight=weights,
-            metric=problem.cost.metric,
-        ),
-        balance(problem.data["groups"], assignment, sample_weight=weights),
-    )
+    w, groups, (G, K) = problem.data["weights"], problem.data["groups"], problem["masses"].shape
+    labels = assignment.argmax(axis=1)
+    masses: Floats = np.bincount(groups * K + labels, w, G * K).astype(float).reshape(G, K)
+    plain = replace(problem.cost, centers=centers, charge=None)
+    return float(w @ plain.paired(np.arange(w.size), labels)), smallest_ratio(masses)
 
 
 def _free_share(problem: FairAssignment, model: Any) -> float:

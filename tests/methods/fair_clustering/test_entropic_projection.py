@@ -321,6 +321,30 @@ def test_a_banded_factor_solves_what_a_dense_one_does(groups: int) -> None:
     assert not flat.solved(np.inf, right).any()
 
 
+def test_few_equations_take_the_step_that_many_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    L, g = rows(200, K=4, G=3)
+    program = compile_rules(FairResponsibilities(L, groups=g)).program
+    point = mass_pass(L, g, np.full(200, 0.005), np.zeros((3, 4)))
+    steps = []
+    for full, kind in ((10**9, np.ndarray), (0, sp.csr_array)):
+        given: list[Any] = []
+
+        class Seen(entropic_projection._Damped):
+            def __init__(self, matrix: Any, given: list[Any] = given) -> None:
+                given.append(matrix)
+                super().__init__(matrix)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(entropic_projection, "FULL", full)
+            patched.setattr(entropic_projection, "_Damped", Seen)
+            step = entropic_projection.price_step(program, point, np.zeros((3, 4)), 1e9, None)
+        assert step is not None and isinstance(given[0], kind)
+        prices = program.prices(step.y, step.z)
+        steps.append(prices - prices.mean(axis=1, keepdims=True))  # constants count for nothing
+    assert np.abs(steps[0]).max() > 0.01
+    assert np.allclose(steps[0], steps[1], rtol=1e-6, atol=1e-9)
+
+
 def test_a_clock_stops_it_without_a_false_claim() -> None:
     L, g = rows(400, K=5, spread=30.0)
     program = compile_rules(FairResponsibilities(L, groups=g)).program

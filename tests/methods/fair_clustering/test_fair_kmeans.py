@@ -20,6 +20,7 @@ import optfair as of
 from optfair import metrics
 from optfair.errors import DataError
 from optfair.methods.fair_clustering import kmeans_fit
+from optfair.methods.fair_clustering.algorithms import price_search
 from optfair.methods.fair_clustering.algorithms.descent import HeldRows
 from optfair.methods.fair_clustering.algorithms.soft_descent import SoftRows
 from optfair.methods.fair_clustering.alternation import alternate
@@ -706,3 +707,17 @@ def test_rows_whose_squares_are_no_floats_are_refused(unit: float) -> None:
         return
     model = of.FairKMeans(2, random_state=0, n_init=2).fit(unit * X, groups=groups)
     assert sorted(np.bincount(model.labels_)) == [100, 100]
+
+
+def test_the_last_assignment_is_proved_without_another_search(monkeypatch):
+    def refuse(*a, **k):
+        raise RuntimeError("a search was made for the proof")
+
+    rng = np.random.default_rng(5)
+    X, groups = rng.normal(size=(600, 2)), np.arange(600) % 2
+    monkeypatch.setattr(price_search, "PriceSearch", refuse)
+    for rule in (of.perfect_fairness(), of.max_gap(0.05), of.balance(0.8)):
+        model = of.FairKMeans(4, fairness=rule, n_init=1, random_state=0).fit(X, groups=groups)
+        assert model.solution_.is_optimal(1e-9)
+        with pytest.raises(RuntimeError, match="a search was made"):
+            model.solution_.problem.with_centers(model.cluster_centers_ + 0.1).solve("mass-dual")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from decimal import Decimal, localcontext
 from itertools import pairwise
 from typing import Any
@@ -19,6 +20,7 @@ from optfair.core.composition import objective_term
 from optfair.methods.fair_clustering.algorithms import price_search as search
 from optfair.methods.fair_clustering.algorithms.costs import CostRows, SeparableCost
 from optfair.methods.fair_clustering.algorithms.pricing import price, select_arcs, value_within
+from optfair.methods.fair_clustering.mass_rules import compile_rules
 
 
 def gaussian(n: int, seed: int = 0) -> tuple[Any, Any, Any]:
@@ -267,6 +269,47 @@ def test_warm_start_takes_one_master() -> None:
     other = of.FairAssignment(X, groups=groups, centers=centers[:3])
     with pytest.raises(of.DeclarationError, match="as many groups and clusters"):
         other.solve(warm_start=first)
+
+
+def test_a_known_end_of_a_search_is_weighed_and_only_searched_on_where_it_is_none() -> None:
+    X, groups, centers = gaussian(3_000)
+    for rule in (of.perfect_fairness(), of.max_gap(0.05), of.additive_gap(0.1)):
+        p = of.FairAssignment(X, groups=groups, centers=centers, fairness=rule)
+        rules, data = compile_rules(p), p.data
+        stated = rules.program, p.cost, data["groups"], data["weights"]
+        ended = search.solve_mass_dual(*stated, feasible=rules.feasible)
+        shifted = replace(ended, clusters=np.roll(ended.clusters, 1))
+        strange = replace(ended, z=np.r_[ended.z, 0.0])
+        for known in (ended, shifted, replace(ended, z=0.0 * ended.z), strange):
+            claimed = replace(known, objective=0.0, bound=0.0)
+            again = search.solve_mass_dual(*stated, feasible=rules.feasible, known=claimed)
+            assert (again.history[-1].rows == 0) == (known is ended)
+            assert again.objective == pytest.approx(ended.objective, rel=1e-9)
+            assert 0.0 <= again.objective - again.bound + 1e-12 <= 1e-8 * again.objective
+    # multipliers that no rule of this kind has prove nothing
+    upper = of.FairAssignment(X, groups=groups, centers=centers, fairness=of.max_gap(0.05))
+    rules = compile_rules(upper)
+    stated = rules.program, upper.cost, upper.data["groups"], upper.data["weights"]
+    ended = search.solve_mass_dual(*stated, feasible=rules.feasible)
+    again = search.solve_mass_dual(
+        *stated, feasible=rules.feasible, known=replace(ended, z=ended.z - 1e-6)
+    )
+    assert again.history[-1].rows > 0
+    assert again.bound <= ended.objective * (1.0 + 1e-12)
+
+
+def test_rows_ordered_by_groups_cost_what_they_do_in_any_order() -> None:
+    X, groups, centers = gaussian(1_000)
+    index = np.unique(groups, return_inverse=True)[1]
+    cost = SeparableCost("sqeuclidean", X, centers)
+    costs = CostRows(cost, index, np.full(1_000, 1e-3))
+    other = costs.moved(centers + 0.5)
+    assert other._points is costs._points  # ordered once, for all centers
+    for own, at in ((costs, centers), (other, centers + 0.5)):
+        D = ((X[None] - at[:, None]) ** 2).sum(axis=2)
+        for g, start, stop, block in own.blocks():
+            assert np.allclose(block, D[:, own.rows[start:stop]], rtol=1e-12)
+            assert (index[own.rows[start:stop]] == g).all()
 
 
 def test_blocks_give_the_same_answer_as_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -160,8 +160,8 @@ class SeparableCost:
 
 # Costs of up to this many arcs (128 MB) are kept; beyond it they are recomputed in each pass.
 KEEP = 16_000_000
-# Rows per block otherwise.
-CHUNK = 65_536
+# Rows per block: what is done to one should stay in the cache of a core.
+CHUNK = 8_192
 
 
 class CostRows:
@@ -190,7 +190,8 @@ class CostRows:
         rows: NDArray[np.intp] | None = None,
     ) -> None:
         rows = np.arange(groups.size) if rows is None else rows
-        order = np.argsort(groups[rows], kind="stable")
+        kinds = groups[rows].astype(np.min_scalar_type(int(groups.max())))  # sorted by counting
+        order = np.argsort(kinds, kind="stable")
         self.rows = rows[order]
         self.groups = groups[self.rows]
         self.weights = weights[order] if weights.size == rows.size else weights[self.rows]
@@ -204,11 +205,16 @@ class CostRows:
             for start in range(int(bounds[g]), int(bounds[g + 1]), CHUNK)
         ]
         self.labels = groups
+        # charges are of rows in the user's order
+        few = self.size * self.clusters <= KEEP and cost.metric != "precomputed"
+        self._points = cost.points[self.rows] if few and cost.charge is None else None
         self._take(cost)
 
     def _take(self, cost: SeparableCost) -> None:
         self.cost = cost
         self._kept: list[Floats] | None = None
+        if self._points is not None:
+            self._sorted = replace(cost, points=self._points)
         if self.size * self.clusters <= KEEP:
             self._kept = [self._compute(start, stop) for _, start, stop in self._pieces]
 
@@ -219,6 +225,8 @@ class CostRows:
         return other
 
     def _compute(self, start: int, stop: int) -> Floats:
+        if self._points is not None:
+            return self._sorted.columns(slice(start, stop))
         return self.cost.columns(self.rows[start:stop])
 
     def blocks(self) -> Iterator[tuple[int, int, int, Floats]]:

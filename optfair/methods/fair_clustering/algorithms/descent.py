@@ -19,6 +19,7 @@ from optfair.methods.fair_clustering.algorithms.price_search import (
     CURVED,
     LEAST_BOX,
     POLYHEDRAL,
+    MassResult,
     PriceSearch,
 )
 from optfair.methods.fair_clustering.algorithms.pricing import (
@@ -257,9 +258,10 @@ class Flow:
 
 @dataclass(frozen=True, eq=False)
 class HeldFlow(Flow):
-    """With the `boundary_means` of the assignment."""
+    """With the `boundary_means` of the assignment, and the end of its search."""
 
     boundary: Floats
+    known: MassResult | None = None
 
 
 class HeldRows:
@@ -319,8 +321,11 @@ class HeldRows:
         boundary = boundary_means(
             best.free, costs.cost.points[free], self.weights[free], prices.shape
         )
-        flow = HeldFlow(costs.rows[rows], clusters, fractions, prices, boundary)
-        return Assigned(best.objective, gap, status, centers, flow)
+        entries, ends = (costs.rows[rows], clusters, fractions), (search.y, search.z)
+        known = MassResult(*entries, *ends, status, best.objective, search.bound)
+        return Assigned(
+            best.objective, gap, status, centers, HeldFlow(*entries, prices, boundary, known)
+        )
 
     def _cut_short(self, search: PriceSearch, centers: Floats) -> Assigned[HeldFlow]:
         reached = np.zeros(self.program.masses.shape)
@@ -364,12 +369,14 @@ def moved_centers(
     """
     K = centers.shape[0]
     held = weights[flow.rows] * flow.fractions
-    A = sp.csr_array((held, (flow.clusters, flow.rows)), shape=(K, cost.rows))
-    weight: Floats = np.asarray(A.sum(axis=1), dtype=float).ravel()
+    weight: Floats = np.asarray(np.bincount(flow.clusters, held, K), dtype=float)
     moved, some = centers.copy(), weight > 0.0
     if cost.metric == "sqeuclidean":
-        moved[some] = np.asarray(A @ cost.points)[some] / weight[some, None]
+        entries = held, flow.clusters, np.arange(held.size + 1)
+        sums = sp.csc_array(entries, shape=(K, held.size)) @ cost.points[flow.rows]
+        moved[some] = np.asarray(sums)[some] / weight[some, None]
     else:
+        A = sp.csr_array((held, (flow.clusters, flow.rows)), shape=(K, cost.rows))
         moved[some] = best_centers(cost.metric, cost.points, A.T.toarray()[:, some])
     if (weight > EMPTY).all():
         return moved, []

@@ -22,8 +22,9 @@ from optfair.proofs.cones import Cone
 # One step of the prices: the rules against a quadratic model of the rows, in a box of prices.
 
 
-# Least damping of the equations' Newton matrix, relative to its trace.
-RANK = 1e-14
+# Least damping of the equations' Newton matrix, relative to its trace. Equations up to which it is
+# held in full.
+RANK, FULL = 1e-14, 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +105,13 @@ def _equations(
     if not form.b.size:
         return PriceStep(y, z, True)
     B = sp.csc_array(form.A)[:, program.masses.ravel()]
-    newton = _Damped(sp.csr_array(B @ _blocks(point) @ B.T))
+    if len(form.b) <= FULL:
+        G, K = program.masses.shape
+        own = B.toarray().reshape(-1, G, K).transpose(1, 0, 2)
+        half = (own @ np.asarray(point.curvature)).transpose(1, 0, 2).reshape(B.shape)
+        newton = _Damped(half @ B.T)
+    else:
+        newton = _Damped(sp.csr_array(B @ _blocks(point) @ B.T))
     # equations may follow from others, and rows that are all but hard have no curvature
     damping, inside = newton.trace * RANK, True
     left = form.A @ y - form.b
@@ -118,16 +125,24 @@ def _equations(
 
 
 class _Damped:
-    """A positive semidefinite matrix that gets something on its diagonal, in a narrow band."""
+    """A positive semidefinite matrix that gets something on its diagonal, sparse ones in a narrow band."""
 
     def __init__(self, matrix: Any) -> None:
+        n = matrix.shape[0]
         self.trace = max(float(matrix.trace()), np.finfo(float).tiny)
-        self.order = reverse_cuthill_mckee(matrix, symmetric_mode=True)
-        entries = sp.coo_array(matrix[self.order][:, self.order])
-        offset = entries.col - entries.row
-        upper, width = offset >= 0, int(offset.max(initial=0))
-        self.band = np.zeros((width + 1, matrix.shape[0]))
-        self.band[width - offset[upper], entries.col[upper]] = entries.data[upper]
+        if isinstance(matrix, np.ndarray):
+            self.order = np.arange(n)
+            row, column = np.triu_indices(n)
+            data, offset = matrix[row, column], column - row
+        else:
+            self.order = reverse_cuthill_mckee(matrix, symmetric_mode=True)
+            entries = sp.coo_array(matrix[self.order][:, self.order])
+            upper = entries.col >= entries.row
+            column, data = entries.col[upper].astype(np.intp), entries.data[upper]
+            offset = column - entries.row[upper]
+        width = int(offset.max(initial=0))
+        self.band = np.zeros((width + 1, n))
+        self.band[width - offset, column] = data
 
     def solved(self, damping: float, right: Floats) -> Floats:
         """Return the solution, with more damping where rounding leaves no positive matrix."""
@@ -449,7 +464,7 @@ class _Search:
         form = self.program.form
         B = sp.csc_array(form.A)[:, self.program.masses.ravel()]
         own = (prices - form.q[self.program.masses]).ravel()
-        square = _Damped(sp.csr_array(B @ B.T))
+        square = _Damped((B @ B.T).toarray() if len(form.b) <= FULL else sp.csr_array(B @ B.T))
         z = square.solved(RANK * square.trace, B @ own)
         return self.program.prices(np.zeros(form.q.size), z), z
 

@@ -215,6 +215,8 @@ LEAST_BOX = 0.0625
 FAR, LONG_STEPS, COOL = LARGEST, 2, 1.0
 WIDER = 4.0, 16.0
 ROUNDS = 200
+# By how much a known assignment and its multipliers may miss the rules, as masses their definition.
+OBEYED = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -504,6 +506,7 @@ def solve_mass_dual(
     tolerance: float = 1e-9,
     deadline: float = np.inf,
     report: Callable[[Round], None] | None = None,
+    known: MassResult | None = None,
 ) -> MassResult:
     r"""Minimise :math:`\sum_{ik} w_i A_{ik} D_{ik} + h(M(A))` subject to the rules on M.
 
@@ -527,8 +530,17 @@ def solve_mass_dual(
         ``time.perf_counter()`` value after which the incumbent is returned.
     report : callable, optional
         Called after each round.
+    known : MassResult, optional
+        An assignment of these rows, with multipliers. What it costs and what they prove is computed
+        anew; where these are that near there is nothing to search.
     """
     costs = CostRows(cost, groups, weights)
+    if known is not None and known.z.size == program.form.b.size:
+        ended = _weighed(program, costs, known)
+        if ended.history[-1].slack <= OBEYED and ended.history[-1].gap <= tolerance:
+            if report is not None:
+                report(ended.history[-1])
+            return ended
     search = PriceSearch(program, costs, tolerance, deadline, report, share=share)
     try:
         status = search.run(prices)
@@ -549,3 +561,23 @@ def solve_mass_dual(
         search.bound,
         search.history,
     )
+
+
+def _weighed(program: MassProgram, costs: CostRows, known: MassResult) -> MassResult:
+    """Return a result with what its assignment costs and its multipliers prove under the rules."""
+    rows, clusters, G, K = known.rows, known.clusters, costs.group_count, costs.clusters
+    weights, form = np.empty(costs.size), program.form
+    weights[costs.rows] = costs.weights
+    held, y = weights[rows] * known.fractions, known.y.copy()
+    cell = costs.labels[rows] * K + clusters
+    y[program.masses] = np.bincount(cell, held, G * K).reshape(G, K)
+    slack, z, size = form.slack(y), known.z, 1.0 + float(np.abs(known.z).max(initial=0.0))
+    apart = [c.distance(slack[c.start : c.stop]) for c in form.cones]
+    outside = [c.distance(z[c.start : c.stop], dual=True) for c in form.cones]
+    missed = max([*apart, max([*outside, program.stationarity(known.y, z)]) / size])
+    objective = float(held @ costs.cost.paired(rows, clusters)) + form.objective(y)
+    value = price(costs, program.prices(known.y, z)).value
+    bound = value + program.rule_bound(known.y, z)
+    gap = max(0.0, objective - bound) / max(abs(objective), np.finfo(float).tiny)
+    ended = Round(0, 0, bound, missed, gap)
+    return replace(known, objective=objective, bound=bound, history=[ended])
