@@ -191,6 +191,29 @@ def test_damped_prices_are_those_of_the_whole_model(name):
     assert np.abs(a - prices).max() > 0.1
 
 
+@pytest.mark.parametrize("product", [0, 10**9])
+@pytest.mark.parametrize("curved", [False, True])
+def test_sums_of_rows_are_those_of_their_fractions(product, curved, monkeypatch):
+    monkeypatch.setattr(soft_descent, "PRODUCT", product)
+    rng = np.random.default_rng(2)
+    groups, X = np.repeat([0, 1], [5_000, 1_200]), rng.normal(size=(6_200, 3))
+    w, centers = rng.uniform(0.5, 1.5, 6_200) / 6_200, rng.normal(size=(4, 3))
+    prices, tau, scale = 0.1 * rng.normal(size=(2, 4)), 0.3, Scale(np.zeros(3), 1.0)
+    soft = soft_descent.SoftRows(X, groups, w, scale).at(centers, prices, tau, curved)
+    S = -(((X[:, None] - centers) ** 2).sum(axis=2) + prices[groups]) / tau
+    R = np.exp(S - S.max(axis=1, keepdims=True))
+    R /= R.sum(axis=1, keepdims=True)
+    assert np.allclose(soft.sums, (w[:, None] * R).T @ X, atol=1e-5)
+    assert (soft.mass.curvature is None) != curved
+    for g in range(2):
+        own = groups == g
+        held = w[own, None] * R[own]
+        assert np.allclose(soft.mass.masses[g], held.sum(axis=0), atol=1e-5)
+        if curved:
+            H = np.diag(held.sum(axis=0)) - held.T @ R[own]
+            assert np.allclose(soft.mass.curvature[g], H, atol=1e-5)
+
+
 def test_centers_that_swing_about_their_means_go_to_these(monkeypatch):
     """In half as many moves; where they end differs by CPU, by no more than starts do."""
     monkeypatch.setattr(soft_descent, "FEWEST", 500)

@@ -28,6 +28,9 @@ Integers = NDArray[np.intp]
 
 # Rows from which it pays; rows per block of a pass.
 FEWEST, BLOCK = 2_000, 4_096
+# Multiplications up to which products of few rows by many are at their fastest, and rows of those
+# that are made of parts.
+PRODUCT, PART = 1_000_000, 1_024
 # Temperatures in typical margins, and the relative fall of the objective at which each is left,
 # or the passes; of rows that a sample went before, and the part of its mean's way that a center
 # goes there.
@@ -180,7 +183,8 @@ class SoftRows:
         """Return the sums at given centers and prices, if asked for without their curvature."""
         (G, K), d = prices.shape, centers.shape[1]
         value, size = -self.size / tau, K + d + 1
-        products, room = np.zeros((G, size, size)), np.empty(size * BLOCK, dtype=np.float32)
+        products, room = np.zeros((G, K, size)), np.empty(size * BLOCK, dtype=np.float32)
+        part = BLOCK if K * size * BLOCK <= PRODUCT else PART
         norms, maps = np.square(centers).sum(axis=1), np.empty((G, K, d + 1), dtype=np.float32)
         maps[:, :, :-1], maps[:, :, -1] = 2.0 / tau * centers, (norms + prices) / -tau
         logs = np.empty(self.weights.size)
@@ -197,11 +201,13 @@ class SoftRows:
             S *= self.root[start:stop] / total
             np.multiply(self.across[:, start:stop], self.root[start:stop], out=both[K:])
             if curved:
-                products[g] += both @ both.T
+                for first in range(0, stop - start, part):
+                    own = both[:, first : first + part]
+                    products[g] += own[:K] @ own.T
             else:
-                products[g, :K, K:] += S @ both[K:].T
+                products[g, :, K:] += S @ both[K:].T
         value += float(self.weights @ logs)
-        sums, curvature = products[:, :K, K:], -products[:, :K, :K]
+        sums, curvature = products[:, :, K:], -products[:, :, :K]
         masses = sums[:, :, -1].copy()
         diagonal = np.arange(K)
         curvature[:, diagonal, diagonal] += masses
