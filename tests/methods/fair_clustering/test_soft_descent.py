@@ -191,10 +191,32 @@ def test_damped_prices_are_those_of_the_whole_model(name):
     assert np.abs(a - prices).max() > 0.1
 
 
-@pytest.mark.parametrize("product", [0, 10**9])
+def test_prices_of_equations_take_newtons_step():
+    rng, K, G = np.random.default_rng(4), 4, 3
+    X, groups = rng.normal(size=(60, 2)), np.repeat([0, 1, 2], [30, 20, 10])
+    program = compile_rules(FairAssignment(X, groups=groups, centers=X[:K])).program
+    masses = rng.dirichlet(np.ones(K), G) * program.shares[:, None]
+    root = rng.normal(size=(G, K, K))
+    curved = root @ root.transpose(0, 2, 1) / K + 0.1 * np.eye(K)
+    nothing = np.zeros(2)  # the middle of the rows, and the centers
+    given = program, None, Scale(nothing, 1.0), nothing, np.zeros((G, K)), 1, 1.0, np.inf
+    search = soft_descent._Search(*given)
+    search.curvature, z = curved, rng.normal(size=program.form.b.size)
+    point = MassPass(0.0, masses, curved)
+    y, moved, distance = search._step(program, point, z, 1.0, 0.0)
+    newton = price_step(program, point, np.zeros((G, K)), 1e9, z)
+    assert np.allclose(y[program.masses], masses)
+    assert distance == pytest.approx(np.abs(program.form.A @ y - program.form.b).max())
+    a, b = (program.prices(y, own) for own in (moved, newton.z))
+    assert np.abs(a - program.prices(y, z)).max() > 0.1
+    # a constant in all prices of a group changes nothing
+    assert np.allclose(*(v - v.mean(axis=1, keepdims=True) for v in (a, b)), atol=1e-6)
+
+
+@pytest.mark.parametrize("tile", [1, 3, 15])
 @pytest.mark.parametrize("curved", [False, True])
-def test_sums_of_rows_are_those_of_their_fractions(product, curved, monkeypatch):
-    monkeypatch.setattr(soft_descent, "PRODUCT", product)
+def test_sums_of_rows_are_those_of_their_fractions(tile, curved, monkeypatch):
+    monkeypatch.setattr(soft_descent, "TILE", tile)
     rng = np.random.default_rng(2)
     groups, X = np.repeat([0, 1], [5_000, 1_200]), rng.normal(size=(6_200, 3))
     w, centers = rng.uniform(0.5, 1.5, 6_200) / 6_200, rng.normal(size=(4, 3))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.backends.cone_program import solve_cone_program
@@ -28,9 +30,8 @@ Integers = NDArray[np.intp]
 
 # Rows from which it pays; rows per block of a pass.
 FEWEST, BLOCK = 2_000, 4_096
-# Multiplications up to which products of few rows by many are at their fastest, and rows of those
-# that are made of parts.
-PRODUCT, PART = 1_000_000, 1_024
+# Rows that are multiplied by many others at a time: products of more are slower by far.
+TILE = 15
 # Temperatures in typical margins, and the relative fall of the objective at which each is left,
 # or the passes; of rows that a sample went before, and the part of its mean's way that a center
 # goes there.
@@ -184,14 +185,15 @@ class SoftRows:
         (G, K), d = prices.shape, centers.shape[1]
         value, size = -self.size / tau, K + d + 1
         products, room = np.zeros((G, K, size)), np.empty(size * BLOCK, dtype=np.float32)
-        part = BLOCK if K * size * BLOCK <= PRODUCT else PART
+        tiles = [slice(first, min(first + TILE, K)) for first in range(0, K, TILE)]
         norms, maps = np.square(centers).sum(axis=1), np.empty((G, K, d + 1), dtype=np.float32)
         maps[:, :, :-1], maps[:, :, -1] = 2.0 / tau * centers, (norms + prices) / -tau
         logs = np.empty(self.weights.size)
         for g, start, stop in self.pieces:
             both = room[: size * (stop - start)].reshape(size, -1)
             S = both[:K]
-            np.matmul(maps[g], self.across[:, start:stop], out=S)
+            for tile in tiles:
+                np.matmul(maps[g, tile], self.across[:, start:stop], out=S[tile])
             top = S.max(axis=0)
             S -= top
             np.clip(S, LEAST_LOG, 0.0, out=S)
@@ -200,16 +202,15 @@ class SoftRows:
             logs[start:stop] = top + np.log(total)
             S *= self.root[start:stop] / total
             np.multiply(self.across[:, start:stop], self.root[start:stop], out=both[K:])
-            if curved:
-                for first in range(0, stop - start, part):
-                    own = both[:, first : first + part]
-                    products[g] += own[:K] @ own.T
-            else:
-                products[g, :, K:] += S @ both[K:].T
+            for tile in tiles:
+                # one more across: products of rows by themselves take another way, a slow one
+                for first in range(tile.start if curved else K, size, TILE + 1):
+                    others = slice(first, first + TILE + 1)
+                    products[g, tile, others] += S[tile] @ both[others].T
         value += float(self.weights @ logs)
-        sums, curvature = products[:, :, K:], -products[:, :, :K]
-        masses = sums[:, :, -1].copy()
-        diagonal = np.arange(K)
+        sums, upper = products[:, :, K:], np.triu(products[:, :, :K])
+        masses, diagonal = sums[:, :, -1].copy(), np.arange(K)
+        curvature = -upper - np.triu(upper, 1).transpose(0, 2, 1)
         curvature[:, diagonal, diagonal] += masses
         return SoftSums(
             MassPass(value, masses, curvature if curved else None), sums[:, :, :-1].sum(axis=0)
@@ -304,7 +305,8 @@ class _Search:
         self.moves, self.passes, self.value, self.apart = 0, 0, np.inf, True
         self.curvature, self.stale = np.zeros(0), 0
         form, at = program.form, program.masses.ravel()
-        self.equations = form.A.toarray()[:, at] if program.only_equations else None
+        equations: Any = sp.csr_array(sp.csr_array(form.A)[:, at])  # of few masses each
+        self.equations = equations if program.only_equations else None
 
     def descend(self, margin: float, share: float, fall: float, passes: int) -> bool:
         """Move prices and centers at one temperature until the objective falls by so little."""
@@ -399,11 +401,11 @@ class _Search:
             return *solved, float(np.abs(apart / hot.shares[:, None]).max())
         y = np.zeros(form.q.size)
         y[hot.masses] = mass.masses
-        B = self.equations
-        own_rows = B.reshape(-1, G, K).transpose(1, 0, 2)  # a product for each group
-        half = (own_rows @ curved).transpose(1, 0, 2).reshape(B.shape)
-        newton = half @ B.T
-        newton[np.diag_indices(len(B))] += 1e-9 * np.trace(newton)
+        B, groups = self.equations, np.arange(G)
+        of_groups = np.zeros((G, K, G, K))
+        of_groups[groups, :, groups, :] = curved
+        newton = B @ (B @ of_groups.reshape(G * K, G * K)).T
+        newton[np.diag_indices(len(newton))] += 1e-9 * np.trace(newton)
         left = form.A @ y - form.b
         return y, z + np.linalg.solve(newton, left), float(np.abs(left).max())
 
