@@ -390,7 +390,9 @@ def central_pair(
         ds, dz = system.step(s, z, short, rest, 0.0)[1:]
         a, c = system.lengths(ds, dz)
         after = ((s + ds * a) * (z + dz * c)).sum().high.item() / total
-        aim = max(LEAST, min(1.0, max(after, 0.0) / (mu or 1.0)) ** 3, 0.3 if min(a, c) < 0.1 else 0.0)
+        aim = max(
+            LEAST, min(1.0, max(after, 0.0) / (mu or 1.0)) ** 3, 0.3 if min(a, c) < 0.1 else 0.0
+        )
         dx, ds, dz = system.step(s, z, short, rest, max(goal, aim * mu), (ds, dz))
         a, c = lengths = system.lengths(ds, dz)
         x, s, z = x + dx * a, s + ds * a, z + dz * c

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 WORKER = "optfair.backends.ortools_worker"
 
 
-# Pairs that are proved within a radius of which the last is taken.
+# Pairs that are proved within a radius, after which the first of them is taken.
 ROUNDS = 3
 # What a solver that was asked with options for large programs is not asked again without them for.
 DECISIVE = ("optimal", "infeasible", "unbounded", "time_limit", "interrupted")
@@ -350,14 +350,16 @@ def run_extended(problem: Problem, profile: SolverProfile, request: Request) -> 
         def enough(x: Floats, z: Floats) -> bool:
             if shortfall(problem, form, x, z, request.tolerance) > 0.0:
                 return len(good) > 0
-            good.append((x, z))
-            # smaller gaps may also be proved without a radius
-            return form.residuals(x, z).unpaid is None or len(good) == ROUNDS
+            if form.residuals(x, z).unpaid is None:
+                good.insert(0, (x, z))
+                return True
+            good.append((x, z))  # of a smaller gap there may be a proof without a radius
+            return len(good) == ROUNDS
 
         pair = central_pair(form, tolerance, end, enough, print if log else None)
         if pair is None:
             return RawPoint("time_limit" if time.perf_counter() > end else "no central path")
-        return RawPoint("optimal", *good[-1]) if good else RawPoint("inaccurate", *pair)
+        return RawPoint("optimal", *good[0]) if good else RawPoint("inaccurate", *pair)
 
     with one_thread():
         return run_generic(problem, profile, request, call)

@@ -236,6 +236,7 @@ def _solved(problem: Problem, way: Recast, inside: Request, request: Request) ->
     if not np.isfinite(upper):
         raise SolverFailure("no point was met at which the objective is defined")
     proved: Solved | None = None
+    rough = replace(inside, tolerance=request.tolerance)  # where only the sign counts
     met, further = upper, 0.4  # what is reached, if only along a ray
     first = seen = abs(upper)  # sizes of numbers that an objective near 0 is one of
     for k in range(LEVELS):
@@ -251,12 +252,12 @@ def _solved(problem: Problem, way: Recast, inside: Request, request: Request) ->
         if upper - lower <= 0.5 * request.tolerance * unit:
             break
         # just below what is known to be reached; now and then halfway to what is not
-        level = met - further * request.tolerance * unit
+        level, asked = met - further * request.tolerance * unit, inside
         if level <= lower or (k % 3 == 2 and np.isfinite(lower)):
-            level = (met + lower) / 2
+            level, asked = (met + lower) / 2, rough
         try:
             here = way.at(level)
-            solution = solve_as_asked(here.inner, None, inside)
+            solution = solve_as_asked(here.inner, None, asked)
         except SolverFailure as e:  # its bound may do: only its sign counts
             if e.solution is None or not e.solution.bound > 0.0:
                 break
@@ -270,12 +271,14 @@ def _solved(problem: Problem, way: Recast, inside: Request, request: Request) ->
                 if reached <= level:
                     break
             continue
-        values = _values(here, solution)
+        values, before = _values(here, solution), (lower, upper)
         if solution.bound > 0.0:
             lower, proved = level, (here, solution, best)
         reached = objective(values)
         if np.isfinite(reached) and reached < upper and _feasible(problem, values, request):
             upper, best = reached, values
+        if (lower, upper) == before:  # so near that rounding decides
+            further *= 64.0
         if time.perf_counter() > request.deadline:
             break
     if proved is None:

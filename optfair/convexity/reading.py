@@ -132,8 +132,7 @@ def read_constraint(name: str, constraint: Any, domain: Domain) -> list[Fact]:
     elif isinstance(constraint, (Inequality, NonPos)):
         facts = [Fact(name, reader.node(constraint.expr))]
     elif isinstance(constraint, NonNeg):
-        node = reader.node(constraint.args[0])
-        facts = [Fact(name, reader.algebra.scaled(-1.0, node))]
+        facts = [Fact(name, reader.node(-constraint.args[0]))]
     elif isinstance(constraint, SOC) and constraint.args[0].size == 1:
         t, x = constraint.args
         facts = [Fact(name, reader.node(cp.norm(cp.vec(x, order="F"), 2) - t))]
@@ -369,7 +368,9 @@ class Reader:
         return self.algebra.call("log", [inner], e.size)
 
     def _one_minus(self, e: Any) -> Node:
-        return self.algebra.total([constant(np.ones(e.size)), self.node(e.args[0])], [1.0, -1.0])
+        left = self.algebra.total([constant(np.ones(e.size)), self.node(e.args[0])], [1.0, -1.0])
+        self.demand(left, "one_minus_pos")
+        return left
 
     def _logistic(self, e: Any) -> Node:
         a = self.algebra

@@ -404,7 +404,7 @@ _INCREASING = {"exp", *_EXTREMES}
 
 
 # The least values of quasiconvex atoms.
-_LEAST = {"sign": -1.0, "length": 0.0, "dist_ratio": 0.0}
+_LEAST = {"sign": -1.0, "length": 0.0, "dist_ratio": 0.0, "condition_number": 1.0}
 
 
 def sublevel(e: Any, level: float) -> Any:
@@ -417,6 +417,8 @@ def sublevel(e: Any, level: float) -> Any:
         return cp.lambda_max(args[0] - level * args[1])
     if level < _LEAST.get(name, -np.inf):
         return cp.Constant(1.0)
+    if name == "condition_number":
+        return cp.lambda_max(args[0]) - level * cp.lambda_min(args[0])
     if name == "sign":
         return args[0] if level < 1.0 else cp.Constant(0.0)
     if name == "length":

@@ -465,6 +465,7 @@ def test_a_quotient_of_one_over_a_scalar_is_a_vector_of_one() -> None:
 A0, B0 = (cp.Variable((2, 2), name=n, symmetric=True) for n in ("A", "B"))
 a0 = np.array([[2.0, 1.0], [1.0, 3.0]])
 u0 = cp.Variable(3, name="u")
+K0 = (1.5 + 0.34**0.5) / (1.5 - 0.34**0.5)  # of [[2, 0.3], [0.3, 1]]
 
 
 @pytest.mark.parametrize(
@@ -475,6 +476,9 @@ u0 = cp.Variable(3, name="u")
         (cp.Minimize(cp.sum(u0)), [cp.dist_ratio(u0, np.ones(3), np.zeros(3)) <= 0.4], 15 / 7),
         (cp.Minimize(cp.dist_ratio(u0, np.ones(3), np.zeros(3))), [u0 <= 0.8], 0.25),
         (cp.Minimize(cp.norm(u0 - np.array([1.0, 2, 3]))), [cp.length(u0) <= 2], 3.0),
+        (cp.Minimize(cp.condition_number(A0)), [A0[0, 0] == 2, A0[1, 1] == 1, A0[0, 1] >= 0.3], K0),
+        (cp.Minimize(1 + 2 * cp.condition_number(A0)), [A0[0, 0] == 2], 3.0),
+        (cp.Minimize(A0[1, 1]), [cp.condition_number(A0) <= 4, A0[0, 0] == 2], 0.5),
     ],
     ids=lambda e: str(e)[:30],
 )
@@ -485,6 +489,36 @@ def test_quasiconvex_atoms_by_their_sublevel_sets(goal: Any, rows: Any, truth: f
     s = p.solve()
     assert s.is_optimal(1e-6) and s.objective == pytest.approx(truth, rel=1e-6)
     assert s.grade.sound and s.bound <= truth * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_condition_numbers_have_no_unit_and_are_those_of_semidefinite_matrices(unit: float) -> None:
+    rows = [A0[0, 0] == 2 * unit, A0[1, 1] == unit]
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(cp.condition_number(A0)), rows)).solve()
+    assert s.objective == pytest.approx(2.0) and s.grade.sound
+    # beyond its domain the quotient of the eigenvalues is a number as well, of any size
+    for more in ([A0[0, 1] >= 1.5 * unit], [A0[1, 0] <= -1.5 * unit]):
+        with pytest.raises(of.Infeasible) as e:
+            of.from_cvxpy(cp.Problem(cp.Minimize(cp.condition_number(A0)), rows + more)).solve()
+        assert e.value.certificate.verify()
+
+
+def test_an_optimum_that_is_the_least_value_of_its_function_is_proved() -> None:
+    ratio = cp.dist_ratio(u0, np.ones(3), -np.ones(3))
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(ratio), [u0 >= -1, u0 <= 2])).solve()
+    assert s.is_optimal() and s.grade.word == "proved"
+    assert -1e-7 <= s.bound <= 0.0 <= s.objective <= 1e-7
+
+
+def test_one_minus_what_is_positive_ends_at_one() -> None:
+    """CVXPY evaluates it beyond its domain, where two factors below 0 have a large product."""
+    x = cp.Variable(3, pos=True, name="x")
+    product = cp.Problem(cp.Maximize(cp.prod(cp.one_minus_pos(x))), [cp.prod(x) >= 0.01])
+    s = of.from_cvxpy(product).solve()
+    truth = (1 - 0.01 ** (1 / 3)) ** 3
+    assert s.objective == pytest.approx(truth) and s.grade.word == "proved"
+    least = of.from_cvxpy(cp.Problem(cp.Minimize(cp.one_minus_pos(x[0])), [x >= 0.01])).solve()
+    assert least.objective == pytest.approx(0.0, abs=1e-7) and least.grade.word == "proved"
 
 
 @pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
