@@ -115,6 +115,22 @@ def test_inequalities_with_free_matrices_are_proved(seed: int, unit: float) -> N
     assert s.objective / unit == pytest.approx(problem.value, rel=1e-5)
 
 
+@pytest.mark.parametrize("unit", [1.0, 1e3, 1e6])
+def test_errors_far_below_the_size_of_the_data_are_proved_and_known_in_fractions(
+    unit: float,
+) -> None:
+    """The exponential by a polynomial of degree 7, to within 2e-7, in the basis of its powers."""
+    t, c = np.linspace(-1.0, 1.0, 120), cp.Variable(8, name="c")
+    error = cp.norm_inf(np.vander(t, 8) @ c - unit * np.exp(t))
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(error)))
+    s, exact = p.solve(), p.solve(exact=True)
+    assert s.grade.word == exact.grade.word == "proved"
+    assert exact.objective / unit == pytest.approx(1.99273417e-7, rel=1e-6)
+    assert s.bound <= exact.objective * (1.0 + 1e-12) and s.objective >= exact.objective * (
+        1 - 1e-12
+    )
+
+
 X = cp.Variable(6, name="x")
 RNG = np.random.default_rng(5)
 A, START = RNG.normal(size=(9, 6)), RNG.random(6)
