@@ -137,8 +137,7 @@ def surpassed(solution: Solution, request: Request, entries: int) -> tuple[str, 
     fixed = np.round(x[whole])
     held, size = form.sign * solution.objective, abs(solution.objective - p.objective_constant)
     enough = held - request.tolerance * max(form.unit, size)
-    rest = _rest(form, whole, fixed)
-    value = _least(rest, enough, left, entries)
+    value = _least(_rest(form, whole, fixed), enough, left, entries)
     if not value < enough:
         return ()
     better = form.sign * value
@@ -268,7 +267,7 @@ class BranchedBound:
 
 
 def proved(certificate: Optimality, time_limit: float) -> Optimality:
-    """Return the certificate of an integer solution with a bound proved by branching.
+    """Return a certificate with a bound proved by branching, or, without integers, in more digits.
 
     Parameters
     ----------
@@ -287,13 +286,16 @@ def proved(certificate: Optimality, time_limit: float) -> Optimality:
     if not isinstance(certificate, Optimality):
         raise UnsupportedProblem(f"{kind_of(certificate)} is proved as it stands, or not")
     solution, tolerance = certificate.solution, certificate.tolerance
-    problem: Problem = solution.problem
-    check_parameters(problem.terms)
+    check_parameters((problem := solution.problem).terms)
+    if problem.problem_class.convex and not problem.integers:
+        from optfair.backends.exact import everywhere
+
+        return everywhere(certificate, time_limit)
     if solution.grade.sound:
         return certificate
-    if not problem.integers or not problem.problem_class.convex:
+    if not problem.problem_class.convex:
         raise UnsupportedProblem(
-            "only bounds of convex problems with integer variables are proved by branching",
+            "only bounds of convex problems are proved, with integer variables by branching",
             f"this is {problem.problem_class}; its bound is {solution.grade}",
         )
     inner = getattr(solution.proof, "relaxed", None)
@@ -303,9 +305,8 @@ def proved(certificate: Optimality, time_limit: float) -> Optimality:
     compiled = compile_problem(relaxed(problem), conic_interface())
     end = time.perf_counter() + time_limit
     search = _Search(problem, compiled, tolerance, end, unit=solution.unit)
-    tree = search.tree(solution)
+    tree, values = search.tree(solution), compiled.values(search.x)
     proof = BranchedBound(problem, compiled, search.x, tree)
-    values = compiled.values(search.x)
     moved = replace(solution, values=values, objective=problem.objective_at(values))
     return _graded(moved, proof, tolerance)
 

@@ -16,7 +16,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.backends.linear_program import Kept, solve_form
+from optfair.backends.registry import solver_of
+from optfair.backends.request import Request
 from optfair.compile.conic_proof import ConicProof, ExactOptimum, RescaledProof
+from optfair.core.certificate import Optimality
 from optfair.core.solution import Solution, Status
 from optfair.errors import ClassError, Infeasible, OptfairError, SolverFailure
 from optfair.proofs import check_proof
@@ -153,6 +156,31 @@ def basic(solution: Solution, seconds: float, tolerance: float) -> Solution | No
     except OptfairError:
         pass
     return None
+
+
+def everywhere(certificate: Optimality, seconds: float) -> Optimality:
+    """Return the certificate of a solution whose bound needs no radius, by numbers of more digits.
+
+    That of the same solution where it needs none, or is proved within one and there is no other.
+
+    Raises
+    ------
+    UnsupportedProblem, SolverFailure
+        A bound that a solver reports is not proved in this way either.
+    """
+    from optfair.backends.solve import solve_as_asked
+
+    solution, request = certificate.solution, Request(certificate.tolerance, time_limit=seconds)
+    if solution.grade.word == "proved":
+        return certificate
+    try:
+        sharp = solve_as_asked(solution.problem, solver_of("digits"), request)
+    except OptfairError:
+        if solution.grade.sound:
+            return certificate
+        raise
+    better = sharp.grade.word == "proved" or not solution.grade.sound
+    return Optimality(sharp, certificate.tolerance) if better else certificate
 
 
 def contradicts(basis: Solution, answer: Solution, tolerance: float) -> bool:

@@ -411,6 +411,11 @@ def conic_interface() -> str:
     return profile(policy["classes"]["CONIC"][0]).cvxpy_name
 
 
+def solver_of(purpose: str) -> str:
+    """Return the solver of the policy for a purpose that is no class."""
+    return str(_policy(fact_files("solvers")["_policy"])[purpose]["solver"])
+
+
 def adapter_of(profile: SolverProfile) -> Callable[..., Outcome]:
     """Import what runs the solver, and the solver's own library, which takes longer."""
     if profile.cvxpy_name and profile.module:

@@ -157,10 +157,13 @@ class CertificateVerbs:
     def prove(self, *, time_limit: float = 60.0) -> Optimality:
         """Prove the bound of an integer program by branching, where a solver only reports it.
 
+        That of a small convex program which holds within a radius, or is reported, is looked for in
+        numbers of 32 digits; one within a radius stays as it is where there is no other.
+
         Parameters
         ----------
         time_limit : float
-            Wall seconds for the tree of cases.
+            Wall seconds for the tree of cases, or for the program.
 
         Returns
         -------
@@ -173,7 +176,7 @@ class CertificateVerbs:
         UnsupportedProblem
             The certificate is of something else, or the relaxation is not convex.
         SolverFailure
-            The tree is not closed in time.
+            The tree is not closed in time, or there is no proof in 32 digits either.
 
         Examples
         --------

@@ -131,6 +131,19 @@ def test_errors_far_below_the_size_of_the_data_are_proved_and_known_in_fractions
     )
 
 
+def test_a_radius_is_taken_away_on_request(tmp_path: Any) -> None:
+    s = of.from_cvxpy(disturbance(0)).solve()
+    assert s.grade.word == "within"
+    certificate = s.certificate.prove(time_limit=20)
+    assert certificate.solution.grade.word == "proved" and certificate.verify()
+    assert certificate.solution.objective == pytest.approx(s.objective, rel=1e-6)
+    assert certificate.prove() is certificate
+    certificate.save(tmp_path / "proof.json")
+    assert of.load_proof(tmp_path / "proof.json").verify()
+    # what is not of this kind stays as it is
+    assert s.certificate.prove(time_limit=1e-9).solution is s
+
+
 X = cp.Variable(6, name="x")
 RNG = np.random.default_rng(5)
 A, START = RNG.normal(size=(9, 6)), RNG.random(6)
