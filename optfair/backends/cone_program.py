@@ -135,7 +135,7 @@ SETTLED, ITERATIONS, FINER = 2, 120, 1e-3
 # Steps in a row of which none brings what is left down by a tenth, after which it is given up.
 PATIENCE = 12
 # Residual, and pivot of equations that follow from others, as shares of the largest.
-NOTHING, DEPENDENT = 1e-22, 1e-26
+NOTHING, DEPENDENT = 1e-22, 3e-30
 # Size of the first slacks and multipliers, in sizes of the data.
 START = 10.0
 # Operations of a step up to which programs are small.
@@ -384,7 +384,7 @@ def central_pair(
             settled, finer = 0, finer * FINER
             goal *= FINER
         left = max(off, mu)  # both shrink at every step but near the end
-        best, since = (left, 0) if left < 0.9 * best or settled else (best, since + 1)
+        best, since = (left, 0) if left < 0.9 * best else (best, since + 1)
         if since > PATIENCE or time.perf_counter() > deadline or not np.isfinite(left):
             break
         ds, dz = system.step(s, z, short, rest, 0.0)[1:]
