@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable
@@ -247,10 +248,8 @@ class _Lorentz:
     def prepare(self, s: DoubleDouble, z: DoubleDouble) -> None:
         self.pair = s.reshape(*self.shape), z.reshape(*self.shape)
         squares = [self.product(v, v) for v in self.pair]
-        if (
-            min(m.high.min() for v, d in zip(self.pair, squares, strict=True) for m in (v[:, 0], d))
-            <= 0
-        ):
+        heads = [v[:, 0] for v in self.pair]
+        if min(m.high.min() for m in (*heads, *squares)) <= 0.0:
             raise np.linalg.LinAlgError("a vector is not in the cone")
         a, b = (v / d.root() for v, d in zip(self.pair, squares, strict=True))
         cosine = (a * b).sum(1).reshape(-1, 1) + DoubleDouble(1.0)
@@ -359,43 +358,44 @@ def central_pair(
     for p in parts:
         s[p.rows] = z[p.rows] = p.one * start
     lengths, settled, finer, pair, best, since = (0.0, 0.0), 0, 1.0, None, np.inf, 0
-    for iteration in range(ITERATIONS):
-        try:
+    # numbers out of range, or an iterate that leaves the cones by rounding, end it
+    with np.errstate(all="ignore"), contextlib.suppress(np.linalg.LinAlgError):
+        for iteration in range(ITERATIONS):
             system.prepare(s, z)
-        except np.linalg.LinAlgError:
-            break
-        mu = (s * z).sum().high.item() / total
-        Px = P @ x
-        short, rest = b - system.A @ x - s, -(Px + q + system.A.T @ z)
-        value = ((q + Px * 0.5) * x).sum().high.item()
-        goal = finer * share * max(form.unit * unit, abs(value)) / total
-        off = max(largest_entry(short.high), largest_entry(rest.high))
-        if log is not None:
-            log(f"{iteration:4d}  {value / unit:.12e}  gap {mu * total / unit:.1e}  off {off:.1e}")
-        settled = settled + 1 if min(lengths) == 1.0 else 0
-        if (
-            settled >= SETTLED
-            and mu < 2.0 * goal
-            and off <= NOTHING * (1.0 + largest_entry(z.high))
-        ):
-            pair = x.high * columns, z.high * rows / unit
-            if enough is None or enough(*pair):
-                return pair
-            settled, finer = 0, finer * FINER
-            goal *= FINER
-        left = max(off, mu)  # both shrink at every step but near the end
-        best, since = (left, 0) if left < 0.9 * best else (best, since + 1)
-        if since > PATIENCE or time.perf_counter() > deadline or not np.isfinite(left):
-            break
-        ds, dz = system.step(s, z, short, rest, 0.0)[1:]
-        a, c = system.lengths(ds, dz)
-        after = ((s + ds * a) * (z + dz * c)).sum().high.item() / total
-        aim = max(
-            LEAST, min(1.0, max(after, 0.0) / (mu or 1.0)) ** 3, 0.3 if min(a, c) < 0.1 else 0.0
-        )
-        dx, ds, dz = system.step(s, z, short, rest, max(goal, aim * mu), (ds, dz))
-        a, c = lengths = system.lengths(ds, dz)
-        x, s, z = x + dx * a, s + ds * a, z + dz * c
+            mu = (s * z).sum().high.item() / total
+            Px = P @ x
+            short, rest = b - system.A @ x - s, -(Px + q + system.A.T @ z)
+            value = ((q + Px * 0.5) * x).sum().high.item()
+            goal = finer * share * max(form.unit * unit, abs(value)) / total
+            off = max(largest_entry(short.high), largest_entry(rest.high))
+            if log is not None:
+                log(
+                    f"{iteration:4d}  {value / unit:.12e}  gap {mu * total / unit:.1e}  off {off:.1e}"
+                )
+            settled = settled + 1 if min(lengths) == 1.0 else 0
+            if (
+                settled >= SETTLED
+                and mu < 2.0 * goal
+                and off <= NOTHING * (1.0 + largest_entry(z.high))
+            ):
+                pair = x.high * columns, z.high * rows / unit
+                if enough is None or enough(*pair):
+                    return pair
+                settled, finer = 0, finer * FINER
+                goal *= FINER
+            left = max(off, mu)  # both shrink at every step but near the end
+            best, since = (left, 0) if left < 0.9 * best else (best, since + 1)
+            if since > PATIENCE or time.perf_counter() > deadline or not np.isfinite(left):
+                break
+            ds, dz = system.step(s, z, short, rest, 0.0)[1:]
+            a, c = system.lengths(ds, dz)
+            after = ((s + ds * a) * (z + dz * c)).sum().high.item() / total
+            aim = max(
+                LEAST, min(1.0, max(after, 0.0) / (mu or 1.0)) ** 3, 0.3 if min(a, c) < 0.1 else 0.0
+            )
+            dx, ds, dz = system.step(s, z, short, rest, max(goal, aim * mu), (ds, dz))
+            a, c = lengths = system.lengths(ds, dz)
+            x, s, z = x + dx * a, s + ds * a, z + dz * c
     return pair
 
 
