@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.backends.cone_program import central_pair
+from optfair.backends.cone_program import central_pair, has_few_numbers, inverse_root
 from optfair.compile.form import compile_problem
 from optfair.proofs.digits import bound_nearby
+from optfair.proofs.rounding import DoubleDouble
 
 NAME, THIN = "extended-precision", 2.0**-54
 
@@ -180,6 +181,34 @@ def test_what_has_no_optimum_is_no_result_and_much_is_refused() -> None:
         of.from_cvxpy(cp.Problem(cp.Minimize(cp.norm(many - 1)), [cp.sum(many) == 1])).solve(NAME)
     form = compile_problem(of.from_cvxpy(cp.Problem(cp.Minimize(cp.exp(X[0])))), cp.CLARABEL).form
     assert central_pair(form, 1e-6) is None
+
+
+def test_roots_are_those_of_definite_matrices_or_leave_lines_out() -> None:
+    M = RNG.normal(size=(5, 3))
+    square = DoubleDouble(M) @ DoubleDouble(M.T)
+    with pytest.raises(np.linalg.LinAlgError):
+        inverse_root(square - DoubleDouble(np.eye(5)))
+    R = inverse_root(square, 1e-25)
+    assert R.high[:3].any(axis=1).all() and not R.high[3:].any()
+    kept = (R @ square @ R.T).high
+    np.testing.assert_allclose(kept, np.diag([1.0, 1, 1, 0, 0]), atol=1e-24)
+    whole = inverse_root(square + DoubleDouble(np.eye(5)))
+    assert (
+        np.abs((whole.T @ whole @ (square + DoubleDouble(np.eye(5)))).high - np.eye(5)).max()
+        < 1e-28
+    )
+
+
+def test_few_numbers_are_those_of_a_second_for_a_step() -> None:
+    def form(problem: Any) -> Any:
+        return compile_problem(of.from_cvxpy(problem), cp.CLARABEL).form
+
+    few, many = (cp.Variable(n, name="v") for n in (150, 300))
+    assert has_few_numbers(form(cp.Problem(cp.Minimize(cp.norm(few - 1)))))
+    assert not has_few_numbers(form(cp.Problem(cp.Minimize(cp.norm(many - 1)))))
+    for n, is_small in ((8, True), (24, False)):
+        block = cp.Variable((n, n), PSD=True, name="B")
+        assert has_few_numbers(form(cp.Problem(cp.Minimize(cp.trace(block))))) == is_small
 
 
 def test_a_log_has_a_line_for_each_step_and_smaller_gaps_follow() -> None:
