@@ -289,8 +289,8 @@ _Part = _Matrices | _HalfLines | _Lorentz
 
 def has_few_numbers(form: ConicForm) -> bool:
     """Whether a step in 32 digits takes no more than about a second."""
-    n = form.q.size
-    work = float(n) ** 2 * (n + form.b.size)
+    n, equations = float(form.q.size), float(np.count_nonzero(form.equal))
+    work = n**2 * (n + form.b.size) + equations**2 * (n + equations)
     work += sum(n * c.order**2 * (40.0 + c.order) for c in form.cones if c.kind == "psd")
     return work <= SMALL
 

@@ -125,12 +125,10 @@ def read_constraint(name: str, constraint: Any, domain: Domain) -> list[Fact]:
 
     First that no affine argument is negative where a function asks for it: of sqrt(x) >= 2 that x is not.
     """
-    reader = Reader(domain)
-    facts: list[Fact] = []
-    if isinstance(constraint, (Equality, Zero)):
-        facts = [Fact(name, reader.node(constraint.expr), zero=True)]
-    elif isinstance(constraint, (Inequality, NonPos)):
-        facts = [Fact(name, reader.node(constraint.expr))]
+    reader, facts = Reader(domain), list[Fact]()
+    equal = isinstance(constraint, (Equality, Zero))
+    if equal or isinstance(constraint, (Inequality, NonPos)):
+        facts = [Fact(name, reader.node(constraint.expr), zero=equal)]
     elif isinstance(constraint, NonNeg):
         facts = [Fact(name, reader.node(-constraint.args[0]))]
     elif isinstance(constraint, SOC) and constraint.args[0].size == 1:
@@ -368,7 +366,9 @@ class Reader:
         return self.algebra.call("log", [inner], e.size)
 
     def _one_minus(self, e: Any) -> Node:
-        left = self.algebra.total([constant(np.ones(e.size)), self.node(e.args[0])], [1.0, -1.0])
+        inner = self.node(e.args[0])
+        left = self.algebra.total([constant(np.ones(e.size)), inner], [1.0, -1.0])
+        self.demand(inner, "one_minus_pos")
         self.demand(left, "one_minus_pos")
         return left
 

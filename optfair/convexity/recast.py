@@ -53,7 +53,7 @@ from optfair.convexity.prove import domain_of, looks_geometric
 from optfair.convexity.reading import Reader, Unread, demanded, leaf_of, read, read_constraint
 from optfair.convexity.rules import Kind
 from optfair.convexity.search import Search
-from optfair.convexity.writing import Atoms, sublevel
+from optfair.convexity.writing import Atoms, domains, sublevel
 from optfair.core.canonical import built
 from optfair.core.certificate import Certificate, Verdict
 from optfair.core.identity import fingerprint
@@ -579,9 +579,8 @@ def _made(
         for piece in rows[name]:
             constraints[piece.name] = atoms.write(piece.after, True) <= 0
     for name, node in (beside or {}).items():
-        constraints[free_name(name, {*problem.constraints, *constraints})] = (
-            atoms.write(node, True) <= 0
-        )
+        taken = {*problem.constraints, *constraints}
+        constraints[free_name(name, taken)] = atoms.write(node, True) <= 0
     if way == "level":
         p, q = goal
         asked = demanded(_goal(problem), Domain())
@@ -592,6 +591,8 @@ def _made(
             total = cp.max(atoms.write(p) - float(level) * atoms.write(q))
     else:
         total = atoms.write(goal[1], True)
+    for row in domains(built(t) for t in problem.terms):
+        constraints[free_name(IMPLIED, constraints)] = row
     made = cp.Problem(cp.Minimize(cp.sum(total)), list(constraints.values()))
     inner = from_cvxpy(made, list(constraints))
     if not inner.problem_class.convex:

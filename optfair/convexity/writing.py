@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -428,3 +428,19 @@ def sublevel(e: Any, level: float) -> Any:
         return None
     s = float(Interval.exactly(np.array(level)).power(Fraction(2)).high)
     return cp.sum_squares(args[0] - e.a) - s * cp.sum_squares(args[0] - e.b)
+
+
+def domains(expressions: Iterable[Any]) -> list[Any]:
+    """Return what quasiconvex atoms demand that their sublevel sets do not say: of a condition number, its matrix."""
+    due, seen, rows = list(expressions), set[int](), list[Any]()
+    while due:
+        node = due.pop()
+        if id(node) in seen:  # a part may stand in many places
+            continue
+        seen.add(id(node))
+        due += getattr(node, "args", ())
+        if type(node).__name__ == "condition_number":
+            A = node.args[0]
+            rows += [] if A.is_symmetric() else [A.T == A]
+            rows += [] if A.is_psd() else [A >> 0]
+    return rows

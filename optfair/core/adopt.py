@@ -253,40 +253,17 @@ _WRITTEN_OUT = {
 }
 
 
-def _within_domain(e: Any, args: Sequence[Any], context: Any = None) -> tuple[Any, list[Any]]:
-    """Return a condition number and its domain: beyond it a quotient of eigenvalues is a number, too."""
-    return e.copy(args), [] if args[0].is_psd() else [args[0] >> 0]
-
-
-# What keeps its form, and is stated with its domain.
-_RESTRICTED = {cp.condition_number: _within_domain}
-
-
-def _has(expressions: Iterable[Any], functions: Mapping[Any, Any]) -> bool:
-    due, seen = list(expressions), set[int]()
-    while due:
-        node = due.pop()
-        if type(node) in functions:
-            return True
-        if id(node) not in seen:  # a part may stand in many places
-            seen.add(id(node))
-            due += getattr(node, "args", ())
-    return False
-
-
 def _hides(node: Any) -> bool:
     """Whether a part has variables or constraints that are not among its arguments."""
-    return _has([node], {**_WRITTEN_OUT, PartialProblem: None})
+    return type(node) in {*_WRITTEN_OUT, PartialProblem} or any(map(_hides, node.args))
 
 
-def _written_out(
-    problem: Any, names: Sequence[str] | None, methods: Mapping[Any, Any] = _WRITTEN_OUT
-) -> tuple[Any, Sequence[str] | None]:
+def _written_out(problem: Any, names: Sequence[str] | None) -> tuple[Any, Sequence[str] | None]:
     """Return a problem without functions and constraints that hide some of their own.
 
     By reductions that hold under CVXPY's rules.
     """
-    step = Canonicalization(canon_methods=methods)
+    step = Canonicalization(canon_methods=_WRITTEN_OUT)
     goal, hidden = step.canonicalize_tree(problem.objective)
     rows: dict[str, Any] = {}
     for i, c in enumerate(problem.constraints):
@@ -442,14 +419,10 @@ def from_cvxpy(problem: Any, names: Sequence[str] | None = None) -> AdoptedProbl
             f"{len(names)} names for {len(problem.constraints)} constraints",
             remedy="give one name per constraint, in order",
         )
-    parts = problem.objective, *problem.constraints
-    stated: tuple[Any, Sequence[str] | None] = problem, names
-    if _has(parts, _RESTRICTED):
-        stated = _written_out(problem, names, _RESTRICTED)
     try:
-        adopted = _adopted(*stated)
+        adopted = _adopted(problem, names)
     except (DeclarationError, UnsupportedProblem):
-        if not (any(map(_hides, parts)) and problem.is_dcp()):
+        if not (any(map(_hides, (problem.objective, *problem.constraints))) and problem.is_dcp()):
             raise
         with warnings.catch_warnings():  # of how CVXPY's own reductions use CVXPY
             warnings.simplefilter("ignore", FutureWarning)

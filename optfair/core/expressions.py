@@ -24,7 +24,7 @@ from cvxpy.constraints.constraint import Constraint
 from cvxpy.expressions.leaf import Leaf
 from numpy.typing import NDArray
 
-from optfair.core.problem_class import parts_of
+from optfair.core.problem_class import numeric_of, parts_of
 from optfair.errors import DataError, DeclarationError, UnsupportedProblem
 from optfair.numbers import Floats, floats
 
@@ -241,7 +241,7 @@ class _Steps:
         elif 0 in node.shape:
             self._cells[cell] = np.array([])
         elif kind.value is Atom.value and kind._value_impl is Atom._value_impl:
-            self._steps.append((cell, node.numeric, tuple(inner)))
+            self._steps.append((cell, numeric_of(node), tuple(inner)))
         else:  # one that is evaluated in a way of its own
             self.known = False
         return cell

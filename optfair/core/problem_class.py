@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from optfair.errors import ClassError, nearest
 
@@ -365,6 +367,25 @@ def vanishing(constraint: Any) -> tuple[Any, list[Any]]:
         return constraint, []
     nothing = Constant(np.zeros(constraint.shape))
     return nothing <= 0, zeros
+
+
+# Share of a matrix by which it may miss being symmetric, and entries that may be the rounding of 0.
+SYMMETRIC, ROUNDED = 1e-7, 1e-15
+
+
+def numeric_of(node: Any) -> Callable[[Any], Any]:
+    """Return how a function is computed; of a condition number, which is a quotient beyond its domain as well."""
+    numeric: Callable[[Any], Any] = node.numeric
+    return _condition if type(node).__name__ == "condition_number" else numeric
+
+
+def _condition(values: Sequence[Any]) -> Any:
+    """Return the condition number of a positive definite matrix, NaN of others."""
+    M = np.asarray(values[0], dtype=float)
+    own = np.linalg.eigvalsh(0.5 * (M + M.T))
+    even = np.abs(M - M.T).max() <= SYMMETRIC * np.abs(M).max()
+    defined = even and own[0] > 0.0 and own[-1] > ROUNDED
+    return np.array(own[-1] / own[0] if defined else np.nan)
 
 
 def parts_of(e: Any) -> Iterator[Any]:

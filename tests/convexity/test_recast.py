@@ -503,6 +503,38 @@ def test_condition_numbers_have_no_unit_and_are_those_of_semidefinite_matrices(u
         assert e.value.certificate.verify()
 
 
+def test_condition_numbers_of_other_matrices_are_none() -> None:
+    """They have no definite symmetric matrix, or none but 0, whoever states it."""
+    N, x = cp.Variable((2, 2), name="N"), cp.Variable(name="x")
+    turned = np.array([[1.0, 1.0], [-1.0, 1.0]]) + x * np.eye(2)
+    for matrix, rows in (
+        (N, [N[0, 1] == 1, N[1, 0] == -1, N[0, 0] == 1]),
+        (turned, [x >= -3, x <= 3]),
+        (A0, [A0[0, 0] == -4, A0[1, 1] == -1]),
+    ):
+        with pytest.raises(of.Infeasible):
+            of.from_cvxpy(cp.Problem(cp.Minimize(cp.condition_number(matrix)), rows)).solve()
+    number = cp.condition_number(A0)
+    with pytest.raises(of.SolverFailure):
+        of.from_cvxpy(cp.Problem(cp.Minimize(number), [A0 == 0])).solve()
+    trace = of.from_cvxpy(cp.Problem(cp.Minimize(cp.trace(A0)), [A0[0, 0] == -4, A0[1, 1] <= -3]))
+    with pytest.raises(of.Infeasible):
+        trace.with_constraints(even=number <= 1).solve()
+
+    class Declared(of.Problem):
+        def declare(self) -> Any:
+            rows = {"first": (A0[0, 0] == -4, ""), "last": (A0[1, 1] == -1, "")}
+            return of.core.declaration("minimize", {"spread": (number, "")}, rows)
+
+    with pytest.raises(of.Infeasible):
+        Declared({}).solve()
+    symmetric = of.from_cvxpy(
+        cp.Problem(cp.Minimize(cp.condition_number(N)), [N[0, 1] == 0.5, N[0, 0] == 1])
+    ).solve()  # of [[1, 1/2], [1/2, y]] it is least at y = 3/2
+    assert symmetric.objective == pytest.approx(1.5 + 5**0.5 / 2, rel=1e-5)
+    assert symmetric["N"][0, 1] == pytest.approx(symmetric["N"][1, 0])
+
+
 def test_an_optimum_that_is_the_least_value_of_its_function_is_proved() -> None:
     ratio = cp.dist_ratio(u0, np.ones(3), -np.ones(3))
     s = of.from_cvxpy(cp.Problem(cp.Minimize(ratio), [u0 >= -1, u0 <= 2])).solve()
@@ -517,8 +549,14 @@ def test_one_minus_what_is_positive_ends_at_one() -> None:
     s = of.from_cvxpy(product).solve()
     truth = (1 - 0.01 ** (1 / 3)) ** 3
     assert s.objective == pytest.approx(truth) and s.grade.word == "proved"
-    least = of.from_cvxpy(cp.Problem(cp.Minimize(cp.one_minus_pos(x[0])), [x >= 0.01])).solve()
-    assert least.objective == pytest.approx(0.0, abs=1e-7) and least.grade.word == "proved"
+    y = cp.Variable(2, name="y")
+    for goal, rows, end in (
+        (cp.Minimize(cp.one_minus_pos(x[0])), [x >= 0.01], 0.0),
+        (cp.Minimize(cp.sum(y)), [cp.one_minus_pos(y) >= 0.25], 0.0),
+        (cp.Maximize(cp.sum(cp.one_minus_pos(y))), [y >= -3], 2.0),
+    ):
+        s = of.from_cvxpy(cp.Problem(goal, rows)).solve()
+        assert s.objective == pytest.approx(end, abs=1e-7) and s.grade.word == "proved"
 
 
 @pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
