@@ -345,6 +345,8 @@ def _multipliers(
             z = solution.multipliers.get(name, np.zeros(t.shape))  # tangents leave out some
             out[name] = np.asarray(z, dtype=float) / own
             continue
+        if any(_gradient(piece.before, beforehand) is None for piece in way.rows[name]):
+            continue  # of a row without a known slope there is no price
         z = np.zeros(int(np.prod(t.shape)))
         for piece in way.rows[name]:
             at = int(piece.name.removeprefix(name).split()[0] if piece.name != name else 0)

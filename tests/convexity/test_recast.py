@@ -535,6 +535,17 @@ def test_condition_numbers_of_other_matrices_are_none() -> None:
     assert symmetric["N"][0, 1] == pytest.approx(symmetric["N"][1, 0])
 
 
+def test_of_levels_whose_slope_is_not_known_there_is_no_price() -> None:
+    problem = cp.Problem(cp.Minimize(cp.trace(A0)), [cp.condition_number(A0) <= 2, A0[0, 0] == 4])
+    p = of.from_cvxpy(problem, ["spread", "first"])
+    s = p.solve()
+    assert s.objective == pytest.approx(6.0) and s.is_optimal()
+    assert set(s.multipliers) == {"first"}
+    assert s.shadow_price["first"] == pytest.approx(1.5)
+    p.write_back(s)
+    assert problem.constraints[0].dual_value is None and problem.value == pytest.approx(6.0)
+
+
 def test_an_optimum_that_is_the_least_value_of_its_function_is_proved() -> None:
     ratio = cp.dist_ratio(u0, np.ones(3), -np.ones(3))
     s = of.from_cvxpy(cp.Problem(cp.Minimize(ratio), [u0 >= -1, u0 <= 2])).solve()
