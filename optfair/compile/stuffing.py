@@ -28,6 +28,7 @@ from optfair.core.coefficients import beyond, corrected, means
 from optfair.core.expressions import dense
 from optfair.core.labels import scalar_row
 from optfair.core.parameters import Numbers
+from optfair.core.problem_class import known_symmetric
 from optfair.core.quadratics import NotQuadratic, QuadraticMap, backend_of
 from optfair.core.term import adds, shown, triangle
 from optfair.errors import UnsupportedProblem, shortened
@@ -292,7 +293,7 @@ def _halved(c: Any) -> tuple[Any, Floats, bool]:
     own.data /= scales[M.indices]
     whole = c.args[0].args[1]
     made = SvecPSD(own @ whole, n=c._n, constr_id=c.id)
-    return made, scales, not whole.args[0].is_symmetric()
+    return made, scales, not known_symmetric(whole.args[0])
 
 
 def _read_triangle(e: Any) -> tuple[_Entries, Floats, bool] | None:

@@ -26,6 +26,7 @@ from optfair.convexity.intervals import Interval
 from optfair.convexity.reading import Unread
 from optfair.core.composition import RELATIONS
 from optfair.core.expressions import dense
+from optfair.core.problem_class import known_symmetric
 from optfair.errors import DataError, nearest
 
 #: Powers with whole exponents up to this one are products.
@@ -441,6 +442,6 @@ def domains(expressions: Iterable[Any]) -> list[Any]:
         due += getattr(node, "args", ())
         if type(node).__name__ == "condition_number":
             A = node.args[0]
-            rows += [] if A.is_symmetric() else [A.T == A]
+            rows += [] if known_symmetric(A) else [A.T == A]
             rows += [] if A.is_psd() else [A >> 0]
     return rows

@@ -286,7 +286,14 @@ def _in_reals(problem: Any, names: Sequence[str] | None) -> tuple[Any, Sequence[
     with warnings.catch_warnings():  # of how CVXPY's own reduction uses CVXPY: nothing users wrote
         warnings.filterwarnings("ignore", "Reading from a sparse CVXPY expression", RuntimeWarning)
         warnings.filterwarnings("ignore", "Initializing a Constant with a nested list", UserWarning)
-        return _reduced(problem, names)
+        try:
+            return _reduced(problem, names)
+        except AssertionError as e:
+            raise UnsupportedProblem(
+                "a function of complex numbers has no form in real ones",
+                "CVXPY's reduction to real variables does not know it",
+                "write it with the real and imaginary parts: cp.real(z), cp.imag(z)",
+            ) from e
 
 
 def _reduced(problem: Any, names: Sequence[str] | None) -> tuple[Any, Sequence[str] | None]:

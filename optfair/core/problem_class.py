@@ -369,6 +369,14 @@ def vanishing(constraint: Any) -> tuple[Any, list[Any]]:
     return nothing <= 0, zeros
 
 
+def known_symmetric(e: Any) -> bool:
+    """Whether a matrix is known to be symmetric; CVXPY asks a number among its parts for a second length."""
+    try:
+        return bool(e.is_symmetric())
+    except IndexError:
+        return False
+
+
 # Share of a matrix by which it may miss being symmetric, and entries that may be the rounding of 0.
 SYMMETRIC, ROUNDED = 1e-7, 1e-15
 

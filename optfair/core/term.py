@@ -36,7 +36,7 @@ from cvxpy.utilities.power_tools import is_power2
 from numpy.typing import NDArray
 
 from optfair.core.expressions import FrozenParameter, Values, Written, dense, substitute
-from optfair.core.problem_class import Evidence, parts_of
+from optfair.core.problem_class import Evidence, known_symmetric, parts_of
 from optfair.errors import DeclarationError, kind_of
 from optfair.numbers import Floats, Indices, check_mapping
 from optfair.proofs.definiteness import curvature_of, symmetric
@@ -302,7 +302,7 @@ def _reduced(e: Any, x: Any) -> Any:
     """
     if isinstance(e, cp.lambda_sum_largest):
         n = x.shape[-1]
-        every = cp.trace(x) if x.is_symmetric() else cp.lambda_sum_largest(x, n)
+        every = cp.trace(x) if known_symmetric(x) else cp.lambda_sum_largest(x, n)
         return every if e.k > n else None
     if isinstance(e, cp.sum_largest) and e.k * e.size >= x.size:
         return cp.sum(x, axis=e.axis, keepdims=e.keepdims)

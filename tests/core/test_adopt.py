@@ -527,3 +527,18 @@ def test_a_dual_is_that_of_its_own_constraint_whatever_names_are() -> None:
     of.from_cvxpy(hidden).solve(write_back=True)
     assert twins[0].dual_value is twins[1].dual_value is None
     assert float(twins[2].dual_value) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_matrices_of_one_entry_and_numbers_beside_them_are_read() -> None:
+    """CVXPY asks a number among the parts of a sum for its second length."""
+    x = cp.Variable(2, name="x")
+    block = 1.0 * ((x[0] / 100 - 1) * np.array([[2.0]]) + np.eye(1)) >> 0
+    with pytest.raises(of.Infeasible):
+        of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [cp.norm(x) <= 3, block])).solve()
+
+
+def test_a_function_of_complex_numbers_without_a_real_form_is_refused() -> None:
+    H = cp.Variable((2, 2), hermitian=True, name="H")
+    problem = cp.Problem(cp.Minimize(cp.condition_number(H)), [cp.real(H[0, 0]) == 1])
+    with pytest.raises(of.UnsupportedProblem, match="no form in real ones"):
+        of.from_cvxpy(problem)
