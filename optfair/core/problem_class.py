@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
 from optfair.errors import ClassError, nearest
 
 if TYPE_CHECKING:
@@ -389,6 +387,8 @@ def numeric_of(node: Any) -> Callable[[Any], Any]:
 
 def _condition(values: Sequence[Any]) -> Any:
     """Return the condition number of a positive definite matrix, NaN of others."""
+    import numpy as np  # facts are read without it
+
     M = np.asarray(values[0], dtype=float)
     own = np.linalg.eigvalsh(0.5 * (M + M.T))
     even = np.abs(M - M.T).max() <= SYMMETRIC * np.abs(M).max()
