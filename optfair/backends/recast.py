@@ -335,7 +335,9 @@ def _multipliers(
     before, after = way.goal
     if way.way == "level":
         value = gradient_at(way.goal[1], moved)
-        own = 1.0 if value is None else float(value[0].high.max())
+        if value is None:  # the size of a level is not known, so no price is
+            return {}
+        own = float(value[0].high.max())
     else:
         own = slope(before, after)
     own = own if own > 0.0 else 1.0

@@ -206,6 +206,10 @@ def test_few_numbers_are_those_of_a_second_for_a_step() -> None:
     few, many = (cp.Variable(n, name="v") for n in (150, 300))
     assert has_few_numbers(form(cp.Problem(cp.Minimize(cp.norm(few - 1)))))
     assert not has_few_numbers(form(cp.Problem(cp.Minimize(cp.norm(many - 1)))))
+    two_hundred = cp.Variable(200, name="v")
+    assert has_few_numbers(form(cp.Problem(cp.Minimize(cp.norm(two_hundred - 1)))))
+    y, parts = cp.Variable(50, name="y"), np.eye(50)
+    assert has_few_numbers(form(cp.Problem(cp.Minimize(cp.sum(y)), [cp.diag(parts @ y) >> 0])))
     E = np.ones((2000, 2))  # that much is made of equations alone
     assert not has_few_numbers(form(cp.Problem(cp.Minimize(cp.norm(few)), [E @ few[:2] == 1])))
     for n, is_small in ((8, True), (24, False)):

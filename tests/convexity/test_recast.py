@@ -544,6 +544,11 @@ def test_of_levels_whose_slope_is_not_known_there_is_no_price() -> None:
     assert s.shadow_price["first"] == pytest.approx(1.5)
     p.write_back(s)
     assert problem.constraints[0].dual_value is None and problem.value == pytest.approx(6.0)
+    # nor of any row, where the objective is such a function
+    ratio = cp.Problem(cp.Minimize(cp.condition_number(A0)), [A0[0, 0] == 4, A0[1, 1] == 1])
+    spread = of.from_cvxpy(ratio).solve()
+    assert spread.objective == pytest.approx(4.0) and spread.is_optimal()
+    assert not spread.multipliers
 
 
 def test_an_optimum_that_is_the_least_value_of_its_function_is_proved() -> None:
