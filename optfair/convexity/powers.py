@@ -368,10 +368,11 @@ def ratio(node: Node, a: Algebra) -> tuple[float, Polynomial, Node] | None:
     if not isinstance(node, Product) or node.size != 1:
         return None
     below = [n for n, p in node.factors if p == -1 and affine(n)]
-    if len(below) != 1 or any(p < 0 for n, p in node.factors if n is not below[0]):
+    # what stands below may stand above as well: N / N has both factors
+    rest = [(n, p) for n, p in node.factors if not (p == -1 and affine(n))]
+    if len(below) != 1 or any(p < 0 for _, p in rest):
         return None
     signed = a.signed(below[0])
-    rest = [(n, p) for n, p in node.factors if n is not below[0]]
     terms: Polynomial | None = expanded(raw_product(rest)) if rest else {(): Fraction(1)}
     return None if signed is None or terms is None else (signed[0], terms, signed[1])
 

@@ -529,9 +529,9 @@ def _structured(variable: Any) -> Node:
     leaf, shape, a = leaf_of(variable), variable.shape, variable.attributes
     at = count_of(shape)
     if a.get("symmetric") or a.get("PSD") or a.get("NSD"):
-        return select(leaf, np.ravel(np.minimum(at, at.T), order="F"))
+        return select(leaf, np.ravel(np.minimum(at, at.swapaxes(-1, -2)), order="F"))
     if a.get("diag"):
-        used = np.ravel(at[np.arange(shape[0]), np.arange(shape[0])])
+        used = np.ravel(at[..., np.arange(shape[-1]), np.arange(shape[-1])])
     elif a.get("sparsity"):
         used = np.ravel(at[tuple(np.asarray(i) for i in variable.sparse_idx)])
     else:

@@ -346,7 +346,7 @@ def _two_by_two(node: Node, *, weighted: bool) -> Iterator[tuple[Any, ...]]:
     below = [n for n, p in node.factors if p == -1 and not affine(n)]
     if len(below) != 1:
         return
-    above = [(n, p) for n, p in node.factors if n is not below[0]]
+    above = [(n, p) for n, p in node.factors if p != -1 or affine(n)]
     det, numerator = expanded(below[0]), expanded(raw_product(above)) if above else {}
     if det is None or numerator is None:
         return

@@ -110,7 +110,7 @@ def _turned_over(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal
     if not isinstance(node, Product) or node.size != 1:
         return None
     below = [n for n, p in node.factors if p == -1 and isinstance(n, Sum) and not affine(n)]
-    above = [(n, -p) for n, p in node.factors if n not in below]
+    above = [(n, -p) for n, p in node.factors if p != -1 or n not in below]
     if len(below) != 1 or not above or not all(affine(n) and a.positive(n) for n, _ in above):
         return None
     total = below[0]
@@ -139,7 +139,7 @@ def _collected(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] 
         logarithms = [m for m, p in pairs if isinstance(m, Call) and m.function == "log" and p == 1]
         inner = logarithms[0].args[0] if len(logarithms) == 1 else None
         if inner is not None and (a.positive(inner) or affine(inner)):
-            front = raw_product([f for f in pairs if f[0] is not logarithms[0]])
+            front = raw_product([f for f in pairs if not (f[1] == 1 and f[0] is logarithms[0])])
             c = float(M.data[0])
             by_front.setdefault((front, abs(c)), []).append((inner, np.sign(c)))
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from fractions import Fraction
 from typing import Any
 
 import cvxpy as cp
@@ -13,12 +14,17 @@ from cvxpy.atoms.elementwise.trig import tan
 
 import optfair as of
 from optfair.backends.tangents import Curved
+from optfair.convexity.algebra import Algebra
 from optfair.convexity.derivatives import second_derivative
 from optfair.convexity.domain import Domain
+from optfair.convexity.expression import raw_product
 from optfair.convexity.intervals import Interval
+from optfair.convexity.polynomials import expand
+from optfair.convexity.powers import ratio
 from optfair.convexity.proof import Chord, CurvatureWitness
 from optfair.convexity.prove import domain_of, proved_on
 from optfair.convexity.reading import leaf_of, read, read_constraint
+from optfair.convexity.rules import RULES
 from optfair.convexity.witness import hints_of, sample
 from optfair.convexity.writing import parse, parse_bounds
 
@@ -522,3 +528,18 @@ def test_chords_keep_to_where_functions_are_defined() -> None:
     assert all(
         (point[end]["x"] > 0).all() for point in edge.points() for end in ("first", "second")
     )
+
+
+def test_what_stands_above_and_below_is_not_dropped() -> None:
+    v, A, b = cp.Variable(2, nonneg=True, name="v"), np.array([[1.0, 2.0], [3.0, 4.0]]), [0.0, 1.0]
+    rows = [(A @ v + b) / (2 * A @ v + b) <= 1]
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(v)), rows)).solve()
+    assert abs(s.objective) <= 1e-6 and s.bound <= 1e-6  # it was 1, where the sum is 0.002
+    domain = domain_of({"x": x >= 1, "y": y >= 1})
+    a = Algebra(domain)
+    affine, square, own = (read(e, domain).node for e in (x + y, x * x + y * y, x))
+    one, below = Fraction(1), Fraction(-1)
+    once = raw_product([(affine, one), (affine, below)])
+    assert ratio(once, a) == (1.0, expand(affine), affine)
+    product = raw_product([(square, one), (square, below), (own, one)])
+    assert RULES["fraction turned over"].needs(product, "concave", a, None) is None
