@@ -286,7 +286,9 @@ def _pattern(name: str, declared: Any, variable: Any) -> list[Any]:
             f"{name!r} is a matrix with a fixed pattern",
             remedy="declare its free entries as a vector",
         )
-    return [variable == variable.T] if declared.attributes.get("symmetric") else []
+    if not declared.attributes.get("symmetric"):
+        return []
+    return [variable == cp.swapaxes(variable, -1, -2)]
 
 
 # Iterations between two looks at the clock, and all together.

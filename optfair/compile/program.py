@@ -341,10 +341,10 @@ def attribute_terms(name: str, variable: Any, start: int, size: int) -> list[Qua
             terms.append(QuadraticTerm(f"{name} {word}", "zero", (m,), affine))
 
     if variable.attributes.get("symmetric") or variable.attributes.get("PSD"):
-        low = np.tril_indices(variable.shape[0], -1)
-        equal("symmetric", where[low], where.T[low])
+        i, j = np.tril_indices(variable.shape[-1], -1)
+        equal("symmetric", where[..., i, j].ravel(), where[..., j, i].ravel())
     if variable.attributes.get("diag"):
-        equal("pattern", where[~np.eye(variable.shape[0], dtype=bool)], None)
+        equal("pattern", where[..., ~np.eye(variable.shape[-1], dtype=bool)].ravel(), None)
     sparsity = variable.attributes.get("sparsity")
     if sparsity:
         kept = np.zeros(variable.shape, dtype=bool)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import cvxpy as cp
@@ -15,6 +15,7 @@ from cvxpy.atoms.affine.binary_operators import DivExpression, MulExpression
 from cvxpy.atoms.elementwise.logic import And, Not, Or, Xor
 from cvxpy.atoms.perspective import perspective
 from cvxpy.atoms.quad_form import QuadForm
+from cvxpy.expressions.constants.callback_param import CallbackParam
 from cvxpy.lin_ops.lin_utils import get_id
 from cvxpy.reductions import Solution as Unpacked
 from cvxpy.reductions.canonicalization import Canonicalization
@@ -166,10 +167,14 @@ class _Plain:
 
     @classmethod
     def of(cls, known: Iterable[Any]) -> _Plain:
-        """Copy variables."""
-        plain = cls()
+        """Copy variables; one that was pickled is the same to CVXPY, by its number."""
+        plain, same = cls(), dict[int, Any]()
         for old in known:
+            if old.id in same:
+                plain.swaps[id(old)] = same[old.id]
+                continue
             plain._add(old)
+            same[old.id] = plain.swaps[id(old)]
         return plain
 
     def _add(self, old: Any) -> None:
@@ -296,9 +301,64 @@ def _in_reals(problem: Any, names: Sequence[str] | None) -> tuple[Any, Sequence[
             ) from e
 
 
+class _Parts(Complex2RealCanonMethods):  # type: ignore[misc]
+    """CVXPY's reduction to real and imaginary parts, which keep what is said of the whole.
+
+    Parts of variables keep its attributes of shape, parts of parameters follow its value.
+    """
+
+    def _variable_canon(self, expr: Any, *rest: Any) -> Any:
+        expr = next((v for v in self._variables if v.id == expr.id), expr)
+        if not expr.is_real() and expr not in self._variables:
+            other = ("complex", "imag", "hermitian", "PSD", "NSD", *SHAPES)
+            said = stated_attributes(expr, other)
+            if said or (expr.is_hermitian() and expr.ndim > 2):
+                raise UnsupportedProblem(
+                    f"the complex variable {expr.name()!r} is {' and '.join(said) or 'a stack'}",
+                    "CVXPY does not say this of its real and imaginary parts",
+                    "write it with variables of your own: x + 1j * y, or a matrix for each",
+                )
+            if not expr.is_hermitian():
+                kept = _kept(expr)
+                real = None if expr.is_imag() else cp.Variable(expr.shape, **kept)
+                self._variables[expr] = real, cp.Variable(expr.shape, **kept)
+                if expr.is_imag():
+                    return self._variables[expr]
+        return super()._variable_canon(expr, *rest)
+
+    def _param_canon(self, expr: Any, *rest: Any) -> Any:
+        if not expr.is_real() and expr not in self._parameters:
+            matrix = expr.is_hermitian() and not expr.is_imag()
+            if matrix and expr.ndim > 2:
+                raise UnsupportedProblem(
+                    f"the parameter {expr.name()!r} is a stack of Hermitian matrices",
+                    remedy="give a parameter for each of them",
+                )
+            n, parts = expr.shape[0] if matrix else 0, []
+            for word in ("real", "imag"):
+                upper = matrix and word == "imag"
+                shape = (n * (n - 1) // 2,) if upper else expr.shape
+                symmetric = {"symmetric": True} if matrix and not upper else {}
+                value = partial(_part, expr, word, upper=upper)
+                part = CallbackParam(value, shape, name=f"{expr.name()}_{word}", **symmetric)
+                missing = (upper and n == 1) or (word == "real" and expr.is_imag())
+                parts.append(None if missing else part)
+            self._parameters[expr] = tuple(parts)
+        return super()._param_canon(expr, *rest)
+
+
+def _part(parameter: Any, word: str, *, upper: bool) -> Any:
+    """Return the real or imaginary part of what a parameter holds now, or that above the diagonal."""
+    held = parameter.value_sparse if parameter.attributes["sparsity"] else parameter.value
+    if held is None:
+        return None
+    part = getattr(np, word)(held.toarray() if hasattr(held, "toarray") else held)
+    return part[np.triu_indices(len(part), k=1)] if upper else part
+
+
 def _reduced(problem: Any, names: Sequence[str] | None) -> tuple[Any, Sequence[str] | None]:
     step, leaves = Complex2Real(), dict[Any, Any]()
-    step.canon_methods = Complex2RealCanonMethods()
+    step.canon_methods = _Parts()
     other = {
         part.id: get_id()
         for part in (*problem.variables(), *problem.constraints)
@@ -345,7 +405,8 @@ def sign_constraints(name: str, old: Any, new: Any) -> dict[str, Any]:
             if isinstance(bound, cp.Expression):  # of parameters
                 constraints[f"{name} {word}"] = new >= bound if word == "lower" else new <= bound
                 continue
-            limit = np.broadcast_to(np.asarray(bound, dtype=float), new.shape)
+            whole = bound.toarray() if hasattr(bound, "toarray") else bound
+            limit = np.broadcast_to(np.asarray(whole, dtype=float), new.shape)
             finite = np.isfinite(limit)
             if finite.all():
                 constraints[f"{name} {word}"] = new >= limit if word == "lower" else new <= limit
@@ -383,8 +444,9 @@ def from_cvxpy(problem: Any, names: Sequence[str] | None = None) -> AdoptedProbl
         Any problem. Signs, bounds, semidefiniteness and integrality of its variables become
         named terms; constraints may still be written on its own real variables. A complex
         variable x becomes ``x`` and ``x imaginary``, a variable of which some entries are whole
-        gets these as ``x integer``. Infinite bounds bind nothing. Parameters are read once: when one has another value afterwards,
-        whatever solves, verifies, explains or writes the problem says so.
+        gets these as ``x integer``. Infinite bounds bind nothing. Parameters are read once: when
+        one has another value afterwards, whatever solves, verifies, explains or writes the problem
+        says so; a complex one, c, is called ``c_real`` and ``c_imag``.
     names : sequence of str, optional
         A name per constraint, in order; by default their labels, else c0, c1, ...
 

@@ -373,7 +373,7 @@ def search_witness(problem: Problem) -> NonconvexityWitness | None:
         parts = unpack(flat)
         for name, v in problem.variables.items():
             if v.attributes.get("symmetric"):
-                parts[name] = (parts[name] + parts[name].T) / 2
+                parts[name] = (parts[name] + parts[name].swapaxes(-1, -2)) / 2
         return np.concatenate([np.ravel(parts[name]) for name in sizes])
 
     total = sum(int(np.prod(s)) for s in sizes.values())

@@ -542,3 +542,91 @@ def test_a_function_of_complex_numbers_without_a_real_form_is_refused() -> None:
     problem = cp.Problem(cp.Minimize(cp.condition_number(H)), [cp.real(H[0, 0]) == 1])
     with pytest.raises(of.UnsupportedProblem, match="no form in real ones"):
         of.from_cvxpy(problem)
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize(
+    ("said", "truth"),
+    [({"sparsity": [(0, 1), (1, 2)]}, 383.0), ({"diag": True}, 302.0), ({"symmetric": True}, 24.0)],
+    ids=lambda case: next(iter(case)) if isinstance(case, dict) else "",
+)
+def test_parts_of_complex_variables_keep_their_shape(
+    said: dict[str, Any], truth: float, unit: float
+) -> None:
+    C = unit * (np.arange(9).reshape(3, 3) + 1j * np.arange(9, 0, -1).reshape(3, 3))
+    z = cp.Variable((3, 3), complex=True, name="z", **said)
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(z - C)))).solve()
+    assert s.objective == pytest.approx(truth * unit**2) and str(s.grade) == "proved"
+
+
+def test_what_is_said_of_complex_variables_and_not_kept_is_refused() -> None:
+    z = cp.Variable(2, complex=True, integer=True, name="z")
+    with pytest.raises(of.UnsupportedProblem, match="'z' is integer"):
+        of.from_cvxpy(cp.Problem(cp.Minimize(cp.norm(z - 0.4))))
+    h = cp.Variable((2, 2, 2), hermitian=True, name="h")
+    with pytest.raises(of.UnsupportedProblem, match="'h' is a stack"):
+        of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(h - 1))))
+
+
+@pytest.mark.parametrize("kind", ["complex", "imag", "hermitian"])
+def test_a_complex_parameter_with_another_value_is_not_overlooked(kind: str) -> None:
+    first, other = {
+        "complex": (np.array([1 + 1j, 0]), np.array([5 + 1j, 0])),
+        "imag": (np.array([1j, 0]), np.array([1j, 2j])),
+        "hermitian": (np.array([[1, 1j], [-1j, 2]]), np.array([[1, 3j], [-3j, 2]])),
+    }[kind]
+    z = cp.Variable(first.shape, complex=True, name="z")
+    c = cp.Parameter(first.shape, name="c", value=first, **{kind: True})
+    given = cp.Problem(cp.Minimize(cp.norm(cp.vec(z - c, order="F"), 1)), [cp.abs(z) <= 0.5])
+    p = of.from_cvxpy(given)
+    before = p.solve().objective
+    assert before == pytest.approx(np.maximum(np.abs(first) - 0.5, 0.0).sum())
+    pickle.loads(pickle.dumps(p))
+    c.value = other
+    with pytest.raises(of.DeclarationError, match=r"'c_(real|imag)' in 'objective' was"):
+        p.solve()
+    truth = np.maximum(np.abs(other) - 0.5, 0.0).sum()
+    assert of.from_cvxpy(given).solve().objective == pytest.approx(truth)
+    upper = other[np.triu_indices(len(other), 1)] if kind == "hermitian" else other
+    parts = {"c_real": other.real, "c_imag": upper.imag}
+    moved = p.at({k: v for k, v in parts.items() if k in p.parameters})
+    c.value = first
+    assert moved.solve().objective == pytest.approx(truth)
+
+
+def test_a_variable_that_was_pickled_is_the_same_variable() -> None:
+    x = cp.Variable(3, name="x")
+    y = pickle.loads(pickle.dumps(x))
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [y >= 1]))
+    assert list(p.variables) == ["x"] and p.solve().objective == pytest.approx(3.0)
+    z = cp.Variable(2, complex=True, name="z")
+    w = pickle.loads(pickle.dumps(z))
+    q = of.from_cvxpy(cp.Problem(cp.Minimize(cp.norm(z - [1, 2j])), [cp.real(w) <= 0.5]))
+    assert q.solve().objective == pytest.approx(0.5)
+
+
+def test_bounds_may_be_sparse() -> None:
+    low = sp.coo_array(([1.0, 2.0], ([0, 1], [1, 0])), shape=(2, 2))
+    x = cp.Variable((2, 2), sparsity=([0, 1], [1, 0]), bounds=[low, None], name="x")
+    assert of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)))).solve().objective == pytest.approx(3.0)
+
+
+def test_each_matrix_of_a_stack_is_symmetric() -> None:
+    y = cp.Variable((2, 3, 3), symmetric=True, name="y")
+    assert of.prove(y[0, 0, 1] * y[0, 1, 0]).curvature == "convex"
+    assert of.prove(y[0, 0, 1] * y[1, 0, 0]).curvature == "neither"
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(y[0, 0, 1] * y[1, 0, 0]), [y <= 2, y >= -2]))
+    assert p.solve().objective == pytest.approx(-4.0)
+    x, C = (
+        cp.Variable((2, 3, 3), PSD=True, name="x"),
+        np.random.default_rng(0).normal(size=(2, 3, 3)),
+    )
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(x - C)))).solve()
+    truth = 0.0
+    for part in C:
+        even = 0.5 * (part + part.T)
+        truth += np.minimum(np.linalg.eigvalsh(even), 0.0) @ np.minimum(
+            np.linalg.eigvalsh(even), 0.0
+        )
+        truth += float(np.sum((part - even) ** 2))
+    assert s.objective == pytest.approx(truth) and "proved" in str(s)
