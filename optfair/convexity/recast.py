@@ -191,7 +191,7 @@ def recast(problem: Any) -> Recast | None:
         Continuous, with a term that is not known to be convex.
     """
     sizes = sum(v.size for v in problem.variables.values())
-    if problem.integers or sizes > SCALARS or any(t.parameters for t in problem.terms):
+    if problem.integers or sizes > SCALARS:
         return None
     convex = {n: t for n, t in problem.constraints.items() if t.evidence.problem_class.convex}
     try:

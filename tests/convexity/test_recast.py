@@ -651,3 +651,28 @@ def test_the_largest_of_several_steps_is_a_step(write: Any, optimum: float) -> N
     s = p.solve()
     assert p.problem_class.curvature == "quasiconvex" and s.grade.word == "proved"
     assert s.objective == s.bound == optimum
+
+
+@pytest.mark.parametrize("unit", [1e-3, 1.0, 1e3])
+def test_values_of_parameters_are_read_anew(unit: float) -> None:
+    x, y, z = (cp.Variable(pos=True, name=n) for n in "xyz")
+    a = cp.Parameter(pos=True, value=2.0, name="a")
+    b = cp.Parameter(pos=True, value=1.0, name="b")
+    rows = [a * x * y * z / unit**2 + b * x * z <= 10 * unit**2, x <= b * y, y <= b * x, z >= unit]
+    p = of.from_cvxpy(cp.Problem(cp.Maximize(x * y * z), rows))
+    s = p.solve()
+    assert s.objective == pytest.approx(4.0 * unit**3 if unit == 1.0 else s.bound, rel=1e-6)
+    assert str(s.grade) == "proved" and s.certificate.verify()
+    if unit == 1.0:  # x = 2y at the best, x = y before
+        assert p.at({"a": 1.0, "b": 2.0}).solve().objective == pytest.approx(6.417424254, rel=1e-7)
+    c = cp.Parameter(value=0.5, name="c")
+    e = of.from_cvxpy(cp.Problem(cp.Minimize(x**c + 1 / x), [x <= 3]))
+    truth = 2.0 ** (1 / 3) + 2.0 ** (-2 / 3)  # x = 2^(2/3)
+    assert e.solve().objective == pytest.approx(truth, rel=1e-7)
+    b.value, top = 2.0 * unit, cp.Parameter(value=3.0 * unit, name="top")
+    q = of.from_cvxpy(cp.Problem(cp.Maximize((2 * x + unit) / (x + b)), [x <= top]))
+    assert q.solve().objective == pytest.approx(7.0 / 5.0, rel=1e-6)
+    assert q.at({"top": unit}).solve().objective == pytest.approx(1.0, rel=1e-6)
+    b.value = 3.0 * unit
+    with pytest.raises(of.DeclarationError, match="'b' in 'objective' was"):
+        q.solve()
