@@ -17,11 +17,13 @@ from optfair.compile.conic_proof import (
     RescaledProof,
     conic_proof,
     form_check,
+    shortfall,
     unpriced,
 )
 from optfair.compile.form import compile_problem
 from optfair.core.certificate import DualCheck
 from optfair.proofs.bounds import Unpaid
+from optfair.solution.conic_form import ConicForm, ConicResiduals
 
 
 def test_only_inequalities_without_variables_that_hold_lose_their_multiplier() -> None:
@@ -136,3 +138,37 @@ def test_only_rows_that_hold_are_without_a_price() -> None:
     z = np.ones(3)
     priced = dict(zip(("holds", "false", "row"), unpriced(compiled.form, z).tolist(), strict=True))
     assert priced == {"holds": 0.0, "false": 1.0, "row": 1.0}
+
+
+@pytest.mark.parametrize("constant", [0.0, 100.0])
+def test_a_pair_is_proved_within_its_share_of_the_tolerance(
+    constant: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = cp.Variable(2, name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x) + constant), [x >= 1, x <= 3]))
+    form = compile_problem(p, "CLARABEL").form
+    best = ConicResiduals(0.0, 0.0, 0.0, 0.0, 0.0, 2.0 + constant, 2.0 + constant)
+
+    def missed(share: float = 0.5, below: float = 0.0, **changes: Any) -> float:
+        found = replace(best, bound=best.bound - below, **changes)
+        monkeypatch.setattr(ConicForm, "residuals", lambda *_: found)
+        return shortfall(p, form, np.ones(2), np.zeros(4), 1e-6, share)
+
+    def left(slope: float, **more: float) -> Unpaid:
+        return Unpaid(np.array([0]), **{"slope": slope, "curve": 0.0, "size": 1.0} | more)
+
+    # half of 1e-6 of the 2 that the objective is without its constant
+    assert missed() == missed(below=0.9e-6) == missed(primal=4e-7) == missed(rows=4e-7) == 0.0
+    for wrong in (1.1e-6, -1.1e-6, np.inf, np.nan):
+        assert missed(below=wrong) == np.inf
+    assert missed(primal=6e-7) == missed(rows=6e-7) == missed(0.4, below=0.9e-6) == np.inf
+    # the bound holds wherever columns are below 1e3 times what they are, or may well be
+    assert missed(unpaid=left(8e-10, here=1e-9)) == 0.0
+    assert missed(unpaid=left(2e-9, here=1e-9)) == pytest.approx(5e-10)
+    assert missed(unpaid=left(2e-10, here=1e-9, size=10.0)) == pytest.approx(5e-10)
+    assert missed(unpaid=left(2e-10, here=1e-9, natural=10.0)) == pytest.approx(5e-10)
+    assert missed(unpaid=left(2e-9, here=1e-9, size=0.1, natural=0.1)) == pytest.approx(5e-10)
+    assert missed(unpaid=left(2e-10, here=1e-9), below=0.9e-6) == pytest.approx(4.5e-7, rel=0.01)
+    # products on curved cones count where they are more than the root of the tolerance suggests
+    assert missed(unpaid=left(2e-9, here=1e-9), relative=4e-5) == pytest.approx(5e-10)
+    assert missed(unpaid=left(2e-9, here=1e-9), relative=6e-5) == pytest.approx(6e-5, rel=1e-4)

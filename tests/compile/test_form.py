@@ -21,7 +21,10 @@ from cvxpy.reductions.solvers.defines import SOLVER_MAP_CONIC
 
 import optfair as of
 from optfair.compile import form as form_module
+from optfair.compile.export import arranged
 from optfair.compile.form import Compiled, compile_problem
+from optfair.proofs.cones import Cone
+from optfair.solution.conic_form import ConicForm
 
 INTERFACES = ["CLARABEL", "SCS", "HIGHS", "OSQP", "PIQP", "SCIPY", "QPALM"]
 
@@ -408,3 +411,24 @@ def test_every_row_is_in_its_cone() -> None:
         *(("exp", 3), ("exp", 3), ("pow", 3)),
     ]
     assert form.cones[-1].power == 0.3 and form.cones[-1].stop == form.b.size
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_numbers_stand_in_what_an_interface_was_handed_unless_it_changes_any(apart: bool) -> None:
+    cones = Cone("zero", 0, 1), Cone("zero", 1, 2), Cone("nonneg", 2, 3)
+    A, P = sp.csc_array(np.arange(1.0, 7.0).reshape(3, 2)), sp.csc_array(np.eye(2))
+    first = ConicForm(P, np.array([1.0, 2.0]), 0.0, A, np.array([3.0, 4.0, 5.0]), cones)
+    then = replace(first, q=np.array([-1.0, 7.0]), b=np.array([6.0, 8.0, 9.0]))
+    b, c = first.b, first.q
+    data: dict[str, Any] = {"A": A, "b": b, "c": c, "P": P, "dims": "as they are"}
+    if apart:
+        data |= {"A": A[:2], "b": b[:2], "F": A[2:], "G": b[2:], "q": c}
+    found = arranged(first, data, then, None)
+    assert found is not None and found["dims"] == "as they are" and found["A"] is data["A"]
+    sides = np.append(found["b"], found["G"]) if apart else found["b"]
+    assert sides.tolist() == [6.0, 8.0, 9.0]
+    assert found["q" if apart else "c"].tolist() == [-1.0, 7.0]
+    for name in {*data} - {"dims", *("c" if apart else "")}:
+        assert arranged(first, data | {name: -data[name]}, then, None) is None, name
+    longer = sp.vstack([data["A"], sp.csc_array((1, 2))], format="csc")
+    assert arranged(first, data | {"A": longer}, then, None) is None
