@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from optfair.proofs.bounds import lower_bound
 from optfair.proofs.cones import Cone
-from optfair.proofs.moves import lowered
+from optfair.proofs.moves import carrying, lowered
 from optfair.proofs.residual import residual_of
 from optfair.solution.conic_form import ConicForm
 
@@ -74,3 +74,12 @@ def test_a_head_below_the_length_of_the_others_is_never_its_cost(unit: float) ->
     assert np.array_equal(moved(form, z), z)
     bound = lower_bound(form, np.zeros(3), z, 0.0)
     assert bound.fault or (bound.unpaid is not None and bound.unpaid.slope >= 0.49 * unit)
+
+
+def test_equations_without_a_multiplier_are_carried_as_nothing_and_other_rows_as_they_are() -> None:
+    cones = Cone("zero", 0, 3), Cone("nonneg", 3, 5)
+    A = sp.csc_array(np.arange(1.0, 11.0).reshape(5, 2))
+    form = ConicForm(sp.csc_array((2, 2)), np.ones(2), 0.0, A, np.ones(5), cones)
+    few, every = carrying(form, np.array([0.0, -2.0, 1e-300, 0.0, 1.0]))
+    assert np.array_equal(few.A.toarray(), [[0, 0], [3, 4], [5, 6], [7, 8], [9, 10]])
+    assert every is form and [*carrying(form, np.array([1.0, -2.0, 1.0, 0.0, 0.0]))] == [form]

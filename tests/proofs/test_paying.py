@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 import optfair as of
 from optfair.proofs import bounds as bounds_module
 from optfair.proofs.columns import linear_rows
-from optfair.proofs.cones import Cone
+from optfair.proofs.cones import Cone, exp_depths
 from optfair.proofs.definiteness import (
     curvature_of,
     definiteness,
@@ -382,6 +383,26 @@ def test_the_last_entry_of_an_exponential_multiplier_is_raised_enough_at_any_slo
             assert (last >= -u * np.exp(v / u - 1.0) * (1.0 - 1e-12)).all()
 
 
+@pytest.mark.parametrize("share", [1.0, 0.1, 1e-6])
+def test_multipliers_inside_exponential_cones_stay_there_whatever_moves_together(
+    share: float,
+) -> None:
+    rng, k = np.random.default_rng(7), 200
+    u, ratio = -(10.0 ** rng.uniform(-3.0, 3.0, k)), rng.uniform(-20.0, 20.0, k)
+    least = -u * np.exp(ratio - 1.0)
+    z = np.column_stack([u, ratio * u, least * (1.0 + 10.0 ** rng.uniform(-6.0, 1.0, k))])
+    nothing = sp.csc_array((1, 1)), np.zeros(1), 0.0, sp.csc_array((3 * k, 1)), np.zeros(3 * k)
+    form = ConicForm(*nothing, (Cone("exp", 0, 3 * k),))
+    depths = dict(zip(range(0, 3 * k, 3), exp_depths(z.ravel()).tolist(), strict=True))
+    assert min(depths.values()) > 0.0
+    size = share * _movable(form, z.ravel(), depths) * rng.random(3 * k)
+    size *= np.where(np.arange(3 * k) % 3 < 2, 10.0 ** rng.uniform(-8.0, 0.0, 3 * k), 1.0)
+    lifted = z.ravel() + _raised(form, z.ravel(), size, depths)
+    for signs in itertools.product([-1.0, 1.0], repeat=3):
+        u, v, last = (lifted.reshape(-1, 3) + size.reshape(-1, 3) * signs).T
+        assert (u < 0.0).all() and (last >= -u * np.exp(v / u - 1.0) * (1.0 - 1e-12)).all()
+
+
 def test_a_point_moves_where_curvature_is_proved_without_a_shift() -> None:
     v, nothing, due = np.array([1.0, 1.0, 2.0]), sp.csc_array((1, 3)), 2.0**-30
     z, x, open_ones = np.zeros(1), np.array([3.0, -1.0, 0.0]), np.array([np.inf, np.inf, 1.0])
@@ -521,6 +542,51 @@ def test_multipliers_get_deeper_along_the_normals_of_their_cones() -> None:
     assert np.allclose(normals @ step, (depths(z + step) - depths(z - step)) / 2.0, rtol=1e-6)
 
 
+def test_only_cones_in_which_the_depth_grows_have_normals() -> None:
+    # a head alone, one entry, all of them 0; an edge, slopes beyond all floats, no point of the dual
+    cones = Cone("soc", 0, 3), Cone("soc", 3, 4), Cone("soc", 4, 6), Cone("exp", 6, 21)
+    triples = (
+        [0.0, 1.0, 1.0],
+        [-1.0, -1e3, 1.0],
+        [-1.0, 1e3, 1.0],
+        [1.0, 1.0, 1.0],
+        [-1.0, -1.0, 3.0],
+    )
+    z = np.array([2.0, 0.0, 0.0, 3.0, 0.0, 0.0, *itertools.chain(*triples)])
+    nothing = sp.csc_array((1, 1)), np.zeros(1), 0.0, sp.csc_array((21, 1)), np.zeros(21)
+    normals, depths = normals_of(ConicForm(*nothing, cones), z)
+    expected = np.zeros((3, 21))
+    expected[[0, 1, 2, 2], [0, 3, 19, 20]] = 1.0
+    assert np.array_equal(normals.toarray(), expected) and depths.tolist() == [2.0, 3.0, 2.0]
+
+
+def test_kernels_are_what_is_small_in_a_block_without_room() -> None:
+    N = np.linalg.qr(np.random.default_rng(1).normal(size=(3, 3)))[0]
+    block, rng = Cone("psd", 1, 7, order=3), np.random.default_rng(2)
+    nothing = sp.csc_array((1, 1)), np.zeros(1), 0.0, sp.csc_array((8, 1)), np.zeros(8)
+    form = ConicForm(*nothing, (Cone("nonneg", 0, 1), block, Cone("nonneg", 7, 8)))
+    i, j = block.places
+    scale = np.where(i == j, 1.0, block.root)
+
+    def entries(M: Any) -> np.ndarray:
+        return np.concatenate([[5.0], M[i, j] * scale, [7.0]])
+
+    for values, depth, few in (
+        ([1.0, 1e-7, 1e-12], 1e-9, 2),
+        ([1.0, 1e-4, 1e-12], 1e-9, 1),
+        ([1.0, 1e-4, 1e-12], 1e-3, 2),
+    ):
+        rows, lacking = kernels_of(form, entries((N * values) @ N.T), depth)
+        pairs = [(a, b) for a in range(3 - few, 3) for b in range(a, 3)]
+        short = [min(values[a] - depth, 0.0) if a == b else 0.0 for a, b in pairs]
+        assert np.sort(lacking) == pytest.approx(np.sort(short), rel=1e-3, abs=1e-13)
+        move = rng.normal(size=(3, 3))
+        inner = N.T @ (move + move.T) @ N
+        found = np.abs(rows @ entries(move + move.T))
+        assert np.sort(found) == pytest.approx(np.sort([abs(inner[at]) for at in pairs]), rel=1e-4)
+    assert not kernels_of(form, entries((N * [1.0, 1e-7, 1e-8]) @ N.T), 1e-9)[0].nnz
+
+
 @pytest.mark.parametrize("quick", [False, True])
 def test_a_tilt_makes_residuals_payable(quick: bool) -> None:
     # min x + y with x + y >= 1, x, y >= 0: y = (1 + 1e-10) overshoots both columns
@@ -597,6 +663,22 @@ def test_the_shortest_tilt_raises_the_kernels_of_blocks_and_the_heads_of_cones_n
     assert near[6] - np.linalg.norm(near[7:9]) >= 7.9 * unit
     assert np.array_equal(near[7:9], z[7:9]) and (near[9:] >= 0.0).all()
     assert residual_of(form, None, near, form.q).size.max() <= 1e-3 * unit
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_the_shortest_tilt_turns_multipliers_of_cones_where_nothing_else_is_in_a_column(
+    scale: float,
+) -> None:
+    z, A = scale * np.array([1.0, -1.0]), sp.csc_array(np.array([[0.0], [1.0]]))
+    form = ConicForm(
+        *(sp.csc_array((1, 1)), -(A.T @ z) * (1.0 - 1e-9), 0.0, A),
+        *(np.zeros(2), (Cone("soc", 0, 2),), {"x": slice(0, 1)}),
+    )
+    left, (lower, upper) = residual_of(form, None, z, form.q), form.column_bounds
+    near = tilted(form, left, np.zeros(1), z, lower, upper, quick=True)
+    assert near is not None and np.abs(near - z).max() <= 1e-6 * scale
+    assert near[0] - abs(near[1]) >= 7.9e-9 * scale
+    assert residual_of(form, None, near, form.q).size[0] <= 1e-12 * scale
 
 
 @pytest.mark.parametrize("large", [1_300, 4])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import random
 from fractions import Fraction
 
 import numpy as np
@@ -19,8 +21,11 @@ from optfair.proofs.rounding import (
     exact_dot,
     exact_products,
     exact_sums,
+    length,
     product,
+    quadratic_value,
     reached,
+    root_down,
 )
 
 numbers = st.floats(-1e12, 1e12, allow_nan=False, allow_infinity=False, allow_subnormal=False)
@@ -171,6 +176,46 @@ def test_what_a_step_reaches_is_never_rounded_down() -> None:
             exact = sum(Fraction(a) * Fraction(v) for a, v in zip(row, step.tolist(), strict=True))
             assert most > exact or most == exact == 0
             assert most <= exact * (1 + Fraction(1, 10**8)) + Fraction(1e-299)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-150, 1e120])
+def test_values_of_quadratic_forms_are_enclosed_by_little(unit: float) -> None:
+    rng = np.random.default_rng(1)
+    for apart in range(20):  # some nearly cancel
+        w, v = rng.normal(size=(2, 5))
+        v -= (apart < 10) * (v @ w) / (w @ w) * w
+        P = unit * np.outer(w, w)
+        terms = [
+            Fraction(entry) * Fraction(a) * Fraction(b)
+            for row, a in zip(P.tolist(), v.tolist(), strict=True)
+            for entry, b in zip(row, v.tolist(), strict=True)
+        ]
+        low, high = quadratic_value(P if apart % 2 else sp.csr_array(P), v)
+        assert Fraction(low) <= sum(terms) <= Fraction(high)
+        assert Fraction(high) - Fraction(low) <= Fraction(2) ** -50 * sum(map(abs, terms))
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-300, 1e-160, 1e200, 5e-324])
+def test_lengths_of_entries_of_any_size_are_rounded_up(unit: float) -> None:
+    assert length(np.zeros(0)) == 0.0
+    for own in ([3.0, 4.0], [1.0] * 9, [0.1, 0.2, -0.7], [1.0, 1e-9], [0.0, -0.3], [0.0, 0.0]):
+        v = np.array(own) * unit
+        squares = sum(Fraction(w) ** 2 for w in v.tolist())
+        most = Fraction(length(v))
+        assert most**2 > squares or most == squares == 0
+        shorter = max(most - Fraction(5e-324), Fraction(0))
+        assert shorter**2 <= squares * (1 + Fraction(1, 10**13))
+
+
+@pytest.mark.parametrize("digits", [1, 2, 13, 25, 52, 53])
+def test_roots_are_the_next_numbers_below_of_so_many_digits(digits: int) -> None:
+    rng = random.Random(digits)
+    for _ in range(50):
+        above, under = (rng.getrandbits(rng.choice([1, 3, 40, 54, 107, 301])) or 1 for _ in "ab")
+        root = root_down(above, under, digits)
+        last = math.ldexp(1.0, math.frexp(root)[1] - digits)
+        assert (root / last).is_integer()
+        assert Fraction(root) ** 2 <= Fraction(above, under) < Fraction(root + last) ** 2
 
 
 def number(v: DoubleDouble) -> Fraction:
