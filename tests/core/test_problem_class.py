@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import cvxpy as cp
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optfair.core.problem_class import ProblemClass
+from optfair.core.problem_class import ProblemClass, known_symmetric, numeric_of
 from optfair.errors import ClassError
 
 classes = st.builds(
@@ -70,3 +72,28 @@ def test_ladder() -> None:
 def test_unknown_class_suggests() -> None:
     with pytest.raises(ClassError, match="did you mean 'SOCP'"):
         ProblemClass.parse("SOCPP")
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-10, 1e200])
+def test_condition_numbers_are_those_of_positive_definite_matrices(unit: float) -> None:
+    number = numeric_of(cp.condition_number(cp.Variable((2, 2), symmetric=True)))
+    turn = np.array([[0.6, 0.8], [-0.8, 0.6]])
+    for own, ratio in (([4.0, 1.0], 4.0), ([1.0, 1e6], 1e6), ([3.0, 3.0], 1.0)):
+        assert number([unit * (turn.T * own) @ turn]) == pytest.approx(ratio, rel=1e-9)
+    assert number([unit * np.array([[2.0, 1.0], [1.0 + 1e-12, 2.0]])]) == pytest.approx(3.0)
+    for entries in ([1, 2, 2, 1], [1, 0, 0, 0], [0, 0, 0, 0], [-1, 0, 0, -1], [4, 1, 0, 4]):
+        assert np.isnan(number([unit * np.reshape(entries, (2, 2))]))
+    assert number([np.full((1, 1), unit)]) == 1.0
+    assert numeric_of(cp.exp(cp.Variable()))([np.array(0.0)]) == 1.0
+    assert numeric_of(cp.lambda_max(cp.Variable((2, 2))))([unit * turn.T @ turn]) == pytest.approx(
+        unit
+    )
+
+
+def test_what_cannot_say_whether_it_is_symmetric_is_not_known_to_be() -> None:
+    class Broken:
+        def is_symmetric(self) -> bool:
+            raise IndexError
+
+    assert known_symmetric(cp.Variable((2, 2), symmetric=True)) and not known_symmetric(Broken())
+    assert not known_symmetric(cp.Variable((2, 2)))
