@@ -15,12 +15,13 @@ import scipy.sparse as sp
 
 import optfair as of
 from optfair.backends.exact import falls
-from optfair.backends.farkas import InfeasibilityProof, proved_infeasible
+from optfair.backends.farkas import InfeasibilityProof, Ray, proved_infeasible
 from optfair.backends.registry import conic_interface
 from optfair.compile.form import compile_problem
 from optfair.proofs.check_proof import check
 from optfair.proofs.cones import Cone
 from optfair.solution.conic_form import ConicForm
+from optfair.transforms.relaxation import relaxed
 
 GOALS = {
     "norm": lambda x: cp.norm(x - 3),
@@ -324,6 +325,53 @@ def test_rays_beside_curved_cones_are_proved_in_fractions(
     ray.save(tmp_path / "ray.json")
     text = (tmp_path / "ray.json").read_text(encoding="utf-8")
     assert check(json.loads(text)).startswith("proved: the objective improves")
+
+
+def test_a_ray_of_integers_starts_at_integers_and_moves_by_them() -> None:
+    n, y = cp.Variable(2, integer=True, name="n"), cp.Variable(name="y")
+
+    def ray(direction: Any, start: Any, *rows: Any) -> tuple[Ray, Any]:
+        p = of.from_cvxpy(cp.Problem(cp.Minimize(-y - n[0]), [y >= 0, y <= 5 * n[0], *rows]))
+        compiled = compile_problem(relaxed(p), conic_interface())
+        d, x = np.zeros((2, compiled.form.q.size))
+        for v, (move, first) in (
+            ("n", (direction[:2], start[:2])),
+            ("y", (direction[2], start[2])),
+        ):
+            d[compiled.form.columns[v]], x[compiled.form.columns[v]] = move, first
+        return Ray(p, d, x), compiled
+
+    for move, period in (
+        ([1, 0, 0], 1),
+        ([0.5, 0, 1], 2),
+        ([0.5, 1 / 3, 0.1], 6),
+        ([2**-0.5, 0, 1], 0),
+        ([1.0, 2**-0.5, 0], 0),
+    ):
+        assert ray(move, [1, 1, 1])[0].period == period
+    assert Ray.starts(*ray([1, 0, 0], [3, 1, 1]))
+    assert Ray.starts(*ray([1, 0, 0], [3, 1, 1], n[0] + n[1] == 4))
+    # half an integer satisfies the equation, and the nearest integer does not
+    assert not Ray.starts(*ray([1, 0, 0], [3, 0.5, 1], 2 * n[1] == 1))
+    assert not Ray.starts(*ray([1, 0, 0], [0, 1, 1]))  # y may be at most 0 there
+
+
+@pytest.mark.parametrize("side", [1.0, -1.0])
+def test_a_point_is_where_the_declared_forms_hold_in_all_of_its_neighbourhood(side: float) -> None:
+    x, y = cp.Variable(2, name="x"), cp.Variable(name="y")
+    P = np.array([[2.0, 1.0], [1.0, 2.0]]) / 3.0
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(-y), [cp.quad_form(x, P) <= 2, y >= 0]))
+    compiled = compile_problem(p, conic_interface())
+    ray = Ray(p, np.zeros(compiled.form.q.size))
+
+    def holds(first: float, second: float, step: float) -> bool:
+        point = np.zeros(compiled.form.q.size)
+        point[compiled.form.columns["x"]] = side * first, side * second
+        return ray._declared(compiled, point, np.full(point.size, step))
+
+    assert holds(0.0, 0.0, 0.1) and holds(0.9, 0.9, 1e-9)  # 2 x'x at most
+    assert not holds(1.1, 1.1, 1e-9) and not holds(0.9, 0.9, 0.2) and not holds(2.0, 0.0, 0.0)
+    assert not holds(0.0, 0.0, np.inf)
 
 
 def test_a_direction_that_leaves_a_cone_does_not_fall() -> None:
