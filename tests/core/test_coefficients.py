@@ -11,7 +11,7 @@ import pytest
 
 import optfair as of
 from optfair.core import coefficients
-from optfair.core.coefficients import quadratic_map
+from optfair.core.coefficients import largest_exponent, quadratic_map
 from optfair.core.quadratics import NotQuadratic, QuadraticMap
 
 RNG = np.random.default_rng(0)
@@ -102,3 +102,12 @@ def test_no_bound_is_proved_on_what_floats_lose_of_many_products() -> None:
         assert str(solution.grade) == "proved"
         assert Fraction(solution.bound) <= truth
         assert solution.objective >= float(truth)
+
+
+@pytest.mark.parametrize("numbers", [[1e-30, 2.0], [2.0**90, 1.0, 0.0], [-(2.0**-200), 2.0**100]])
+def test_the_largest_exponent_is_that_of_the_smallest_number_as_well(numbers: list[float]) -> None:
+    x = cp.Variable(len(numbers))
+    most = max(abs(np.log2(abs(v))) for v in numbers if v)
+    for e in (np.array(numbers) @ x, cp.square(cp.multiply(numbers, x) + 1), x - numbers):
+        assert largest_exponent(e) == pytest.approx(most)
+    assert largest_exponent(x) == largest_exponent(cp.Constant([0.0, np.inf]) + x[:2]) == 0.0

@@ -122,11 +122,50 @@ def test_power_cones_are_measured_in_closed_form():
     cases = {
         (16.0, 1.0, 2.0): 0.0,
         (16.0, 1.0, -2.5): 0.5,
+        (0.0625, 16.0, 4.5): 0.5,
+        (16.0, 0.0625, 0.25): 0.0,
         (-1.0, 4.0, 0.25): 1.0,
         (1.0, -0.5, 2.0): 2.0,
     }
     for point, off in cases.items():
         assert float(np.max(term.violation({"x": point}))) == pytest.approx(off, abs=1e-15)
+
+
+def test_exponential_cones_are_measured_where_they_begin_as_well():
+    x = cp.Variable(3, name="x")
+    term = constraint_term("c", cp.ExpCone(x[0], x[1], x[2]), {x.id: "x"})
+    cases = {
+        (1.0, 1.0, 3.0): 0.0,
+        (0.0, 2.0, 1.5): 0.5,
+        (-4.0, 2.0, -3.0): 2.0 * np.exp(-2.0) + 3.0,
+        # at the edge y = 0 is x <= 0 <= z
+        (-1.0, 0.0, 0.0): 0.0,
+        (0.0, 0.0, 2.0): 0.0,
+        (3.0, 0.0, 2.0): 3.0,
+        (-1.0, 0.0, -2.0): 2.0,
+        (-1.0, -3.0, 1.0): 3.0,
+        (-1.0, -3.0, -5.0): 5.0,
+        (-9.0, -3.0, 5.0): 3.0,
+    }
+    for point, off in cases.items():
+        assert float(np.max(term.violation({"x": point}))) == pytest.approx(off, abs=1e-15)
+
+
+def test_a_side_without_a_finite_value_is_not_satisfied():
+    x = cp.Variable(2, name="x")
+    for c, point in (
+        (cp.log(x) <= -5, [0.0, np.exp(-6.0)]),
+        (cp.log(x) <= -5, [-1.0, np.exp(-6.0)]),
+        (cp.exp(x) >= 0, [1e3, 1.0]),
+    ):
+        found = Evaluator(c, {x.id: "x"}).violation({"x": point})
+        assert np.isnan(found[0]) and found[1] == 0.0
+    whole = Evaluator(cp.log(cp.sum(x)) <= -np.ones(2), {x.id: "x"}).violation({"x": [0.0, 0.0]})
+    assert np.isnan(whole).all()
+    # a limit may be infinite
+    assert (
+        not Evaluator(x <= np.array([np.inf, 1.0]), {x.id: "x"}).violation({"x": [5.0, 1.0]}).any()
+    )
 
 
 def test_formula_is_written_only_when_it_is_printed(monkeypatch):

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.core.identity import fingerprint
+from optfair.core.identity import fingerprint, fresh_copy
 
 
 def trip(thing: Any) -> Any:
@@ -237,3 +237,12 @@ def test_everything_travels_by_every_way(tmp_path: Path) -> None:
         for way, go in ways.items():
             arrived = go(thing)
             assert type(arrived) is type(thing) and ask(arrived) == ask(thing), (name, way)
+
+
+def test_a_fresh_copy_is_another_variable_with_the_same_attributes() -> None:
+    for attributes in ({}, {"nonneg": True}, {"integer": True}, {"symmetric": True}):
+        v = cp.Variable((2, 2), name="v", **attributes)
+        same, whole = fresh_copy(v), fresh_copy(v, integer=True)
+        assert same.id != v.id and (same.shape, same.name()) == ((2, 2), "v")
+        assert same.attributes == v.attributes
+        assert whole.attributes == v.attributes | {"integer": True}

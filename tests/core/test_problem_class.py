@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import itertools
 from itertools import pairwise
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optfair.core.problem_class import ProblemClass, known_symmetric, numeric_of
+from optfair.core.problem_class import ProblemClass, known_symmetric, numeric_of, vanishing
 from optfair.errors import ClassError
 
 classes = st.builds(
@@ -97,3 +99,45 @@ def test_what_cannot_say_whether_it_is_symmetric_is_not_known_to_be() -> None:
 
     assert known_symmetric(cp.Variable((2, 2), symmetric=True)) and not known_symmetric(Broken())
     assert not known_symmetric(cp.Variable((2, 2)))
+
+
+def limits() -> dict[str, tuple[Any, list[Any]]]:
+    """Return limits of 0 on what is never negative, and what each demands instead."""
+    x, y, P = cp.Variable(2, name="x"), cp.Variable(name="y"), np.array([[1.0, -1.0], [-1.0, 1.0]])
+    return {
+        "squares": (cp.sum_squares(x) <= 0, [x == 0]),
+        "sum": (cp.sum(cp.square(x)) + 2 * cp.power(y - 1, 4) <= 0, [x == 0, y == 1]),
+        "turned": (cp.sum_squares(x - 1) / 3 <= 0, [x == 1]),
+        "taken away": (-(-2 * cp.sum_squares(x)) <= 0, [x == 0]),
+        "form": (cp.quad_form(x, P) + cp.square(cp.norm(y)) <= 0, [x[0] == x[1], y == 0]),
+        "line": (cp.quad_over_lin(x, y) <= 0, [x == 0, y >= 0]),
+        "entries": (cp.square(x) <= np.zeros(2), [x == 0]),
+    }
+
+
+@pytest.mark.parametrize("name", limits())
+def test_squares_that_are_at_most_0_vanish(name: str) -> None:
+    row, demands = limits()[name]
+    zero, found = vanishing(row)
+    assert len(found) == len(demands) and zero.is_dcp() and not zero.variables()
+    rng, variables = np.random.default_rng(3), row.variables()
+    for point in itertools.product([0.0, 1.0, -2.0], repeat=2):
+        for v in variables:
+            v.value = np.full(v.shape, point[v.name() == "y"])
+        assert sorted(z.value() for z in found) == sorted(d.value() for d in demands)
+    for v in variables:
+        v.value = rng.normal(size=v.shape)
+    assert sorted(z.value() for z in found) == sorted(d.value() for d in demands)
+
+
+def test_other_limits_stand_as_they_are() -> None:
+    x, y = cp.Variable(2), cp.Variable()
+    for expression in (
+        *(cp.sum_squares(x) - 1, cp.sum_squares(x) - y, -cp.sum_squares(x), cp.sum_squares(x) + y),
+        *(cp.sum_squares(x) - cp.square(y), -2 * cp.square(y), cp.square(y) / -2, cp.sum(x)),
+        *(np.array([1.0, -1.0]) @ cp.square(x), cp.power(y, 1), cp.Constant(0.0)),
+    ):
+        row = expression <= 0
+        assert vanishing(row) == (row, [])
+    equation = x == 0
+    assert vanishing(equation) == (equation, [])
