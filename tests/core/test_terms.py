@@ -21,7 +21,9 @@ from optfair.core.problem_class import Evidence, ProblemClass, parts_of
 from optfair.core.term import (
     ConstraintTerm,
     ObjectiveTerm,
+    _vanishes,
     count_of,
+    exact_functions,
     matrix_product,
     proved_assertions,
     triangle,
@@ -219,3 +221,30 @@ def test_a_triangle_is_told_by_its_matrix() -> None:
     for M in (-halves, halves[:2], twice, np.vstack([halves, halves[:1]]), stored):
         assert taken(M) is None
     assert triangle(cp.Constant(halves) @ flat) is None and triangle(cp.exp(flat)) is None
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_products_by_zero_are_nothing_where_the_other_factor_is_finite_everywhere(
+    turned: bool,
+) -> None:
+    x, never = cp.Variable(2, name="x"), cp.Parameter(value=0.0)
+
+    def vanishes(f: Any, weight: Any = 0.0) -> bool:
+        e = f * weight if turned else weight * f
+        return _vanishes(e, e.args)
+
+    form = cp.quad_form(x, np.diag([1.0, -1.0]))
+    for f in (
+        *(cp.sum_squares(x), cp.norm(x), cp.exp(x), x[0] * x[1], -cp.abs(x), cp.huber(x[0])),
+        *(form, form + cp.sum(x), cp.sum_squares(x) - form),
+    ):
+        assert vanishes(f) and not vanishes(f, 2.0) and not vanishes(f, never)
+        e = exact_functions(0.0 * f)
+        assert e.is_affine() and e.shape == f.shape and {v.id for v in e.variables()} == {x.id}
+    # 0 log(-1), 0 / 0 and the like are not 0; what is affine is 0 anyway
+    for f in (cp.log(x), cp.sqrt(x), cp.inv_pos(x), x[0] / x[1], cp.power(x, -2), cp.entr(x), x):
+        assert not vanishes(f)
+    for M, nothing in ((np.zeros((2, 2)), True), (np.diag([1.0, 0.0]), False)):
+        own = cp.quad_form(x, M)
+        assert _vanishes(own, own.args) == nothing
+    assert not _vanishes(cp.norm(x), [x]) and not _vanishes(0.0 + cp.norm(x), [cp.Constant(0.0)])
