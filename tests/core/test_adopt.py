@@ -18,6 +18,7 @@ from cvxpy.transforms.indicator import indicator
 from cvxpy.transforms.partial_optimize import partial_optimize
 
 import optfair as of
+from optfair.core.adopt import declaration
 from optfair.core.composition import objective_term
 from optfair.transforms.duality import dualize
 
@@ -630,3 +631,11 @@ def test_each_matrix_of_a_stack_is_symmetric() -> None:
         )
         truth += float(np.sum((part - even) ** 2))
     assert s.objective == pytest.approx(truth) and "proved" in str(s)
+
+
+def test_attributes_of_variables_are_terms_of_a_model_beside_those_of_their_names() -> None:
+    x = cp.Variable(2, name="x", nonneg=True)
+    for given in ({}, {"x nonnegative": (cp.sum(x) <= 3, "")}):
+        found = declaration("minimize", {"goal": (cp.sum(x), "")}, given)
+        assert len({t.name for t in found.constraints}) == len(found.constraints) == 1 + len(given)
+        assert {*given} <= {t.name for t in found.constraints}

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 import optfair as of
 from optfair.core.composition import constraint_term
-from optfair.core.expressions import Evaluator
+from optfair.core.expressions import Evaluator, substitute
 
 
 def counted(monkeypatch):
@@ -208,3 +208,15 @@ def test_a_triangle_is_evaluated_in_the_shape_it_declares(cone: bool) -> None:
     assert (round(s.objective, 9), bool(s.certificate.verify())) == (-10.0, True)
     s = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(triangle - side)), rows)).solve()
     assert (round(s.objective, 9), bool(s.certificate.verify())) == (64.0, True)
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_functions_with_data_that_cvxpy_does_not_copy_are_written_in_other_variables(deep):
+    x, y = (cp.Variable(2, name=name, pos=True) for name in "xy")
+    M = cp.Parameter(nonneg=True)
+    for f in (cp.huber(x, M), cp.gmatmul(np.array([[1.0, -1.0]]), x), cp.square(x)):
+        e = substitute(2.0 * cp.sum(f) + 1.0 if deep else f, {id(x): y})
+        assert {v.id for v in e.variables()} == {y.id}
+        x.value = y.value = np.array([3.0, 0.5])
+        for M.value in (1.0, 2.0):  # the parameter is the same one
+            assert e.value == pytest.approx((2.0 * cp.sum(f) + 1.0 if deep else f).value)
