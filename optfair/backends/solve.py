@@ -535,7 +535,8 @@ def _verified(
 ) -> tuple[Solution, Residuals, tuple[str, ...]]:
     """Build the solution, recompute its residuals, and say what is wrong with it."""
     begin = time.perf_counter()
-    measured = measure(problem, outcome.values, outcome.multipliers, outcome.proof)
+    values, multipliers, proof = outcome.values, outcome.multipliers, outcome.proof
+    measured = measure(problem, values, multipliers, proof, request.deadline)
     objective = measured.objective if outcome.values else np.nan
     bound = measured.bound
     off = measured.against(objective, bound)
@@ -548,8 +549,7 @@ def _verified(
             bound = measured.word
     grade = grade.by_default(profile.name)
     feasible = off.feasibility <= request.tolerance
-    termination = outcome.termination
-    complaints: tuple[str, ...] = ()
+    termination, complaints = outcome.termination, tuple[str, ...]()
     if termination == "local":
         # no bound was asked of it: what it left must hold, and is never called optimal
         complaints = _local_complaints(off, request.tolerance, outcome)
@@ -569,9 +569,9 @@ def _verified(
         status=status,
         objective=objective,
         bound=bound,
-        values=outcome.values,
-        multipliers=outcome.multipliers,
-        proof=outcome.proof,
+        values=values,
+        multipliers=multipliers,
+        proof=proof,
         seconds={**spent, **outcome.seconds, "verify": time.perf_counter() - begin},
         options=_asked(request, profile, outcome),
         attempts=tuple(attempts),

@@ -440,8 +440,7 @@ def shortfall(
     r, most = form.residuals(x, z, is_enough(problem, form, x, tolerance)), share * tolerance
     size = max(form.unit, abs(r.objective - form.offset))
     gap = abs(r.objective - r.bound) / size
-    worst = max(gap, r.primal, r.rows)
-    if worst > most or not np.isfinite(worst):
+    if not all(missed <= most for missed in (gap, r.primal, r.rows)):  # NaN is no share
         return np.inf
     if r.unpaid is None:
         return 0.0
@@ -449,7 +448,7 @@ def shortfall(
     if r.unpaid.radius((most - gap) * size) >= far:
         return 0.0
     loose = r.relative > 0.05 * tolerance**0.5
-    return worst + r.unpaid.here / size + (r.relative if loose else 0.0)
+    return max(gap, r.primal, r.rows) + r.unpaid.here / size + (r.relative if loose else 0.0)
 
 
 def form_check(

@@ -34,8 +34,10 @@ Ints = NDArray[np.intp]
 
 # Equations that are solved densely, and entries of their matrix.
 EQUATIONS, FEW, ENTRIES = 1_500, 400, 4_000_000
-# Equations that are solved by their products with each other.
-SQUARED = 2_500
+# Equations that are solved by their products with each other: to prove how far a solution is, in floats.
+SQUARED, SOLVED = 2_500, 5_000
+# What is added to products of dependent equations, of the largest, and steps that take it away again.
+RIDGE, STEPS = 1e-12, 5
 # Entries of a matrix from which on normal equations are tried first.
 QUICK = 200_000
 # Sparse factors are made where entries are one in so many, of a matrix and of its square.
@@ -76,17 +78,25 @@ def _too_large(k: int, m: int) -> bool:
     return k > EQUATIONS or k * m > ENTRIES * (2 if k <= FEW else 1)
 
 
-def _square(M: Any, weight: Floats) -> Floats | None:
+def _square(M: Any, weight: Floats, most: int) -> Floats | None:
     """Return M W Mᵀ, W diagonal, in floats; None where that is too large."""
-    (k, m), count = M.shape, np.bincount(M.indices, minlength=M.shape[1]).astype(float)
-    if k > SQUARED:
+    k, m = M.shape
+    full = np.diff(M.indptr) * THIN > m
+    if k > most or int(full.sum()) * m > 4 * ENTRIES:
         return None
-    if float(count @ count) <= ENTRIES:
-        return np.asarray((M @ sp.diags_array(weight) @ M.T).toarray())
-    if k * m > 4 * ENTRIES:
-        return None
-    dense = M.toarray()
-    return np.asarray((dense * weight) @ dense.T)
+    thin, dense = sp.csr_array(M[~full]), M[full].toarray()
+    count = np.bincount(thin.indices, minlength=m).astype(float)
+    if float(count @ count) > ENTRIES:
+        if k * m > 4 * ENTRIES:
+            return None
+        full, thin, dense = np.ones(k, dtype=bool), thin[:0], M.toarray()
+    weighted = (dense * weight).T
+    across = thin @ weighted
+    square = np.empty((k, k))
+    square[np.ix_(~full, ~full)] = (thin @ sp.diags_array(weight) @ thin.T).toarray()
+    square[np.ix_(~full, full)], square[np.ix_(full, ~full)] = across, across.T
+    square[np.ix_(full, full)] = dense @ weighted
+    return square
 
 
 def correcting_step(M: Any, residual: Floats, room: Floats) -> Floats | None:
@@ -105,7 +115,7 @@ def correcting_step(M: Any, residual: Floats, room: Floats) -> Floats | None:
     k, m = rows.shape
     used = np.flatnonzero((room > 0.0) & (np.bincount(rows.indices, minlength=m) > 0))
     large = _too_large(k, used.size)
-    if not used.size or (large and k > SQUARED) or not np.isfinite(residual).all():
+    if not used.size or (large and k > SOLVED) or not np.isfinite(residual).all():
         return None
     weight = np.minimum(room[used], 1.0)
     own: Any = rows[:, used]
@@ -120,21 +130,25 @@ def correcting_step(M: Any, residual: Floats, room: Floats) -> Floats | None:
             with contextlib.suppress(np.linalg.LinAlgError):
                 step = np.linalg.solve(own, side)
         elif k * used.size > QUICK:
-            step = _shortest(own, side)
-        if step is None or not np.abs(own @ step - side).max() <= 1e-6 * np.abs(side).max():
-            if large:
-                return None
+            step = _shortest(own, side, dependent=True)
+        near = step is not None and np.abs(own @ step - side).max() <= 1e-6 * np.abs(side).max()
+        if not (near or large):
             own = own if isinstance(own, np.ndarray) else own.toarray()
             step = scipy.linalg.lstsq(own, side, cond=1e-9, lapack_driver="gelsy")[0]
     except (np.linalg.LinAlgError, ValueError):
+        return None
+    if step is None:
         return None
     moved = np.zeros(rows.shape[1])
     moved[used] = step * weight
     return moved if np.isfinite(moved).all() else None
 
 
-def _shortest(M: Any, side: Floats) -> Floats | None:
-    """Return the shortest solution by normal equations, where their condition allows for these."""
+def _shortest(M: Any, side: Floats, *, dependent: bool = False) -> Floats | None:
+    """Return the shortest solution by normal equations, where their condition allows for these.
+
+    Equations that may be dependent are solved in steps, each of which is made longer than 0 by less.
+    """
     with contextlib.suppress(np.linalg.LinAlgError, ValueError, RuntimeError):
         solve: Callable[[Floats], Floats]
         square: Any
@@ -144,11 +158,18 @@ def _shortest(M: Any, side: Floats) -> Floats | None:
             own, solve = np.sqrt(np.abs(factor.U.diagonal())), factor.solve
         else:
             dense = isinstance(M, np.ndarray)
-            square = M @ M.T if dense else _square(M, np.ones(M.shape[1]))
+            square = M @ M.T if dense else _square(M, np.ones(M.shape[1]), SOLVED)
             if square is None:
                 return None
+            if dependent:
+                square[np.diag_indices_from(square)] += RIDGE * square.diagonal().max()
             root = scipy.linalg.cho_factor(square)
             own, solve = np.diag(root[0]), partial(scipy.linalg.cho_solve, root)
+        if dependent:
+            step = np.zeros(M.shape[1])
+            for _ in range(STEPS):
+                step = step + M.T @ solve(side - M @ step)
+            return np.asarray(step)
         if own.min() > 1e-4 * own.max():
             return np.asarray(M.T @ solve(side))
     return None
@@ -202,7 +223,7 @@ def _by_right_inverse(M: Any, weight: Floats) -> tuple[Floats, Floats] | None:
 def _by_squares(M: Any, weight: Floats) -> tuple[Floats, Floats] | None:
     r"""Return the same for :math:`R = W M^T H`, H near the inverse of :math:`M W M^T`: no line of R is made."""
     (k, m), sizes = M.shape, abs(M)
-    square = _square(M, weight)
+    square = _square(M, weight, SQUARED)
     if square is None:
         return None
     H = scipy.linalg.cho_solve(scipy.linalg.cho_factor(square), np.eye(k))

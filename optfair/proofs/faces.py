@@ -479,7 +479,7 @@ def last_digit(v: Floats) -> int:
 
 # What leads from a face to the inside: rows of curved cones, and of a block, up to which multipliers
 # move; the share of the largest eigenvalue of a block below which others are of its kernel.
-CURVED, BLOCK, KERNEL = 1_000, 5_000, 1e-6
+CURVED, BLOCK, KERNEL = 10_000, 5_000, 1e-6
 
 
 def normals_of(form: ConicForm, z: Floats) -> tuple[Any, Floats]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -285,7 +287,7 @@ class _Moves:
             lower, upper = self.boxes.of(start)
             again = (self.form, start, self.x, near, self.form.q, lower, upper)
             self.offer(near, *repaired(*again))
-            if self.settled:
+            if self.settled or late():
                 return
 
     def _starts(self, z: Floats, residual: Residual) -> Iterator[tuple[Floats, Residual]]:
@@ -351,6 +353,8 @@ def closed(
     if few:
         moves.close(given, most=first)
     for quick, most in ((True, 1), (False, None)):
+        if late():
+            return moves.best
         if not moves.settled:
             moves.tilt(quick=quick)
         if moves.left > 0.0 and not (few and moves.own is given):
@@ -384,11 +388,12 @@ def cheaper(
     with np.errstate(invalid="ignore"):
         reach = np.maximum(np.abs(boxes.lower), np.abs(boxes.upper))
         dear = open_ones & ~(residual.size * reach <= slight / (4.0 * open_ones.sum()))
-    best, before = None, np.zeros(0, dtype=bool)
+    best, before = None, list[NDArray[np.bool_]]()
     for shut in (dear, reach > FAR * np.abs(x).max(initial=1.0), open_ones):
-        if np.array_equal(shut & open_ones, before):
+        own = shut & open_ones
+        if late() or any(np.array_equal(own, other) for other in before):
             continue
-        before = shut & open_ones
+        before.append(own)
         lower = np.where(shut, bare.lower, boxes.lower)
         within = bare.tighter(lower, np.where(shut, bare.upper, boxes.upper))
         near = closed(form, residual, x, z, within)
@@ -404,6 +409,15 @@ def cheaper(
 OPEN = 500
 # Room for sums of nonnegative numbers that are computed.
 ROOM = 1.0 + 1e-9
+
+
+# When moves end, by `time.perf_counter`: a bound is then of the best that is known.
+DEADLINE: ContextVar[float] = ContextVar("deadline of moves", default=np.inf)
+
+
+def late() -> bool:
+    """Whether no further moves are to be tried."""
+    return time.perf_counter() > DEADLINE.get()
 
 
 class KeptBound:

@@ -16,6 +16,7 @@ from optfair.proofs.bounds import LowerBound, Unpaid, loosened, lower_bound
 from optfair.proofs.columns import Rooted, declared_bounds, linear_rows
 from optfair.proofs.cones import Cone, beside_diagonals, cone_figures, largest_entry
 from optfair.proofs.definiteness import Definiteness, definiteness
+from optfair.proofs.moves import late
 from optfair.proofs.reduction import Entries, forced
 from optfair.proofs.rounding import UNIT, Products, coordinates, equilibrated, unscaled
 from optfair.solution.units import (
@@ -219,14 +220,12 @@ class ConicForm:
         A column counts for its own size, at least for one number in it: rows and columns may
         be in any units.
         """
-        outside = np.where(
-            self.equal, np.abs(s), np.where(self.nonnegative, np.maximum(-s, 0), 0.0)
-        )
+        below = np.where(self.nonnegative, np.maximum(-s, 0.0), 0.0)
+        outside = np.where(self.equal, np.abs(s), below)
         at = np.flatnonzero(outside)
         if not at.size:
             return 0.0
-        sides = np.abs(self.b[at])
-        size = np.maximum(self.products.terms(np.abs(x))[at], sides)
+        size = np.maximum(self.products.terms(np.abs(x))[at], np.abs(self.b[at]))
         if (outside[at] <= NEGLIGIBLE * size).all():  # units of columns would only make it less
             return float((outside[at] / np.where(size > 0.0, size, 1.0)).max())
         return self._of_terms(x, outside)
@@ -381,9 +380,7 @@ class ConicForm:
     @cached_property
     def _cost_scales(self) -> dict[str, float]:
         sizes = np.abs(np.concatenate([self.q, self.P.data]))
-        sizes = sizes[sizes > 0.0]
-        if not sizes.size:
-            return {"typical": 1.0, "largest": 1.0}
+        sizes = sizes[sizes > 0.0] if sizes.any() else np.ones(1)
         near = {"typical": float(np.median(sizes)), "largest": float(sizes.max())}
         scales = {k: float(2.0 ** -np.round(np.log2(v))) for k, v in near.items()}
         if 1.0 / ORDINARY <= near["typical"] <= ORDINARY:
@@ -415,7 +412,8 @@ class ConicForm:
         before, known = self.last.get(what, (None, None))
         if before != made_of:
             known = make()
-            self.last[what] = made_of, known
+            if not late():  # with more time there may be more
+                self.last[what] = made_of, known
         return cast("T", known)
 
     @cached_property

@@ -16,6 +16,7 @@ from optfair.core.expressions import check_parameters
 from optfair.core.solution import LazyValues, Solution, check_solution
 from optfair.numbers import checked
 from optfair.proofs.bounds import Unpaid
+from optfair.proofs.moves import DEADLINE
 from optfair.solution.conic_form import LEAST
 
 if TYPE_CHECKING:
@@ -270,14 +271,20 @@ def measure(
     values: Mapping[str, Any],
     multipliers: Mapping[str, Any],
     proof: DualProof | None,
+    deadline: float = np.inf,
 ) -> Measurement:
     """Evaluate values on the declared terms, and the bound on data and multipliers.
 
-    Numbers that are missing, misshapen or not finite count as infinitely far off.
+    Numbers that are missing, misshapen or not finite count as infinitely far off. No further
+    moves of the multipliers are tried after the deadline.
     """
     check_parameters(problem.terms)
-    with np.errstate(invalid="ignore", over="ignore"):
-        return _measured(problem, values, multipliers, proof)
+    token = DEADLINE.set(deadline)
+    try:
+        with np.errstate(invalid="ignore", over="ignore"):
+            return _measured(problem, values, multipliers, proof)
+    finally:
+        DEADLINE.reset(token)
 
 
 def _measured(

@@ -228,3 +228,18 @@ def test_a_log_has_a_line_for_each_step_and_smaller_gaps_follow() -> None:
     assert central_pair(form, 1e-4, enough=enough, log=lines.append) is not None
     assert len(lines) > 8 and all("gap" in line for line in lines)
     assert 1e-5 < pairs[0] < 1e-3 and pairs[1] < 2e-3 * pairs[0] and abs(pairs[2]) < 2e-3 * pairs[1]
+
+
+@pytest.mark.parametrize("unit", [1e-3, 1.0, 1e3])
+def test_an_ellipsoid_inside_many_rows_is_proved(unit: float) -> None:
+    """More entries of second-order cones, and of a kernel, than were moved once."""
+    rng, n = np.random.default_rng(0), 15
+    A = rng.normal(size=(4 * n, n))
+    b = np.linalg.norm(A, axis=1) + 1.0
+    B, d = cp.Variable((n, n), PSD=True, name="B"), cp.Variable(n, name="d")
+    rows = [cp.norm(B @ a) + a @ d <= unit * side for a, side in zip(A, b, strict=True)]
+    s = of.from_cvxpy(cp.Problem(cp.Maximize(cp.log_det(B)), rows)).solve()
+    assert str(s.grade) == "proved"
+    inside = np.linalg.norm(A @ s["B"], axis=1) + A @ s["d"]
+    assert (inside <= unit * b * (1.0 + 1e-6)).all()
+    assert np.linalg.slogdet(s["B"])[1] == pytest.approx(s.bound, abs=1e-5)

@@ -105,8 +105,13 @@ def test_more_entries_than_a_dense_factor_takes_are_solved_by_products_of_equati
     # two equations that are one leave none proved
     twice = sp.csr_array(sp.vstack([M, M[:1]]))
     assert correction(twice, np.ones(k + 1), room) is None
+    again = correcting_step(twice, np.append(r, r[0]), room)
+    assert again is not None  # but they are solved, where they agree
+    np.testing.assert_allclose(again, shortest, atol=1e-6 * np.abs(shortest).max())
     monkeypatch.setattr(equations, "SQUARED", k - 1)
-    assert correction(M, np.abs(r), room) is None and correcting_step(M, r, room) is None
+    assert correction(M, np.abs(r), room) is None and correcting_step(M, r, room) is not None
+    monkeypatch.setattr(equations, "SOLVED", k - 1)
+    assert correcting_step(M, r, room) is None
 
 
 def test_a_correction_is_never_rounded_to_nothing() -> None:

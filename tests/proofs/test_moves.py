@@ -6,15 +6,19 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
+import optfair as of
+from optfair.compile.conic_proof import ConicProof
 from optfair.proofs.bounds import lower_bound
 from optfair.proofs.cones import Cone
-from optfair.proofs.moves import carrying, lowered
+from optfair.proofs.moves import DEADLINE, carrying, lowered
 from optfair.proofs.residual import residual_of
 from optfair.solution.conic_form import ConicForm
+from optfair.solution.residuals import measure
 
 NORM, SELF = (Cone("soc", 0, 3),), -np.eye(3)
 
@@ -83,3 +87,19 @@ def test_equations_without_a_multiplier_are_carried_as_nothing_and_other_rows_as
     few, every = carrying(form, np.array([0.0, -2.0, 1e-300, 0.0, 1.0]))
     assert np.array_equal(few.A.toarray(), [[0, 0], [3, 4], [5, 6], [7, 8], [9, 10]])
     assert every is form and [*carrying(form, np.array([1.0, -2.0, 1.0, 0.0, 0.0]))] == [form]
+
+
+def test_what_a_deadline_cuts_is_not_kept() -> None:
+    rng = np.random.default_rng(0)
+    V, w = rng.normal(size=(3, 6)), cp.Variable(6, nonneg=True, name="w")
+    goal = cp.Maximize(cp.log_det(V @ cp.diag(w) @ V.T))
+    s = of.from_cvxpy(cp.Problem(goal, [cp.sum(w) == 1])).solve()
+    assert str(s.grade) == "proved"
+    given = s.problem, s.values, s.multipliers, s.proof
+    assert isinstance(s.proof, ConicProof)
+    s.proof.compiled.form.last.clear()
+    cut, whole = measure(*given, deadline=0.0), measure(*given)
+    words = [m.against(s.objective, m.bound).grade(1e-7).word for m in (cut, whole)]
+    assert words[0] != words[1] == "proved" and whole.bound == s.bound
+    assert "residuals" in s.proof.compiled.form.last
+    assert DEADLINE.get() == np.inf
