@@ -109,7 +109,15 @@ class AdoptedProblem(Problem):
             if z is not None and np.size(z) == old.size and names.count(name) == 1:
                 dual[old.id] = np.asarray(z)
         status = OPTIMAL if solution.status.termination == "optimal" else USER_LIMIT
-        given.unpack(Unpacked(status, solution.objective, primal, dual, {}))
+        # as CVXPY's unpack, which evaluates the objective: at s = 0 a perspective has no value there
+        for old in given.variables():
+            if old.id in primal:
+                old.save_value(primal[old.id])
+        for old in given.constraints:
+            if old.id in dual:
+                old.save_dual_value(dual[old.id])
+        given._value, given._status = solution.objective, status
+        given._solution = Unpacked(status, solution.objective, primal, dual, {})
 
     def declare(self) -> Declaration:
         """Copy the problem onto plain variables; signs and bounds become named terms."""

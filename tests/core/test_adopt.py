@@ -639,3 +639,11 @@ def test_attributes_of_variables_are_terms_of_a_model_beside_those_of_their_name
         found = declaration("minimize", {"goal": (cp.sum(x), "")}, given)
         assert len({t.name for t in found.constraints}) == len(found.constraints) == 1 + len(given)
         assert {*given} <= {t.name for t in found.constraints}
+
+
+def test_values_are_written_back_where_cvxpy_finds_none_of_the_objective() -> None:
+    x, s = cp.Variable(name="x"), cp.Variable(nonneg=True, name="s")
+    given = cp.Problem(cp.Minimize(cp.perspective(cp.square(x) + 1, s)), [x >= 0])
+    answer = of.from_cvxpy(given).solve(write_back=True)  # at s = 0
+    assert given.value == answer.objective and given.status == cp.OPTIMAL
+    assert x.value == pytest.approx(answer["x"]) and s.value == pytest.approx(answer["s"])
