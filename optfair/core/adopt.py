@@ -241,7 +241,7 @@ def _perspective(e: Any, args: Sequence[Any], solver_context: Any = None) -> tup
     Cones hold what is scaled with them. CVXPY's own takes several of second order for one.
     """
     sign, cones = 1.0 if e.f.is_convex() else -1.0, Dcp2Cone(quad_obj=False)
-    cones.cone_canon_methods = CONES | {QuadForm: _form_below}
+    cones.cone_canon_methods = CONES | {QuadForm: _form_below, perspective: _perspective}
     function, rows = cones.canonicalize_tree(sign * exact_functions(e.f), False)
 
     def scaled(part: Any) -> Any:
@@ -499,18 +499,15 @@ def from_cvxpy(problem: Any, names: Sequence[str] | None = None) -> AdoptedProbl
     try:
         adopted = _adopted(problem, names)
     except (DeclarationError, UnsupportedProblem):
-        if not (any(map(_hides, (problem.objective, *problem.constraints))) and problem.is_dcp()):
+        hiding = [part for part in (problem.objective, *problem.constraints) if _hides(part)]
+        if not (hiding and all(part.is_dcp() for part in hiding)):
             raise
         with warnings.catch_warnings():  # of how CVXPY's own reductions use CVXPY
             warnings.simplefilter("ignore", FutureWarning)
             adopted = _adopted(*_written_out(problem, names))
     if adopted.data["problem"] is not problem:
-        labels = (
-            names
-            if names is not None
-            else [_label(i, c) for i, c in enumerate(problem.constraints)]
-        )
-        adopted._set(_given=problem, _given_names=list(map(str, labels)))
+        own = [_label(i, c) for i, c in enumerate(problem.constraints)] if names is None else names
+        adopted._set(_given=problem, _given_names=list(map(str, own)))
     return adopted
 
 

@@ -647,3 +647,20 @@ def test_values_are_written_back_where_cvxpy_finds_none_of_the_objective() -> No
     answer = of.from_cvxpy(given).solve(write_back=True)  # at s = 0
     assert given.value == answer.objective and given.status == cp.OPTIMAL
     assert x.value == pytest.approx(answer["x"]) and s.value == pytest.approx(answer["s"])
+
+
+def test_finite_sets_stand_beside_products_and_perspectives_within_each_other() -> None:
+    x, y = cp.Variable(pos=True, name="x"), cp.Variable(pos=True, name="y")
+    rows = [cp.FiniteSet(x, [1.0, 2.0, 3.0]), x * y >= 2]
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(x * y), rows)).solve()
+    assert s.objective == pytest.approx(2.0, abs=1e-6) and np.min(np.abs(s["x"] - [1, 2, 3])) < 1e-6
+    with pytest.raises(
+        (of.UnsupportedProblem, of.DeclarationError)
+    ):  # hidden in what is not convex
+        of.from_cvxpy(cp.Problem(cp.Maximize(cp.perspective(cp.square(x), y)), [x <= 1, y <= 1]))
+    P, t = cp.Variable((2, 2), PSD=True, name="P"), cp.Variable(nonneg=True, name="t")
+    inner = cp.perspective(
+        cp.square(cp.trace(P)), t
+    )  # trace(P)^2 / t, which is its own perspective
+    twice = cp.Problem(cp.Minimize(cp.perspective(inner, t)), [t <= 5, P >> np.eye(2)])
+    assert of.from_cvxpy(twice).solve().objective == pytest.approx(4.0 / 5.0)
