@@ -320,8 +320,8 @@ def _conic_parts(term: Term, constraint: Any) -> dict[str, Row]:
             parts[f"{term.name} {i}"] = part
         elif isinstance(part, SOC):
             side, inside = part.args
-            parts[f"{term.name} side {i}"] = side >= 0
             axis = part.axis if inside.ndim > 1 else None
+            parts[f"{term.name} side {i}"] = _factors(side, inside, axis) >= 0
             parts[f"{term.name} cone {i}"] = cp.sum_squares(inside, axis=axis) <= cp.square(side)
         else:
             raise UnsupportedProblem(
@@ -331,6 +331,20 @@ def _conic_parts(term: Term, constraint: Any) -> dict[str, Row]:
                 f"remove {term.name!r}, or choose a solver that has this cone",
             )
     return {name: (term, part) for name, part in parts.items()}
+
+
+def _factors(side: Any, inside: Any, axis: int | None) -> Any:
+    """Return what of a cone must not be negative: its side, or both factors where it is turned.
+
+    Of z^2 <= x y, written with x + y and x - y, a search that does not know that x and y are
+    nonnegative has no relaxation.
+    """
+    if inside.ndim == 0:
+        return side
+    first = inside[:, 0] if axis == 1 else inside[0]
+    if not {v.id for v in first.variables()} & {v.id for v in side.variables()}:
+        return side
+    return cp.hstack([side + first, side - first])
 
 
 def run_gurobi(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:

@@ -639,3 +639,26 @@ def test_tangents_at_the_end_of_the_floats_are_no_raw_error() -> None:
     k, x = cp.Variable(integer=True, name="k"), cp.Variable(name="x")
     with pytest.raises(of.OptfairError):
         of.from_cvxpy(cp.Problem(cp.Maximize(k + x), [cp.exp(x) <= 0, k <= 5, k >= 0])).solve()
+
+
+@pytest.mark.parametrize("unit", [1e-3, 1.0, 1e3])
+def test_factors_of_turned_cones_are_known_not_to_be_negative(unit: float) -> None:
+    # z^2 <= x y by x + y and x - y: no bound without x >= 0 and y >= 0
+    z = cp.Variable(2, integer=True, name="z")
+    goal = cp.pnorm(unit * z - [1.4 * unit, 2.6 * unit], 3)
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(goal), [z <= 5, z >= -5])).solve(time_limit=30)
+    assert s["z"].tolist() == [1.0, 3.0] and s.status.termination == "optimal"
+    assert s.objective == pytest.approx(0.128 ** (1 / 3) * unit, rel=1e-9)
+    assert s.bound == pytest.approx(s.objective, rel=1e-6)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_sides_of_cones_along_any_axis(axis: int) -> None:
+    x = cp.Variable(2, nonneg=True, name="x")
+    turned = cp.vstack([x[:2] - 1.0, np.array([2.0, 4.0])])
+    cone = cp.SOC(x + 1.0, turned if axis == 0 else turned.T, axis=axis)  # x >= 1, x >= 4
+    forms = quadratic_form(of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [cone])))
+    (sides,) = (t for t in forms.constraints if "side" in t.name)
+    assert sides.size == 4
+    at = np.array([2.0, 3.0])
+    assert np.sort(sides.value(at)).tolist() == [-6.0, -4.0, -2.0, -2.0]
