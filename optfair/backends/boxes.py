@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,42 @@ def finite_at(nodes: Iterable[Node], point: Point) -> bool:
         if v is not None and not (np.isfinite(v.low).all() and np.isfinite(v.high).all()):
             return False
     return True
+
+
+def middle_of(leaves: Mapping[str, Leaf], domain: Domain) -> Point:
+    """Return the middle of the boxes, and a point near an end where there is no other."""
+    point = {}
+    for leaf in leaves.values():
+        box = domain.box(leaf)
+        low = np.where(
+            np.isfinite(box.low), box.low, np.where(np.isfinite(box.high), box.high - 1.0, -1.0)
+        )
+        high = np.where(np.isfinite(box.high), box.high, np.maximum(low, 0.0) + 1.0)
+        point[leaf] = low + (high - low) / 2
+    return point
+
+
+def definition(problem: Problem) -> Callable[[Point, float], bool]:
+    """Return what says whether all functions are defined and finite at a point, up to a tolerance."""
+    asked: list[Fact] = []
+    nodes: list[Node] = []
+    for t in problem.terms:
+        written = built(t)
+        for part in getattr(written, "args", ()) if isinstance(t, ConstraintTerm) else [written]:
+            with contextlib.suppress(DataError, Unread):
+                asked += demanded(part, Domain())
+                nodes.append(read(part, Domain()).node)
+
+    def defined(point: Point, tolerance: float) -> bool:
+        for fact in asked:
+            v = values(
+                fact.node, {n: Interval.exactly(point[n][:, None]) for n in fact.node.leaves}
+            )
+            if v is not None and not (v.low <= tolerance).all():
+                return False
+        return finite_at(nodes, point)
+
+    return defined
 
 
 def local_optimum(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,14 @@ import cvxpy as cp
 import numpy as np
 from cvxpy.constraints import Inequality, NonPos
 
-from optfair.backends.boxes import Point, excluded_by_ranges, finite_at, inside, local_optimum
+from optfair.backends.boxes import (
+    Point,
+    definition,
+    excluded_by_ranges,
+    inside,
+    local_optimum,
+    middle_of,
+)
 from optfair.backends.farkas import InfeasibilityProof, claimed_infeasible
 from optfair.backends.registry import choose
 from optfair.backends.request import SMALL, Outcome, Request, SolverProfile
@@ -21,9 +27,9 @@ from optfair.convexity.derivatives import gradient_at
 from optfair.convexity.domain import IMPLIED, Domain, Fact
 from optfair.convexity.expression import Leaf, Node, affine
 from optfair.convexity.intervals import Interval
-from optfair.convexity.proof import CurvatureProof, values, within
+from optfair.convexity.proof import CurvatureProof, within
 from optfair.convexity.prove import proved_where
-from optfair.convexity.reading import Unread, demanded, leaf_of, read, read_constraint
+from optfair.convexity.reading import Unread, leaf_of, read, read_constraint
 from optfair.core.canonical import built
 from optfair.core.certificate import DualCheck, Verdict, drift
 from optfair.core.composition import constraint_term, objective_term
@@ -33,6 +39,7 @@ from optfair.core.labels import free_name
 from optfair.core.term import ConstraintTerm, Term
 from optfair.errors import DataError, Infeasible, OptfairError, Unbounded, UnsupportedProblem
 from optfair.numbers import Floats
+from optfair.transforms.relaxation import relaxed as continuous
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -47,6 +54,10 @@ STALLED = 12
 LOPSIDED = 100.0
 # How much a start is moved towards the middle of the box where a slope is infinite.
 INWARD = (0.0, 1e-6, 1e-3, 0.1, 0.5)
+# Tangents at most until a relaxation has a limit, and growth of the cube in which they are sought.
+FIRST, GROWTH, CLOSED = 60, 10.0, 1e-6
+# A start where numbers of a tangent are so large may be in another unit than the data.
+FAR = 1e9
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,7 +273,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
             "a variable of a curved term has none on one side",
             "choose a solver of cones, or state bounds",
         )
-    defined = _definition(problem)
+    defined = definition(problem)
     begun = time.perf_counter()
     best: tuple[float, dict[str, Floats]] | None = None
     sign = 1.0 if problem.sense == "minimize" else -1.0
@@ -286,7 +297,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
             best = value, values
 
     points: list[Point] = []
-    start = inside(_middle(leaves, domain), domain)
+    start = _start(leaves, curved, domain)
     local = local_optimum(problem, leaves, domain, start, request.deadline)
     tried: set[bytes] = set()
     for given in (start, *([] if local is None else [local])):
@@ -300,10 +311,12 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     status, bounds = "inaccurate", list[float]()
     fresh = -STALLED  # the last round with other integers
     for k in range(LATTICE if whole else ROUNDS):
-        program = _relaxation(problem, curved, points, domain, program)
         again = replace(
             request, options={}, warm_start=None, tolerance=max(1e-10, 0.1 * request.tolerance)
         )
+        if not k and points:
+            points += _first(problem, curved, points, domain, again)
+        program = _relaxation(problem, curved, points, domain, program)
         try:
             relaxed = _solved(program, again, relaxed)
         except Infeasible as e:  # what the tangents exclude, the functions exclude
@@ -429,49 +442,28 @@ def _row(term: Term, domain: Domain) -> list[Fact]:
         return []
 
 
-def _definition(problem: Problem) -> Callable[[Point, float], bool]:
-    """Return what says whether all functions are defined and finite at a point, up to a tolerance."""
-    asked: list[Fact] = []
-    nodes: list[Node] = []
-    for t in problem.terms:
-        written = built(t)
-        for part in getattr(written, "args", ()) if isinstance(t, ConstraintTerm) else [written]:
-            with contextlib.suppress(DataError, Unread):
-                asked += demanded(part, Domain())
-                nodes.append(read(part, Domain()).node)
-
-    def defined(point: Point, tolerance: float) -> bool:
-        for fact in asked:
-            v = values(
-                fact.node, {n: Interval.exactly(point[n][:, None]) for n in fact.node.leaves}
-            )
-            if v is not None and not (v.low <= tolerance).all():
-                return False
-        return finite_at(nodes, point)
-
-    return defined
-
-
-def _middle(leaves: Mapping[str, Leaf], domain: Domain) -> Point:
-    point = {}
-    for leaf in leaves.values():
-        box = domain.box(leaf)
-        low = np.where(
-            np.isfinite(box.low), box.low, np.where(np.isfinite(box.high), box.high - 1.0, -1.0)
-        )
-        high = np.where(np.isfinite(box.high), box.high, np.maximum(low, 0.0) + 1.0)
-        point[leaf] = low + (high - low) / 2
-    return point
-
-
 def _touching(point: Point, curved: list[Curved], domain: Domain) -> Point | None:
     """Return a point near the given one at which every function has a tangent."""
-    middle = inside(_middle({n.name: n for n in point}, domain), domain)
+    middle = inside(middle_of({n.name: n for n in point}, domain), domain)
     for share in INWARD:
         near = {n: x + share * (middle[n] - x) for n, x in point.items()}
         if all(c.tangent(near, domain) is not None for c in curved):
             return near
     return None
+
+
+def _start(leaves: Mapping[str, Leaf], curved: list[Curved], domain: Domain) -> Point:
+    """Return the middle of the boxes, or nearer to 0 where tangents have no numbers that are FAR."""
+    middle = inside(middle_of(leaves, domain), domain)
+    near = inside({leaf: np.zeros(leaf.size) for leaf in leaves.values()}, domain)
+    for share in (1.0, 0.1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6):
+        point = {n: x + share * (middle[n] - x) for n, x in near.items()}
+        cuts = [c.tangent(point, domain) for c in curved]
+        if all(
+            cut and max(np.abs(v).max() for v in (cut[0], *cut[1].values())) < FAR for cut in cuts
+        ):
+            return point
+    return middle
 
 
 def _relaxation(
@@ -539,6 +531,49 @@ def _solved(program: Problem, request: Request, earlier: Solution | None) -> Sol
 
     choose(program, None)
     return solve_as_asked(program, None, request)
+
+
+def _first(
+    problem: Problem, curved: list[Curved], points: list[Point], domain: Domain, request: Request
+) -> list[Point]:
+    """Return points whose tangents, after the given ones, give the relaxation a limit.
+
+    Its optimum in a cube about the last point is cut off until that touches no side, or until a
+    larger cube makes no difference; the cube grows where a cut makes none.
+    """
+    center, found, last, grown = points[-1], list[Point](), -np.inf, False
+    own = {leaf_of(v): (n, v) for n, v in problem.variables.items()}
+    if all(_bounded(leaf, domain) for leaf in own):
+        return found
+    sign, program = 1.0 if problem.sense == "minimize" else -1.0, None
+    reach = max((float(np.abs(x).max(initial=0.0)) for x in center.values()), default=0.0) or 1.0
+    for _ in range(FIRST):
+        program = _relaxation(problem, curved, [*points, *found], domain, program)
+        sides = []
+        for leaf, (_, v) in own.items():
+            off = cp.vec(v, order="F") - center[leaf]
+            sides += [off - reach, -reach - off]
+        cube = constraint_term("cube", cp.hstack(sides) <= 0, program.names)
+        rows = {**program.constraints, free_name("cube", program.constraints): cube}
+        try:
+            s = _solved(continuous(program.with_terms(program.objective, rows)), request, None)
+        except OptfairError:
+            break  # the relaxation itself says what is the matter
+        x = {leaf: np.ravel(s.values[n], order="F") for leaf, (n, _) in own.items()}
+        value, little = sign * s.objective, CLOSED * max(SMALL, abs(last))
+        free = all((np.abs(x[n] - center[n]) < 0.999 * reach).all() for n in own)
+        if free or (grown and value >= last - little):
+            break
+        touching = _touching(inside(x, domain), curved, domain)
+        grown = not grown and value <= last + little
+        last = value
+        if grown:
+            reach *= GROWTH
+        elif touching is None:
+            break
+        else:
+            found.append(touching)
+    return found
 
 
 def _multipliers(problem: Problem, relaxed: Solution, count: int) -> dict[str, Any]:

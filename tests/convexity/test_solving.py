@@ -201,6 +201,34 @@ def test_tangents_prove_their_bound() -> None:
     assert s.objective == pytest.approx(best, abs=1e-6) and s.bound <= best + 1e-9
 
 
+@pytest.mark.parametrize("unit", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize("size", [1, 3])
+def test_tangents_find_a_limit_where_the_first_two_have_none(size: int, unit: float) -> None:
+    # the local point alone has slopes that are 0 but for rounding
+    x = cp.Variable(size, nonneg=True, name="x")
+    goal = cp.sum(cp.xexp(x / unit)) - 3.0 / unit * cp.sum(x)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(unit * goal)))
+    assert str(p.problem_class) == "NLP"
+    s = p.solve()
+    least = unit * size * -0.7074781194243491  # (1 + x) exp x = 3
+    assert s.grade.word == "proved" and s.objective == pytest.approx(least, rel=1e-8)
+    assert s.bound == pytest.approx(least, rel=1e-6)
+
+
+def test_a_descent_without_end_is_no_limit_of_tangents() -> None:
+    x, y = cp.Variable(nonneg=True, name="x"), cp.Variable(nonneg=True, name="y")
+    with pytest.raises(of.UnsupportedProblem, match="tangents bound nothing here"):
+        of.from_cvxpy(cp.Problem(cp.Minimize(cp.xexp(x) - x - y))).solve("tangents")
+
+
+def test_positive_variables_of_a_geometric_program_without_a_box() -> None:
+    x = cp.Variable(pos=True, name="x")
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(cp.xexp(x) + 1 / x))).solve()
+    grid = np.linspace(0.3, 1.0, 70_001)
+    least = float((grid * np.exp(grid) + 1 / grid).min())
+    assert s.grade.word == "proved" and s.objective == pytest.approx(least, rel=1e-8)
+
+
 def test_tangents_in_a_constraint_beside_cones() -> None:
     x, y = cp.Variable(name="x"), cp.Variable(name="y")
     rows = [
