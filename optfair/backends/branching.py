@@ -304,7 +304,7 @@ def proved(certificate: Optimality, time_limit: float) -> Optimality:
         return _graded(solution, replace(solution.proof, relaxed=closed), tolerance)  # type: ignore[type-var]
     compiled = compile_problem(relaxed(problem), conic_interface())
     end = time.perf_counter() + time_limit
-    search = _Search(problem, compiled, tolerance, end, unit=solution.unit)
+    search = CaseSearch(problem, compiled, tolerance, end, unit=solution.unit)
     tree, values = search.tree(solution), compiled.values(search.x)
     proof = BranchedBound(problem, compiled, search.x, tree)
     moved = replace(solution, values=values, objective=problem.objective_at(values))
@@ -396,7 +396,7 @@ def excluded(
         if (odd := remainder(compiled.form, integer_columns(rows, compiled))) is not None:
             held = (n for n in rows.constraints if {*compiled.rows(n)} & {*odd.rows})
             return BranchingProof(rows, odd, tuple(held))
-        search = _Search(rows, compiled, 1e-7, time.perf_counter() + seconds, most)
+        search = CaseSearch(rows, compiled, 1e-7, time.perf_counter() + seconds, most)
         tree = search.closed_below(())
     except OptfairError:
         return None
@@ -426,7 +426,7 @@ def without_a_point(problem: Problem, seconds: float, most: int) -> Infeasible |
     )
 
 
-class _Search:
+class CaseSearch:
     """Branch and bound on the compiled relaxation, from a known point or for none at all."""
 
     def __init__(
@@ -460,16 +460,16 @@ class _Search:
             at, own = np.ravel(places[name]), np.ravel(solution.values[name])
             whole = np.isin(at, self.integer)
             fixed |= {int(j): round(v) for j, v in zip(at[whole], own[whole], strict=True)}
-        status = self._keep(fixed)
+        status = self.keep(fixed)
         if not self.x.size:
             raise SolverFailure("the integer values of the solution leave no point", status)
         return self.closed_below(())
 
-    def _keep(self, fixed: Mapping[int, int]) -> str:
+    def keep(self, fixed: Mapping[int, int]) -> str:
         """Keep the best point with these integers, if it is better; return how that ended."""
         limits = tuple((j, above, v) for j, v in fixed.items() for above in (True, False))
         ended = "violated where its integers are rounded"
-        for solved in self._ways:
+        for solved in self.ways:
             status, x, _ = solved(limits)
             if status != "optimal" or x is None:  # in floats a point may be lost that is there
                 ended = status
@@ -490,7 +490,7 @@ class _Search:
         return ended
 
     @property
-    def _ways(self) -> tuple[Way, Way]:
+    def ways(self) -> tuple[Way, Way]:
         """How a case is solved: first in floats, then where these do not close it."""
         return self._solved, self._in_fractions if self.form.polyhedral else self._in_units
 
@@ -565,7 +565,7 @@ class _Search:
                 "give more time: prove(time_limit=...)",
             )
         own, whole = within(self.form, limits), None
-        for solved in self._ways:
+        for solved in self.ways:
             status, x, z = solved(limits)
             if status == "infeasible" and z is not None:
                 proof = proved_infeasible(own, z, {})
@@ -583,7 +583,7 @@ class _Search:
             fraction = off.max(initial=0.0)
             if not bounded and fraction <= FRACTION and np.isfinite(self.upper):
                 near = np.round(x[self.integer]).astype(int)
-                self._keep(dict(zip(self.integer.tolist(), near.tolist(), strict=True)))
+                self.keep(dict(zip(self.integer.tolist(), near.tolist(), strict=True)))
                 bounded = self._bounded(own, x, z)
             if bounded:
                 self.closed += 1

@@ -19,12 +19,30 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from optfair.backends.branching import (
+    FRACTION,
+    BranchedBound,
+    Case,
+    CaseSearch,
+    Limits,
+)
 from optfair.backends.cone_program import central_pair, has_few_numbers
 from optfair.backends.cvxpy_backend import columns_of, run_generic
+from optfair.backends.farkas import claimed_infeasible, claimed_unbounded
 from optfair.backends.isolation import one_thread, solve_apart
 from optfair.backends.linear_program import solve_form
-from optfair.backends.request import Outcome, RawPoint, Request, SolverProfile, refused_options
+from optfair.backends.registry import conic_interface
+from optfair.backends.request import (
+    Outcome,
+    RawPoint,
+    Request,
+    SolverProfile,
+    refused_options,
+    stages,
+    with_whole,
+)
 from optfair.compile.conic_proof import shortfall
+from optfair.compile.form import compile_problem
 from optfair.errors import SolverFailure, UnsupportedProblem
 from optfair.numbers import Floats
 from optfair.transforms.relaxation import relaxed
@@ -42,6 +60,8 @@ WORKER = "optfair.backends.ortools_worker"
 
 # Pairs that are proved within a radius, after which the first of them is taken.
 ROUNDS = 3
+# Cases that are looked at until one has a point.
+CASES = 1_000
 # What a solver that was asked with options for large programs is not asked again without them for.
 DECISIVE = ("optimal", "infeasible", "unbounded", "time_limit", "interrupted")
 
@@ -193,6 +213,78 @@ def _whole(problem: Problem, compiled: Compiled, name: str) -> dict[str, Floats]
         why,
         "write it with bounded integer variables and whole numbers, or choose another solver",
     )
+
+
+def run_cases(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
+    """Branch and bound over cone programs: the tree that closes every case proves the bound.
+
+    Raises
+    ------
+    SolverFailure
+        The relaxation has no optimum, or no case that was looked at has a point.
+    """
+    begin = time.perf_counter()
+    request.refuse_options(profile)
+    compiled = compile_problem(relaxed(problem), conic_interface())
+    search = CaseSearch(problem, compiled, request.tolerance, request.deadline)
+    compiled_at = time.perf_counter()
+    status, x, z = search.ways[0](())
+    if status == "infeasible":
+        raise claimed_infeasible(problem, profile.name, "its relaxation has none, as it reports")
+    if status == "unbounded":
+        raise claimed_unbounded(problem, profile.name, "its relaxation has no limit, as it reports")
+    tree: Any = None if x is None or z is None else Case(x, z)
+    try:
+        if not _first_point(search):
+            raise claimed_infeasible(problem, profile.name, "every case is excluded in floats")
+        tree, status = search.closed_below(()), "optimal"
+    except SolverFailure as e:
+        if e.claim:
+            raise
+        status = "time_limit" if time.perf_counter() > request.deadline else "inaccurate"
+    except KeyboardInterrupt:
+        status = "interrupted"
+    seconds = stages(begin, compiled_at, time.perf_counter())
+    if not search.x.size:
+        return Outcome(status, {}, {}, None, seconds)
+    values = with_whole(problem, compiled.values(search.x))
+    proof = None if tree is None else BranchedBound(problem, compiled, search.x, tree)
+    return Outcome(status, values, {}, proof, seconds)
+
+
+def _first_point(search: CaseSearch) -> bool:
+    """Keep the first point that cases have where integers are rounded, the nearer side first.
+
+    Returns
+    -------
+    bool
+        Whether there is one: False where no case is left.
+
+    Raises
+    ------
+    SolverFailure
+        Time is over, or many cases were looked at.
+    """
+    left: list[Limits] = [()]
+    for _ in range(CASES):
+        if not left:
+            return False
+        limits = left.pop()
+        if time.perf_counter() > search.deadline:
+            break
+        status, x, _ = search.ways[0](limits)
+        if status != "optimal" or x is None:
+            continue
+        own = x[search.integer]
+        near, off = np.round(own).astype(int), np.abs(own - np.round(own))
+        search.keep(dict(zip(search.integer.tolist(), near.tolist(), strict=True)))
+        if search.x.size:
+            return True
+        if off.max() > FRACTION:
+            j, limit = int(search.integer[off.argmax()]), int(np.floor(own[off.argmax()]))
+            below, above = (*limits, (j, True, limit)), (*limits, (j, False, limit + 1))
+            left += [above, below] if near[off.argmax()] == limit else [below, above]
+    raise SolverFailure("no case that was looked at has a point", f"at most {CASES} were")
 
 
 def run_mosek(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:

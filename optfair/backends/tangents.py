@@ -541,14 +541,14 @@ def _first(
     Its optimum in a cube about the last point is cut off until that touches no side, or until a
     larger cube makes no difference; the cube grows where a cut makes none.
     """
-    center, found, last, grown = points[-1], list[Point](), -np.inf, False
+    center, more, last, grown = points[-1], list[Point](), -np.inf, False
     own = {leaf_of(v): (n, v) for n, v in problem.variables.items()}
     if all(_bounded(leaf, domain) for leaf in own):
-        return found
+        return more
     sign, program = 1.0 if problem.sense == "minimize" else -1.0, None
     reach = max((float(np.abs(x).max(initial=0.0)) for x in center.values()), default=0.0) or 1.0
     for _ in range(FIRST):
-        program = _relaxation(problem, curved, [*points, *found], domain, program)
+        program = _relaxation(problem, curved, [*points, *more], domain, program)
         sides = []
         for leaf, (_, v) in own.items():
             off = cp.vec(v, order="F") - center[leaf]
@@ -572,8 +572,8 @@ def _first(
         elif touching is None:
             break
         else:
-            found.append(touching)
-    return found
+            more.append(touching)
+    return more
 
 
 def _multipliers(problem: Problem, relaxed: Solution, count: int) -> dict[str, Any]:

@@ -401,10 +401,10 @@ def _point(exact: check_proof.Form, x: Any, tolerance: float) -> dict[str, Any]:
 
 def _branched(certificate: Optimality, proof: BranchedBound) -> dict[str, Any]:
     """Write every case of a branched bound as multipliers of the rows they share."""
-    solution, tolerance, form = certificate.solution, certificate.tolerance, proof.compiled.form
+    solution, tolerance = certificate.solution, certificate.tolerance
+    _needs(form := proof.compiled.form)
     named = _named(solution, proof.compiled, proof.compiled.values(proof.x))
-    columns = integer_columns(solution.problem, proof.compiled)
-    record = form_record(form, [int(j) for j in columns])
+    record = form_record(form, integer_columns(solution.problem, proof.compiled).tolist())
     exact = check_proof.Form(record)
     cut = float(np.nextafter(form.objective(proof.x), np.inf))
     tree, cuts = _written(form, exact, proof.tree, cut)

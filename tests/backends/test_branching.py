@@ -19,9 +19,9 @@ from optfair.backends.branching import (
     BranchedBound,
     BranchingProof,
     Case,
+    CaseSearch,
     Split,
     _least,
-    _Search,
     bound_of,
     cases,
     excluded,
@@ -343,8 +343,8 @@ def test_a_point_is_measured_by_its_own_rows_where_others_set_the_size(monkeypat
             branching, "measure", lambda *_, off=off: SimpleNamespace(primal={"r": off})
         )
         monkeypatch.setattr(ConicForm, "worst_row", lambda *_, worst=worst: worst)
-        search = _Search(p, compiled, 1e-7, time.perf_counter() + 60.0)
-        search._keep({j: 2})
+        search = CaseSearch(p, compiled, 1e-7, time.perf_counter() + 60.0)
+        search.keep({j: 2})
         assert np.isfinite(search.upper) == kept
 
 
@@ -363,7 +363,7 @@ def test_a_linear_case_that_floats_miss_is_solved_in_fractions(monkeypatch: Any)
     rows = [x + z >= 1.5, z <= 3, z >= 0, x >= 0, x <= 2]
     p = of.from_cvxpy(cp.Problem(cp.Minimize(x + 0.1 * z), rows))
     s = p.solve()
-    real, asked = _Search._in_fractions, []
+    real, asked = CaseSearch._in_fractions, []
 
     def beside(self: Any, limits: Any) -> Any:
         return "optimal", np.full(self.form.q.size, 1e-3), np.zeros(self.form.b.size + len(limits))
@@ -372,8 +372,8 @@ def test_a_linear_case_that_floats_miss_is_solved_in_fractions(monkeypatch: Any)
         asked.append(limits)
         return real(self, limits)
 
-    monkeypatch.setattr(_Search, "_solved", beside)
-    monkeypatch.setattr(_Search, "_in_fractions", counted)
+    monkeypatch.setattr(CaseSearch, "_solved", beside)
+    monkeypatch.setattr(CaseSearch, "_in_fractions", counted)
     proved = s.certificate.prove()
     assert asked and proved.verify() and proved.solution.objective == pytest.approx(s.objective)
     again: Any = proved.solution
