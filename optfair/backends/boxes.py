@@ -16,7 +16,16 @@ from optfair.backends.request import LEAST, SMALL, Outcome, Request, SolverProfi
 from optfair.convexity.algebra import Algebra
 from optfair.convexity.derivatives import gradient_at, values_over
 from optfair.convexity.domain import IMPLIED, Domain, Fact
-from optfair.convexity.expression import Leaf, Node, Opaque, affine, linear, subnodes
+from optfair.convexity.expression import (
+    Leaf,
+    Node,
+    Opaque,
+    affine,
+    linear,
+    raw_call,
+    rebuilt,
+    subnodes,
+)
 from optfair.convexity.hessians import Boxes, halved
 from optfair.convexity.intervals import FARTHEST, Interval
 from optfair.convexity.powers import line_of
@@ -251,6 +260,7 @@ class Program:
         except (DataError, Unread) as e:
             raise UnsupportedProblem("a term is not read over boxes", str(e)) from None
         goal = node if problem.sense == "minimize" else Algebra(domain).scaled(-1.0, node)
+        goal = _with_signs(goal, domain)
         unknown = [n for n in subnodes(goal) if isinstance(n, Opaque)]
         if unknown and not np.isfinite(domain.range(goal).low).all():
             raise UnsupportedProblem(
@@ -271,11 +281,21 @@ class Program:
                 out[start : start + TOGETHER] = self._least(boxes[:, start : start + TOGETHER])
         return out
 
+    def _over(self, node: Node, part: Interval) -> Interval | None:
+        """Return enclosures over boxes; of what has kinks, as a maximum has, natural ones."""
+        near = values_over(node, self.entries, part)
+        if near is not None:
+            return near
+        rows: dict[Leaf, list[int]] = {}
+        for k, (leaf, _) in enumerate(self.entries):
+            rows.setdefault(leaf, []).append(k)
+        return values(node, {leaf: part[at] for leaf, at in rows.items()})
+
     def _least(self, part: Interval) -> Floats:
-        enclosure = values_over(self.goal, self.entries, part)
+        enclosure = self._over(self.goal, part)
         bound = np.full(part.shape[1], -np.inf) if enclosure is None else enclosure.low[0]
         for fact in self.facts:
-            g = values_over(fact.node, self.entries, part)
+            g = self._over(fact.node, part)
             if g is None:
                 continue
             empty = (g.low > 0.0).any(axis=0)
@@ -288,7 +308,7 @@ class Program:
         """Return how far an argument is below 0 where a function asks that it is not."""
         here = Interval.exactly(x[:, None])
         own = [f.node for f in self.facts if f.name == IMPLIED]
-        known = (values_over(n, self.entries, here) for n in own)
+        known = (self._over(n, here) for n in own)
         return max((float(v.low.max()) for v in known if v is not None), default=0.0)
 
     def defined(self, x: Floats) -> bool:
@@ -361,6 +381,18 @@ class NoPoint(Certificate):
         return f"{len(self.tree)} boxes cover the bounds, and no constraint set meets one"
 
     __repr__ = __str__
+
+
+def _with_signs(goal: Node, domain: Domain) -> Node:
+    """Return an objective in which signs are functions with ranges, where their arguments are read."""
+    signs: dict[Node, Node] = {}
+    for n in subnodes(goal):
+        if isinstance(n, Opaque) and type(n.expression).__name__ == "sign":
+            with contextlib.suppress(DataError, Unread):
+                inner = read(n.expression.args[0], domain).node
+                if not any(isinstance(part, Opaque) for part in subnodes(inner)):
+                    signs[n] = raw_call("sign", [inner], n.size)
+    return rebuilt(goal, Algebra(domain), signs) if signs else goal
 
 
 def excluded_by_ranges(problem: Problem) -> Infeasible | None:

@@ -91,8 +91,8 @@ def derivatives(function: str | Fraction, u: Interval, order: int) -> list[Inter
         d3 = (n(6) * q - n(2)) * w.power(Fraction(3))
         d4 = n(24) * u * (one - q) * w.power(Fraction(4))
         return [u.call("atan"), w, n(-2) * u * w.square(), d3, d4][: order + 1]
-    if function == "ceil":
-        return [u.call("ceil"), *(_unknown(u.shape) for _ in range(order))]
+    if function in ("ceil", "sign"):
+        return [u.call(function), *(_unknown(u.shape) for _ in range(order))]
     if function == "abs":
         smooth = (u.low > 0.0) | (u.high < 0.0)
         sign = Interval(np.where(u.low >= 0.0, 1.0, -1.0), np.where(u.high <= 0.0, -1.0, 1.0))

@@ -416,9 +416,15 @@ def _ceiling(x: Interval) -> Interval:
     return Interval(low, high)
 
 
+def _sign(x: Interval) -> Interval:
+    """Return the sign as CVXPY evaluates it: that of 0 is -1."""
+    return Interval(np.where(x.low > 0.0, 1.0, -1.0), np.where(x.high > 0.0, 1.0, -1.0))
+
+
 #: Elementary functions of intervals by name.
 FUNCTIONS: dict[str, Callable[[Interval], Interval]] = {
     "ceil": _ceiling,
+    "sign": _sign,
     "exp": _increasing(np.exp, 0.0, np.inf, zero=1.0),
     "log": _logarithm,
     "abs": Interval.absolute,

@@ -223,3 +223,41 @@ def test_a_time_limit_is_for_the_search_and_the_proof_of_what_it_leaves(
     assert outcome.termination == "time_limit" and len(outcome.proof.tree) > 50
     outcome.proof.check(outcome.values, {})
     assert clock[0] < request.deadline
+
+
+UNITS = [1e-3, 1.0, 1e3]
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("above", [20.0, None])
+def test_a_least_step_of_several_is_bounded_by_natural_ranges(
+    unit: float, above: float | None
+) -> None:
+    w = cp.Variable(2, nonneg=True, name="w")
+    rows = [w[0] >= 11.9 * unit, w[0] <= 15.8 * unit, w[1] >= 17.4 * unit]
+    rows += [] if above is None else [w[1] <= above * unit]
+    s = of.from_cvxpy(cp.Problem(cp.Maximize(cp.min(cp.ceil(w / unit))), rows)).solve()
+    assert s.objective == s.bound == 16.0 and s.grade.word == "proved"
+
+
+def test_products_under_a_minimum_are_bounded() -> None:
+    w = cp.Variable(2, nonneg=True, name="w")
+    least = cp.min(cp.hstack([w[0] * w[1], 3 - w[0]]))
+    s = of.from_cvxpy(cp.Problem(cp.Maximize(least), [w <= 2])).solve()
+    assert s.grade.word == "proved" and s.objective == pytest.approx(2.0, rel=1e-7)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize(("most", "best"), [(2.0, 1.0), (0.0, -1.0), (-2.0, -1.0)])
+def test_signs_have_ranges(most: float, best: float, unit: float) -> None:
+    x, y = cp.Variable(name="x"), cp.Variable(nonneg=True, name="y")
+    goal = 3.0 + unit * cp.sign((x - y) / unit)
+    s = of.from_cvxpy(cp.Problem(cp.Maximize(goal), [x <= most * unit])).solve()
+    assert s.grade.word == "proved" and s.objective == pytest.approx(3.0 + best * unit, rel=1e-12)
+
+
+def test_the_sign_of_what_is_not_read_is_refused() -> None:
+    X = cp.Variable((2, 2), symmetric=True, name="X")
+    goal = cp.Maximize(cp.sign(cp.lambda_min(X)))
+    with pytest.raises(of.UnsupportedProblem):
+        of.from_cvxpy(cp.Problem(goal, [cp.trace(X) <= 1])).solve("interval-boxes")
