@@ -136,7 +136,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
             "bound the variables it depends on",
         ) from None
     way, solution, values = solved
-    multipliers = _multipliers(problem, way, solution, values)
+    multipliers = {} if problem.integers else _multipliers(problem, way, solution, values)
     seconds = {"solve": time.perf_counter() - begin}
     proof = RecastProof(problem, way, solution, values, multipliers)
     return Outcome(status, values, multipliers, proof, seconds)

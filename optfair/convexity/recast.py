@@ -188,10 +188,10 @@ def recast(problem: Any) -> Recast | None:
     Parameters
     ----------
     problem : Problem
-        Continuous, with a term that is not known to be convex.
+        With a term that is not known to be convex; logarithms of integers are none.
     """
     sizes = sum(v.size for v in problem.variables.values())
-    if problem.integers or sizes > SCALARS:
+    if sizes > SCALARS:
         return None
     convex = {n: t for n, t in problem.constraints.items() if t.evidence.problem_class.convex}
     try:
@@ -350,7 +350,7 @@ def _positive(problem: Any, domain: Domain) -> bool:
 
 
 def _in_logarithms(problem: Any, domain: Domain) -> Recast | None:
-    if not problem.variables or not _positive(problem, domain):
+    if problem.integers or not problem.variables or not _positive(problem, domain):
         return None
     logs = _Logarithms(problem, domain)
     rows: dict[str, tuple[Piece, ...]] = {}
@@ -594,7 +594,7 @@ def _made(
     for row in domains(built(t) for t in problem.terms):
         constraints[free_name(IMPLIED, constraints)] = row
     made = cp.Problem(cp.Minimize(cp.sum(total)), list(constraints.values()))
-    inner = from_cvxpy(made, list(constraints))
+    inner = from_cvxpy(made, list(constraints)).with_integrality(*problem.integers)
     if not inner.problem_class.convex:
         return None
     return Recast(problem, word, inner, way, dict(rows), goal, atoms, sense, offset, level, names)

@@ -676,3 +676,32 @@ def test_values_of_parameters_are_read_anew(unit: float) -> None:
     b.value = 3.0 * unit
     with pytest.raises(of.DeclarationError, match="'b' in 'objective' was"):
         q.solve()
+
+
+WHOLE = cp.Variable(2, name="k", integer=True)
+INTEGERS: list[tuple[Any, list[Any], float]] = [
+    (cp.Minimize((WHOLE[0] + 3) / (WHOLE[1] + 1)), [WHOLE >= 0, cp.sum(WHOLE) <= 6.5], 3 / 7),
+    (cp.Maximize((WHOLE[0] + 3) / (WHOLE[1] + 1)), [WHOLE >= 0.5, cp.sum(WHOLE) <= 6.5], 4.0),
+    (cp.Minimize(cp.ceil(WHOLE[0] - 0.5 * WHOLE[1])), [WHOLE[0] >= 2.5, WHOLE[1] <= 3], 2.0),
+    (cp.Minimize(WHOLE[0] + WHOLE[1]), [WHOLE >= 0, (WHOLE[0] + 3) / (WHOLE[1] + 1) <= 0.7], 4.0),
+]
+
+
+@pytest.mark.parametrize("unit", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize(("goal", "rows", "best"), INTEGERS, ids=lambda g: str(g)[:30])
+def test_integers_by_levels(goal: Any, rows: Any, best: float, unit: float) -> None:
+    sense = type(goal)
+    p = of.from_cvxpy(cp.Problem(sense(unit * goal.args[0]), rows))
+    assert str(p.problem_class) == "quasiconvex MINLP" and p.certificate.verify()
+    s = p.solve()
+    assert s.status.termination == "optimal" and s.grade.word == "reported"
+    assert s.objective == pytest.approx(unit * best, rel=1e-9) and not s.multipliers
+    below = s.bound if sense is cp.Minimize else -s.bound
+    assert below <= unit * (best if sense is cp.Minimize else -best) + 1e-9 * unit
+
+
+def test_integers_between_which_there_is_none() -> None:
+    rows = [WHOLE >= 0.2, WHOLE[0] <= 0.8]
+    with pytest.raises(of.Infeasible) as none:
+        of.from_cvxpy(cp.Problem(INTEGERS[0][0], rows)).solve()
+    assert none.value.certificate is not None and none.value.certificate.verify()
