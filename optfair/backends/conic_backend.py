@@ -226,7 +226,8 @@ def run_cases(problem: Problem, profile: SolverProfile, request: Request) -> Out
     begin = time.perf_counter()
     request.refuse_options(profile)
     compiled = compile_problem(relaxed(problem), conic_interface())
-    search = CaseSearch(problem, compiled, request.tolerance, request.deadline)
+    tolerance = float(request.solver_options(profile)["tolerance"])
+    search = CaseSearch(problem, compiled, tolerance, request.deadline)
     compiled_at = time.perf_counter()
     status, x, z = search.ways[0](())
     if status == "infeasible":

@@ -39,6 +39,11 @@ def milp() -> Any:
     return p.with_constraints(reach=p["x"] <= 9).with_integrality("x")
 
 
+def whole_in_a_ball() -> Any:
+    p = milp()
+    return p.with_constraints(ball=cp.norm(p["x"]) <= 20)
+
+
 def qp() -> Any:
     x = cp.Variable(3, name="x")
     rows = [cp.sum(x) == 1, x >= 0]
@@ -396,6 +401,7 @@ ADAPTERS: dict[str, Callable[[], Any]] = {
     **dict.fromkeys(("gurobi", "gurobi-pyomo", "uno", "ipopt", "extended-precision"), qp),
     **dict.fromkeys(("scip", "cp-sat"), milp),
     **dict.fromkeys(("sdpa", "sdpa-multiprecision", "psd-blocks"), sdp),
+    "cone-cases": whole_in_a_ball,
     "dccp": lp,
     "tangents": curved,
     "interval-boxes": wave,

@@ -86,7 +86,7 @@ def test_solves_what_it_claims(solver: str, case: str) -> None:
     if "bound" in returns and (
         spec.integers or "dual" not in returns or not p.problem_class.convex
     ):
-        assert s.proof is not None and solver in s.proof.source
+        assert s.proof is not None and (solver in s.proof.source or s.grade.sound)
         assert s.gap <= tolerance
 
 
