@@ -564,28 +564,28 @@ def _exp_figures(S: Floats, Z: Floats) -> tuple[float, ...]:
 
 def exp_dual_points(z: Floats) -> Floats:
     """Return triples in {u < 0, -u exp(v/u - 1) <= w} or {u = 0, v >= 0, w >= 0}."""
-    u, v, w = (part.copy() for part in z.T)
+    u, v, w = z.T
     inner, least = _exp_least(u, v)
-    # a w out of reach: the edge u = 0 is nearer than a number beyond all others
-    edge = ~inner | ~np.isfinite(least)
-    u = np.where(edge, 0.0, u)
-    v = np.where(edge, np.maximum(v, 0.0), v)
-    w = np.maximum(w, np.where(edge, 0.0, least))
-    return np.column_stack([u, v, w])
+    edge = ~(inner & np.isfinite(least))  # the edge u = 0 is nearer than a w out of reach
+    v, w = np.where(edge, np.maximum(v, 0.0), v), np.maximum(w, np.where(edge, 0.0, least))
+    return np.column_stack([np.where(edge, 0.0, u), v, w])
 
 
 def _exp_moves(v: Floats, *, dual: bool) -> Floats:
-    """Return moves into z >= y exp(x/y), or into its dual cone, over stacked triples."""
+    """Return the shorter move, of z or of x, into z >= y exp(x/y), or into its dual cone, of triples."""
     x, y, z = v.reshape(-1, 3).T
-    tiny = np.finfo(float).tiny
+    tiny, at = np.finfo(float).tiny, 1 if dual else 0
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         if dual:  # K* = {(u, v, w): u < 0, -u exp(v/u - 1) <= w} and {u = 0, v, w >= 0}
-            inside, above = x < -tiny, -x * np.exp(y / np.minimum(x, -tiny) - 1.0) - z
+            inside, u = x < -tiny, np.minimum(x, -tiny)
+            above, beside = -x * np.exp(y / u - 1.0) - z, u * (1.0 + np.log(z / -u)) - y
         else:
-            inside, above = y > tiny, y * np.exp(x / np.maximum(y, tiny)) - z
-    moves = np.column_stack([x, -y, -z])
+            inside, h = y > tiny, np.maximum(y, tiny)
+            above, beside = y * np.exp(x / h) - z, x - h * np.log(z / h)
+    moves, near = np.column_stack([x, -y, -z]), inside & (beside < above)
     moves[inside] = 0.0
     moves[inside, 2] = np.nan_to_num(above[inside], posinf=np.inf)
+    moves[near, 2], moves[near, at] = 0.0, beside[near]
     return np.maximum(moves, 0.0).ravel()
 
 

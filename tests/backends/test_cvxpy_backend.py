@@ -231,3 +231,18 @@ def test_a_row_holds_at_the_edge_of_its_domain(row: str, unit: float) -> None:
     s = of.from_cvxpy(cp.Problem(cp.Minimize(x[0] + x[1]), rules)).solve()
     assert s.objective == pytest.approx(0.5, abs=1e-6)
     assert max(s.residuals().primal.values()) <= 1e-7
+
+
+@pytest.mark.parametrize("unit", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize(("share", "optimum"), [(0.2, 0.105012877), (0.1, 0.302841653)])
+def test_entries_beside_0_of_a_regularised_plan_are_proved(
+    share: float, optimum: float, unit: float
+) -> None:
+    # of entries of 1e-10, which prices allow, the entropy asks for 1e6 by its exponential, not for 1e-8
+    cost = unit * np.abs(np.arange(4)[:, None] - np.arange(5))
+    T = cp.Variable((4, 5), nonneg=True, name="T")
+    sums = [cp.sum(T, 1) == np.full(4, 0.25), cp.sum(T, 0) == [0.5, *[0.125] * 4]]
+    goal = cp.sum(cp.multiply(cost, T)) - share * unit * cp.sum(cp.entr(T))
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(goal), sums)).solve()
+    assert s.grade.word == "proved" and s.objective == pytest.approx(optimum * unit, rel=1e-7)
+    assert s.residuals().penalty <= 1e-8

@@ -71,6 +71,10 @@ PLACES: list[tuple[str, list[float], float, float]] = [
     ("exp", [-2.0, 0.0, 0.5], np.inf, 2.0 * np.exp(-1.0) - 0.5),
     ("exp", [-1.0, -1.0, 0.5], np.inf, 0.5),
     ("exp", [-1.0, -1.0, 1.5], np.inf, 0.0),
+    # beside y = 0 a move of x is next to nothing where one of z is 1e30 or more; of the dual likewise
+    ("exp", [1e-10, 1e-12, 1.0], 1e-10 - 1e-12 * np.log(1e12), np.inf),
+    ("exp", [-1e-10, 1e-300, 0.0], 0.0, np.inf),
+    ("exp", [-1e-12, -1e-10, 1.0], np.inf, 1e-10 - 1e-12 * (1.0 + np.log(1e12))),
     # of two triples the farther one counts
     ("exp twice", [0.0, 1.0, 0.5, 0.0, 1.0, 0.2], 0.8, np.inf),
     ("exp twice", [-1.0, -1.0, 2.0, -1.0, -1.0, 0.7], np.inf, 0.3),
