@@ -118,10 +118,11 @@ class Unbounded(OptfairError):
 
     Attributes
     ----------
-    ray : dict
-        Direction of improvement by variable name.
+    ray : dict or None
+        Direction of improvement by variable name, None where it may be a curve.
     certificate : object
-        Evidence that can be verified again: a ray with a feasible point.
+        Evidence that can be verified again: a ray with a feasible point, or a feasible point and
+        that no multipliers bound the objective.
     """
 
     def __init__(

@@ -477,7 +477,7 @@ class _Search:
         if self._feasible is not None:  # a point there is, though not an optimum
             self.claims = [c for c in self.claims if c.claim != "infeasible"]
         claim = self.claims[0].claim if self.claims else "unbounded"
-        if claim == "unbounded" and not (late or self.problem.problem_class.convex):
+        if claim == "unbounded" and not late:
             fall = endless(self.problem, beginnings(self.problem, best, request))
             if fall is not None:
                 raise fall

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from optfair.backends.boxes import BoxProof, Program
 from optfair.backends.farkas import InfeasibilityProof, carriers
@@ -30,11 +29,10 @@ from optfair.core.certificate import Certificate, Verdict
 from optfair.core.expressions import Values
 from optfair.errors import DataError, Infeasible, OptfairError, Unbounded, UnsupportedProblem
 from optfair.numbers import Floats
-from optfair.proofs import check_proof
-from optfair.proofs.cones import Cone
 from optfair.proofs.faces import on_face
 from optfair.proofs.reduction import Entries, Excluded, excluded, missed
 from optfair.solution.conic_form import ConicForm
+from optfair.transforms.duality import without_multipliers
 from optfair.transforms.relaxation import relaxed
 
 if TYPE_CHECKING:
@@ -83,45 +81,6 @@ class FacialContradiction(InfeasibilityProof):
         return f"{how} over {names}"
 
     __repr__ = __str__
-
-
-def form_of(record: dict[str, Any]) -> ConicForm:
-    """Return the cone program that `portable.form_record` wrote, by the same floats.
-
-    Raises
-    ------
-    Rejected
-        The record is no program, or a number in it is no float.
-    """
-    check_proof.Form(record)  # entries are in range, cones fit the rows
-
-    def floats(values: Any) -> Any:
-        exact = [check_proof.number(v) for v in values]
-        check_proof.require(
-            all(float(v) == v for v in exact), "a number of the program is no float"
-        )
-        return np.array(list(map(float, exact)), dtype=float)
-
-    b, q = floats(record["b"]), floats(record["q"])
-    (i, j, a), (k, j2, p) = record["A"], record["P"]
-    cones, at = [], 0
-    for kind, size, more in record["cones"]:
-        details: dict[str, Any] = {}
-        if kind == "psd":
-            details = {"order": more[0], "upper": bool(more[1]), "root": 2.0}
-        elif kind == "pow":
-            details = {"power": float(check_proof.number(more))}
-        cones.append(Cone(kind, at, at + size, **details))
-        at += size
-    return ConicForm(
-        sp.csc_array((floats(p), (k, j2)), shape=(q.size, q.size)),
-        q,
-        float(floats([record["offset"]])[0]),
-        sp.csc_array((floats(a), (i, j)), shape=(b.size, q.size)),
-        b,
-        tuple(cones),
-        sign=float(record["sign"]),
-    )
 
 
 def facial_contradiction(problem: Problem, *, plain: bool = False) -> FacialContradiction | None:
@@ -327,15 +286,17 @@ class EndlessFall(Certificate):
 
 
 def endless(problem: Problem, points: Iterator[Values]) -> Unbounded | None:
-    """Return that the objective improves without limit along an axis, None where that is not shown.
+    """Return that the objective improves without limit, None where that is not shown.
 
     Parameters
     ----------
     problem : Problem
         Of few scalars.
     points : iterator of mapping
-        Where the fall might begin, asked for one after the other.
+        Where the fall might begin, asked for one after the other; a convex problem needs none.
     """
+    if problem.problem_class.convex:
+        return without_multipliers(problem)
     program = _read(problem)
     if program is None or problem.integers or not np.isinf(program.high - program.low).any():
         return None

@@ -347,6 +347,45 @@ def conic_proof(problem: Problem, facts: Mapping[str, Any], x: Floats, z: Floats
     return ExactOptimum(problem, compiled, x, z, point=point, prices=prices)
 
 
+def form_of(record: dict[str, Any]) -> ConicForm:
+    """Return the cone program that `portable.form_record` wrote, by the same floats.
+
+    Raises
+    ------
+    Rejected
+        The record is no program, or a number in it is no float.
+    """
+    check_proof.Form(record)  # entries are in range, cones fit the rows
+
+    def floats(values: Any) -> Any:
+        exact = [check_proof.number(v) for v in values]
+        check_proof.require(
+            all(float(v) == v for v in exact), "a number of the program is no float"
+        )
+        return np.array(list(map(float, exact)), dtype=float)
+
+    b, q = floats(record["b"]), floats(record["q"])
+    (i, j, a), (k, j2, p) = record["A"], record["P"]
+    cones, at = [], 0
+    for kind, size, more in record["cones"]:
+        details: dict[str, Any] = {}
+        if kind == "psd":
+            details = {"order": more[0], "upper": bool(more[1]), "root": 2.0}
+        elif kind == "pow":
+            details = {"power": float(check_proof.number(more))}
+        cones.append(Cone(kind, at, at + size, **details))
+        at += size
+    return ConicForm(
+        sp.csc_array((floats(p), (k, j2)), shape=(q.size, q.size)),
+        q,
+        float(floats([record["offset"]])[0]),
+        sp.csc_array((floats(a), (i, j)), shape=(b.size, q.size)),
+        b,
+        tuple(cones),
+        sign=float(record["sign"]),
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class RescaledProof:
     """A proof for the objective divided by a unit: bound and multipliers are the unit times it.

@@ -19,7 +19,7 @@ from optfair.diagnosis.conflict import Conflict, FeasiblePoint, System
 from optfair.diagnosis.infeasible import infeasible_findings
 from optfair.diagnosis.report import Clock, Diagnosis, Finding, listed, plain
 from optfair.diagnosis.scaling import Scaling, measure_scaling
-from optfair.errors import DeclarationError, Infeasible, OptfairError, nearest
+from optfair.errors import DeclarationError, Infeasible, OptfairError, Unbounded, nearest
 from optfair.numbers import check_positive, check_seconds, checked
 
 if TYPE_CHECKING:
@@ -198,6 +198,17 @@ def unbounded_finding(
     )
 
 
+def limitless_finding(e: Unbounded) -> Finding:
+    """Return that an objective improves without limit, along curves perhaps, as a finding."""
+    return Finding(
+        "unbounded",
+        e.cause,
+        (e.evidence, "no ray is known: it may improve along curves alone, as a logarithm does"),
+        remedies=(e.remedy,),
+        evidence=e.certificate,
+    )
+
+
 def unattained_finding(problem: Problem, proof: UnattainedOptimum) -> Finding:
     """Return that no point attains an optimum as a finding."""
     worse = "above" if problem.sense == "minimize" else "below"
@@ -233,7 +244,8 @@ def diagnose(
       relaxation :math:`\min \sum_k w_k \|s_k\|_1` that lets them hold.
     * Weakly infeasible: no point satisfies semidefinite constraints though no vector separates
       them, proved by facial reduction. An optimum that no point attains is told in the same way.
-    * Unbounded: a ray :math:`-Ad \in K,\; Pd = 0,\; q^T d < 0` from a feasible point.
+    * Unbounded: a ray :math:`-Ad \in K,\; Pd = 0,\; q^T d < 0` from a feasible point, or a feasible
+      point and that no multipliers :math:`A^T z = -q,\; z \in K^*` exist.
     * Not convex: two feasible points with a bad midpoint.
     * Out of proportion: the range of the coefficients by constraint and variable.
 
@@ -436,6 +448,8 @@ class _Examination:
         except OptfairError:  # it cannot be compiled as a cone program
             finding = None
         self.checked.append("a ray of improvement from a feasible point")
+        if finding is None and isinstance(e, Unbounded):
+            finding = limitless_finding(e)
         if finding is None:
             self._unknown(e)
         else:

@@ -30,7 +30,8 @@ class Finding:
     Parameters
     ----------
     kind : str
-        conflict, relaxation, ray, nonconvexity, scaling, solution, unattained or unknown.
+        conflict, relaxation, ray, unbounded, nonconvexity, scaling, solution, unattained or
+        unknown.
     title : str
         One sentence.
     lines : tuple of str

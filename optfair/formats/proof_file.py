@@ -18,8 +18,8 @@ from optfair.backends.branching import BranchedBound, BranchingProof, Split, cas
 from optfair.backends.farkas import InfeasibilityProof, Ray, stated_by_roots
 from optfair.backends.registry import choose, conic_interface
 from optfair.backends.tangents import TangentContradiction
-from optfair.backends.unattained import FacialContradiction, UnattainedOptimum, form_of
-from optfair.compile.conic_proof import ConicProof, ExactOptimum, RescaledProof
+from optfair.backends.unattained import FacialContradiction, UnattainedOptimum
+from optfair.compile.conic_proof import ConicProof, ExactOptimum, RescaledProof, form_of
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core.certificate import (
     PROVED,

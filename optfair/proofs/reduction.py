@@ -3,7 +3,7 @@ r"""Facial reduction in fractions: what no separating vector excludes, a chain o
 Of a semidefinite block with a diagonal entry 0 the whole line is 0, of a second-order cone with
 :math:`s_0 = 0` every entry. A combination of rows that cancels in every column shows such zeros,
 these give further equations, and the equations show more: facial reduction (Borwein, Wolkowicz
-1981) by diagonals (Permenter, Parrilo 2018).
+1981) by diagonals (Permenter, Parrilo 2018). Of y exp(x/y) <= z with z = 0, y is 0.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.proofs.check_proof import number
-from optfair.proofs.columns import zeroing_rows
-from optfair.proofs.cones import Cone, beside_diagonals
+from optfair.proofs.columns import feasible_near, zeroing_rows
+from optfair.proofs.cones import FLOOR, Cone, beside_diagonals
 from optfair.proofs.digits import balanced, chosen_columns, solve_exactly
 from optfair.proofs.portable import ratio
 from optfair.proofs.rounding import Floats, unscaled
@@ -34,6 +34,8 @@ Bools = NDArray[np.bool_]
 
 # Links of a chain; entries of the rows up to which links are looked for.
 LINKS, ENTRIES = 60, 20_000
+# Rows of second-order cones up to which more of them is used than that 0 comes from 0.
+SHORT = 12
 # Entries of a vector that are taken for 0, as a share of the largest.
 ZERO = 1e-9
 # How near to a limit a value is, relative to the size of the objective.
@@ -95,32 +97,31 @@ class Entries:
             (*self.cones, Cone("nonneg", m, m + 1)),
         )
 
-    def alternative(self) -> Entries | None:
+    def alternative(self, cost: Floats | None = None) -> Entries | None:
         r"""Return the rows of :math:`A^T z = 0,\; b^T z = -1,\; z \in K^*`, None where they are not known.
 
         Vectors z count in entries of matrices. No point satisfies them where no Farkas vector exists.
+        Of a cost q they are :math:`A^T z = -q`: no point satisfies them where no multipliers exist.
         """
         if not self.known.all():
             return None
         m, n = self.rows.shape[0], self.rows.shape[1] - 1
-        weight, cones, own, start = np.ones(m), [Cone("zero", 0, n + 1)], [], n + 1
+        start = n + (cost is None)
+        weight, cones, own = np.ones(m), [Cone("zero", 0, start)], [sp.csr_array((0, m))]
+        each = sp.eye_array(m, format="csr")
         for c in self.cones:
-            at = np.arange(c.start, c.stop)
             if c.kind == "psd":
-                weight[at[~c.diagonal]] = 2.0
-            if c.kind in (
-                "nonneg",
-                "psd",
-                "soc",
-            ):  # they are their own duals; the others are left out
-                own.append(at)
-                cones.append(replace(c, start=start, stop=start + at.size))
-                start += at.size
-        equations = sp.csr_array(self.rows.T @ sp.diags_array(weight))
+                weight[np.arange(c.start, c.stop)[~c.diagonal]] = 2.0
+            if c.kind != "zero":
+                turn, stated = _dual(c)
+                size = turn.shape[0]
+                own.append(sp.csr_array(turn @ each[c.start : c.stop]))
+                cones.append(replace(stated, start=start, stop=start + size))
+                start += size
+        equations = sp.csr_array(self.rows.T @ sp.diags_array(weight))[: cones[0].stop]
         sides = np.zeros(start)
-        sides[n] = -1.0
-        every = np.concatenate([np.zeros(0, dtype=int), *own])
-        inside = -sp.eye_array(m, format="csr")[every]
+        sides[: cones[0].stop] = np.append(np.zeros(n), -1.0) if cost is None else -cost
+        inside = -sp.csr_array(sp.vstack(own))
         rows = sp.hstack([sp.vstack([equations, inside]), sp.csr_array(sides[:, None])])
         stacked = sp.csr_array(rows)
         stacked.eliminate_zeros()
@@ -157,6 +158,31 @@ class Entries:
         return {j: v for j, v in total.items() if v}
 
 
+def _dual(cone: Cone) -> tuple[Any, Cone]:
+    """Return rows that state the dual of a cone by its multipliers, and what they are in.
+
+    Triples (u, v, w) are in the dual of the exponential cone where (u - v, -u, w) are in itself. Short
+    second-order cones are matrices with :math:`s_0 + s_1` and :math:`s_0 - s_1` on the diagonal and
+    the others in the first line. Of power cones two numbers are nonnegative, and where either is 0
+    the third is, as in a matrix of order 2; nothing else is used of it.
+    """
+    size = cone.stop - cone.start
+    if cone.kind == "exp":
+        T = np.array([[1.0, -1.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+        return sp.block_diag([T] * (size // 3), format="csr"), cone
+    if cone.kind == "pow":
+        T = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
+        return sp.csr_array(T), Cone("psd", 0, 3, 2, root=2.0)
+    if cone.kind == "soc" and 3 <= size <= SHORT:
+        matrix = Cone("psd", 0, size * (size - 1) // 2, size - 1, root=2.0)
+        (i, j), T = matrix.places, np.zeros((matrix.stop, size))
+        T[i == j, 0], T[i == j, 1] = 1.0, np.where(i[i == j] == 0, 1.0, -1.0)
+        line = np.flatnonzero((j == 0) & (i > 0))
+        T[line, i[line] + 1] = 1.0
+        return sp.csr_array(T), matrix
+    return sp.eye_array(size, format="csr"), cone
+
+
 class Face:
     """The least face that the links so far have shown: equations, and what is nonnegative.
 
@@ -165,7 +191,8 @@ class Face:
     equal : array of bool (m,)
         Rows that are 0 on it.
     signed : array of bool (m,)
-        Rows that are at least 0: of half-lines, diagonals, and the first of a second-order cone.
+        Rows that are at least 0: of half-lines, diagonals, the first of a second-order cone, and y
+        and z of y exp(x/y) <= z.
     """
 
     def __init__(self, entries: Entries) -> None:
@@ -182,6 +209,8 @@ class Face:
                 self.signed[at[c.diagonal]] = True
             elif c.kind == "soc" and at.size:
                 self.signed[at[0]] = True
+            elif c.kind == "exp":
+                self.signed[at[1::3]] = self.signed[at[2::3]] = True
 
     def fault(self, link: Link) -> str:
         """Say why a link shows nothing; empty for zeros of its signed rows or a contradiction."""
@@ -215,6 +244,8 @@ class Face:
                 shown[at] |= gone[i] | gone[j]
             elif c.kind == "soc" and shown[at].any():
                 shown[at] = True
+            elif c.kind == "exp":  # y exp(x/y) is 0 for y = 0 alone
+                shown[at[1::3]] |= shown[at[2::3]]
         self.equal |= shown
         self.signed &= ~shown
 
@@ -438,3 +469,70 @@ def missed(form: ConicForm, value: float) -> tuple[float, Excluded] | None:
             if chain is not None and chain.others is not None:
                 return limit, chain
     return None
+
+
+# Room of a point in its curved cones, as a share of the largest entry of a block.
+ROOM = (1e-3, 1e-6, 1e-9)
+
+
+def roomy(form: ConicForm, x: Floats) -> bool:
+    """Whether near a point one is proved to satisfy all rows, those of curved cones with room.
+
+    It satisfies rows whose sides are less by a vector inside their cones.
+    """
+    s = form.slack(x)
+    return any(_roomy(form, x, s, share) for share in ROOM)
+
+
+def _roomy(form: ConicForm, x: Floats, s: Floats, share: float) -> bool:
+    inner = np.zeros(form.b.size)
+    for c in form.cones:
+        at, size = np.arange(c.start, c.stop), share * np.abs(s[c.start : c.stop]).max(initial=0.0)
+        if c.kind in ("zero", "nonneg") or not at.size:
+            continue
+        if not size > FLOOR:
+            return False
+        if c.kind == "psd":
+            inner[at[c.diagonal]] = size
+        elif c.kind == "soc":
+            inner[at[0]] = size
+        else:
+            ways = [-1.0, 1.0, 1.0] if c.kind == "exp" else [1.0, 1.0, 0.0]
+            inner[at] = size * np.tile(ways, at.size // 3)
+    b = form.b - inner
+    rounded = np.abs((form.b - b) - inner) > 1e-3 * np.abs(inner)  # less than that stays inside
+    return not rounded.any() and feasible_near(form.A, b, form.cones, x) is not None
+
+
+def unlimited(form: ConicForm, x: Floats) -> tuple[Link, ...] | None:
+    r"""Return the proof that :math:`\inf q^T x = -\infty`, None where none is found.
+
+    No multipliers satisfy :math:`A^T z = -q,\; z \in K^*`, and a point has room in every curved
+    cone: then a finite infimum would have some (strong duality).
+
+    Examples
+    --------
+    Maximise the logarithm of a number:
+
+    >>> from optfair.solution.conic_form import ConicForm
+    >>> A, b = -sp.csc_array([[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]]), np.array([0.0, 1.0, 0.0])
+    >>> nothing = sp.csc_array((2, 2))
+    >>> form = ConicForm(nothing, np.array([-1.0, 0.0]), 0.0, A, b, (Cone("exp", 0, 3),))
+    >>> links = unlimited(form, np.array([0.0, 2.0]))
+    >>> links is not None and not unlimited_fault(form, np.array([0.0, 2.0]), links)
+    True
+    """
+    own = None if form.P.nnz or form.rounded else Entries.of(form).alternative(form.q)
+    if own is None or own.rows.nnz > ENTRIES or (links := chain(own)) is None:
+        return None
+    return links if roomy(form, x) else None
+
+
+def unlimited_fault(form: ConicForm, x: Floats, links: Iterable[Link]) -> str:
+    """Say why an objective is not proved to have no limit, in exact arithmetic; empty where it is."""
+    own = None if form.P.nnz or form.rounded else Entries.of(form).alternative(form.q)
+    if own is None:
+        return "the objective is not linear, or rows are not known exactly"
+    if x.shape != form.q.shape or not roomy(form, x):
+        return "no point is proved to have room in the curved cones"
+    return chain_fault(own, links)

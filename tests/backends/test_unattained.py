@@ -34,6 +34,7 @@ from optfair.convexity.reading import read as reading_of
 from optfair.convexity.writing import parse, parse_bounds
 from optfair.formats.proof_file import SavedProof
 from optfair.proofs import check_proof
+from optfair.transforms.duality import NoMultipliers, without_multipliers
 
 UNITS = (1e-6, 1.0, 1e6)
 
@@ -223,6 +224,7 @@ def test_a_duality_gap_is_no_limit() -> None:
 
 
 X, Y = cp.Variable(name="x"), cp.Variable(name="y")
+H = cp.Variable((2, 2), name="H", symmetric=True)
 
 
 @pytest.mark.parametrize(
@@ -252,12 +254,50 @@ def test_points_are_moved_out_only_as_far_as_constraints_allow() -> None:
     assert s.objective == pytest.approx(0.1, abs=1e-6) and s.attained
 
 
-@pytest.mark.parametrize("goal", [cp.log(X), cp.sqrt(X) - Y], ids=["logarithm", "root"])
-def test_a_rejected_point_far_out_is_no_answer(goal: Any) -> None:
-    p = of.from_cvxpy(cp.Problem(cp.Maximize(goal), [Y >= 1]))
-    with pytest.raises(of.SolverFailure, match="improves on, however far out") as e:
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("unit", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize(
+    ("goal", "rows"),
+    [
+        (lambda u: cp.log(X / u), lambda u: []),
+        (lambda u: cp.sqrt(u * X) - Y, lambda u: [u <= Y]),
+        (lambda u: -X, lambda u: [u * cp.log(Y / u) >= -X]),
+        (lambda u: u * cp.log(X / u) + Y, lambda u: [u * cp.exp(Y / u) <= X]),
+        (lambda u: H[0, 1], lambda u: [H >> 0, H[0, 0] <= u]),
+        (lambda u: X, lambda u: [cp.sum_squares(cp.hstack([X, Y])) <= u * H[0, 0]]),
+        (lambda u: X, lambda u: [cp.PowCone3D(H[0, 0], u, X, 0.3)]),
+    ],
+    ids=["logarithm", "root", "log row", "exp row", "matrix", "squares", "power"],
+)
+def test_an_objective_that_no_multipliers_bound_is_unbounded(
+    goal: Callable[[float], Any], rows: Callable[[float], list[Any]], unit: float
+) -> None:
+    """It improves along curves alone: no ray is one of the compiled program."""
+    p = of.from_cvxpy(cp.Problem(cp.Maximize(goal(unit)), rows(unit)))
+    told = without_multipliers(p)
+    assert told is not None and told.ray is None and told.certificate.verify()
+    proof = told.certificate
+    assert "no multipliers" in str(proof) and isinstance(proof, NoMultipliers)
+    first = next(iter(proof.links[-1]))
+    assert not replace(proof, links=({first: Fraction(1)},)).verify()
+    assert not replace(proof, x=np.full(proof.x.size, -1e3)).verify()
+    entries = [cp.vec(v, order="F") for v in p.variables.values()]
+    capped = p.with_constraints(box=cp.norm_inf(cp.hstack(entries)) <= 1e2 * unit)
+    assert without_multipliers(capped) is None and not replace(proof, problem=capped).verify()
+
+
+def test_a_solve_and_a_diagnosis_say_so() -> None:
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(X), [cp.log(Y) >= -X]))
+    with pytest.raises(of.Unbounded, match="improves without limit") as e:
         p.solve()
-    assert e.value.solution.residuals().above(1e-7)
+    assert isinstance(e.value.certificate, NoMultipliers)
+    d = p.diagnose()
+    assert d.verdict == "unbounded" and d["unbounded"].verify()
+    assert "curves alone" in d["unbounded"].lines[1]
+    k = cp.Variable(integer=True, name="k")
+    assert without_multipliers(of.from_cvxpy(cp.Problem(cp.Maximize(cp.log(k))))) is None
+    nowhere = [cp.log(Y) >= -X, Y <= -1]
+    assert without_multipliers(of.from_cvxpy(cp.Problem(cp.Minimize(X), nowhere))) is None
 
 
 @pytest.mark.sampled(2)

@@ -13,7 +13,17 @@ import scipy.sparse as sp
 import optfair as of
 from optfair.compile.form import compile_problem
 from optfair.proofs.cones import Cone
-from optfair.proofs.reduction import Entries, Face, chain, chain_fault, excluded, missed
+from optfair.proofs.reduction import (
+    Entries,
+    Face,
+    chain,
+    chain_fault,
+    excluded,
+    missed,
+    roomy,
+    unlimited,
+    unlimited_fault,
+)
 from optfair.solution.conic_form import ConicForm
 
 UNITS = (1e-6, 1.0, 3.0, 1e6)
@@ -120,3 +130,46 @@ def test_an_optimum_that_no_point_attains(unit: float) -> None:
     assert found[1].fault(Entries.of(form).at_most(form.q, unit))  # what points attain
     assert missed(form, unit) is None  # a value far from the limit
     assert missed(form_of([block], x + y), 2.0 * unit) is None  # attained at x = y
+
+
+# A cone, a point inside, and multipliers in its dual: inside, and on edges where entries are 0.
+DUALS = [
+    (Cone("exp", 0, 3), [0.0, 1.0, 2.0], [[-1.0, 0.0, 0.5], [0.0, 0.0, 1.0], [0.0, 2.0, 1.0]]),
+    (Cone("soc", 0, 3), [2.0, 0.0, 1.0], [[1.0, 0.0, 0.5], [1.0, 1.0, 0.0], [1.0, -1.0, 0.0]]),
+    (Cone("soc", 0, 4), [2.0, 0.0, 1.0, 1.0], [[2.0, -2.0, 0.0, 0.0], [1.0, 0.0, 0.0, -1.0]]),
+    (Cone("pow", 0, 3, power=0.3), [1.0, 1.0, 0.5], [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]),
+    (Cone("psd", 0, 3, 2, root=2.0), [1.0, 0.0, 1.0], [[0.0, 0.0, 1.0], [1.0, 0.5, 1.0]]),
+]
+
+
+@pytest.mark.parametrize(("cone", "inner", "duals"), DUALS)
+def test_no_limit_is_claimed_where_multipliers_exist(
+    cone: Cone, inner: list[float], duals: list[list[float]]
+) -> None:
+    # s = x: the objective is the product with multipliers; minus it is bounded by none of them
+    m, x = cone.stop, np.array(inner)
+    weight = np.where(cone.diagonal, 1.0, 2.0) if cone.kind == "psd" else np.ones(m)
+    stated = ConicForm(
+        sp.csc_array((m, m)), np.zeros(m), 0.0, -sp.eye_array(m, format="csc"), np.zeros(m), (cone,)
+    )
+    assert roomy(stated, x) and not roomy(stated, np.zeros(m)) and not roomy(stated, -x)
+    for z in duals:
+        assert unlimited(replace(stated, q=weight * z), x) is None
+        below = replace(stated, q=-weight * z)
+        links = unlimited(below, x)
+        assert links is not None and not unlimited_fault(below, x, links)
+        assert unlimited_fault(replace(below, q=-below.q), x, links)
+        assert unlimited_fault(below, -x, links) and unlimited_fault(below, x[:2], links)
+
+
+def test_no_limit_is_claimed_of_a_quadratic_objective() -> None:
+    form = ConicForm(
+        sp.eye_array(1, format="csc"),
+        np.array([-1.0]),
+        0.0,
+        -sp.eye_array(1, format="csc"),
+        np.zeros(1),
+        (Cone("nonneg", 0, 1),),
+    )
+    assert unlimited(form, np.ones(1)) is None
+    assert "not linear" in unlimited_fault(form, np.ones(1), ())
