@@ -477,12 +477,13 @@ class _Search:
         if self._feasible is not None:  # a point there is, though not an optimum
             self.claims = [c for c in self.claims if c.claim != "infeasible"]
         claim = self.claims[0].claim if self.claims else "unbounded"
-        if claim == "unbounded" and not late:
-            fall = endless(self.problem, beginnings(self.problem, best, request))
-            if fall is not None:
-                raise fall
-        if (none := self._excluded()) is not None:
+        starts = beginnings(self.problem, best, request)
+        if claim == "unbounded" and not late and (fall := endless(self.problem, starts)):
+            raise fall
+        if none := self._excluded():
             raise none
+        if not late and stop != "interrupted" and (far := self._far_out(best)) is not None:
+            return far
         if self.claims:
             self.claims[0].solution = best
             raise self.claims[0]
@@ -504,21 +505,20 @@ class _Search:
         cause = f"no result passed verification at tolerance {request.tolerance:g}"
         remedy = "ask for a larger tolerance, try another solver, or rescale the data"
         if best is not None and not best.attained:
-            if (far := self._far_out(best)) is not None:
-                return far
             cause += ", and no point is optimal: the objective improves on, however far out"
             remedy = "bound the variable along which it improves"
         remedy += "; the best attempt is the solution of this error"
         raise SolverFailure(cause, " | ".join(self.attempts), remedy, solution=best)
 
-    def _far_out(self, best: Solution) -> Solution | None:
+    def _far_out(self, best: Solution | None) -> Solution | None:
         """Return a point as near to a limit that no point attains as was asked, with its bound."""
         if self.named:  # the answer would not be that solver's
             return None
-        outcome = nearing(self.problem, best.values, self.request.tolerance)
-        if outcome is None:
+        zeros = {n: np.zeros(v.shape) for n, v in self.problem.variables.items()}
+        start = zeros if best is None else best.values
+        if (outcome := nearing(self.problem, start, self.request.tolerance)) is None:
             return None
-        self.attempts.append(f"{best.solver}: moved far out, towards a limit that is not attained")
+        self.attempts.append("a point was moved far out, towards a limit that is not attained")
         boxes = next(p for p in profiles().values() if p.route == "boxes")
         asked = self.problem, boxes, self.request
         solution, _, complaints = _verified(*asked, outcome, self.spent, self.attempts)

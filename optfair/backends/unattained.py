@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -182,13 +183,16 @@ def unattained(solution: Solution) -> UnattainedOptimum | None:
 # How far along an axis points are looked at (beyond is no optimum), and where a fall may begin.
 DISTANCES = tuple(10.0**k for k in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14))
 BEGINNINGS = (0.0, 1.0, 1e3)
+# Of them, where other entries are looked at too, and how often the way to their ends is halved.
+FAR, HALVINGS = (1e4, 1e8, 1e11, 9e14), 60
 
 
 def nearing(problem: Problem, values: Values, tolerance: float) -> Outcome | None:
     """Return a point whose objective comes as near to its least enclosure as is asked, None without.
 
-    From given values one entry after the other is moved out, as long as the objective improves. The
-    bound is that of the objective's range where the constraints hold: x^2/y >= 0 for y > 0.
+    From given values one entry after the other is moved out, as long as the objective improves. Where
+    it does not of itself, entries that it falls with go as far down as constraints then allow: t of
+    1/x <= t. The bound is that of the objective's range where these hold: x^2/y >= 0 for y > 0.
     """
     begin = time.perf_counter()
     program = _read(problem)
@@ -198,15 +202,15 @@ def nearing(problem: Problem, values: Values, tolerance: float) -> Outcome | Non
     bound = program.closed(tree)
     if not np.isfinite(bound):
         return None
-    sign = 1.0 if problem.sense == "minimize" else -1.0
+    sign, unit = 1.0 if problem.sense == "minimize" else -1.0, problem.data_unit
     reach = bound + 0.5 * tolerance * max(SMALL, abs(bound))
     point = np.clip(_point(problem, program, values), program.low, program.high)
 
-    def value(x: Floats) -> float:
+    def value(x: Floats, share: float = 0.1) -> float:
         own = _values(problem, program, x)
-        off = (t.relative_violation(own) for t in problem.constraints.values())
+        off = (t.violations(own, unit)[1] for t in problem.constraints.values())
         with np.errstate(all="ignore"):
-            known = max(off, default=0.0) <= 0.1 * tolerance
+            known = max(off, default=0.0) <= share * tolerance
             f = sign * problem.objective_at(own) if known else np.inf
         return f if np.isfinite(f) else np.inf
 
@@ -220,12 +224,42 @@ def nearing(problem: Problem, values: Values, tolerance: float) -> Outcome | Non
                 break
             if f < least:
                 point, least = further, f
-    if least > reach:
+    for distance, (k, way) in product(FAR, _endless_axes(program)):
+        if least <= reach:
+            break
+        further = point.copy()
+        further[k] = way * distance
+        f = _lowered(program, lambda x: value(x, 1e-5), further)
+        if f < least:
+            point, least = further, f
+    if least > bound + 0.5 * tolerance * max(problem.objective_unit, abs(bound)):
         return None
     at = _values(problem, program, point)
     return Outcome(
         "optimal", at, {}, BoxProof(problem, tree, at), {"solve": time.perf_counter() - begin}
     )
+
+
+def _lowered(program: Program, value: Callable[[Floats], float], x: Floats) -> float:
+    """Move entries of a point, in place, towards ends of their ranges while it improves; return its value."""
+    least = value(x)
+    if not np.isfinite(least):
+        return least
+    for j, (leaf, _) in enumerate(program.entries):
+        for end in (program.low[j], program.high[j]):
+            near, far = x[j], end
+            if leaf not in program.goal.leaves or not np.isfinite(far):
+                continue
+            for share in (1e-3, *[0.5] * HALVINGS):
+                x[j] = near + share * (far - near)
+                if (f := value(x)) < least:
+                    near, least = x[j], f
+                elif share < 0.5:
+                    break
+                else:
+                    far = x[j]
+            x[j] = near
+    return least
 
 
 @dataclass(frozen=True, eq=False, repr=False)

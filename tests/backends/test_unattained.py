@@ -246,6 +246,38 @@ def test_a_limit_that_is_not_attained_is_proved(
     assert not s.attained and "by no point" in repr(s)
 
 
+@pytest.mark.parametrize("unit", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize(
+    ("goal", "row"),
+    [
+        (Y, lambda u: u * u * cp.inv_pos(X) <= Y),
+        (X, lambda u: cp.geo_mean(cp.hstack([X, Y])) >= u),
+        (Y + 3, lambda u: cp.quad_over_lin(u, X) <= Y),
+    ],
+    ids=["inverse", "mean", "quotient"],
+)
+def test_a_limit_of_an_epigraph_is_proved_as_that_of_its_function(
+    goal: Any, row: Callable[[float], Any], unit: float
+) -> None:
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(goal), [row(unit)]))
+    start = {n: np.full(v.shape, unit) for n, v in p.variables.items()}
+    outcome = nearing(p, start, 1e-7)
+    assert outcome is not None
+    least = 0.0 if isinstance(goal, cp.Variable) else 3.0
+    value = p.objective_at(outcome.values)
+    assert least <= value <= least + 1e-7 * max(1.0, least)
+    assert all(t.violations(outcome.values, unit)[1] <= 1e-8 for t in p.constraints.values())
+    check = outcome.proof.check(outcome.values, {})
+    assert check.bound == pytest.approx(least, abs=1e-12)
+    assert nearing(p.with_constraints(cap=1e2 * unit >= X + Y), start, 1e-7) is None
+
+
+def test_a_solve_finds_the_limit_of_an_epigraph() -> None:
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(Y), [cp.inv_pos(X) <= Y])).solve()
+    assert s.grade.word == "proved" and s.bound == 0.0 and 0.0 <= s.objective <= 1e-7
+    assert s["x"] >= 1e6
+
+
 def test_points_are_moved_out_only_as_far_as_constraints_allow() -> None:
     goal = cp.Minimize(cp.quad_over_lin(X, Y))
     p = of.from_cvxpy(cp.Problem(goal, [X >= 1, Y >= 1, Y <= 10 * X]))
