@@ -428,15 +428,41 @@ def added(terms: list[Term], a: Algebra) -> Node:
     return a.total([n for _, n in terms], [c for c, _ in terms]) if terms else constant([0.0])
 
 
-def sides_of(node: Node, a: Algebra) -> tuple[list[Term], list[Term]] | None:
-    """Return P and N, sums of what is not negative, with node = P - N."""
+def sides_of(
+    node: Node, a: Algebra, *, positive: bool = False
+) -> tuple[list[Term], list[Term]] | None:
+    """Return P and N, sums of what is not negative, with node = P - N.
+
+    Of positive variables, products of sums of no known sign are multiplied out, and one function of
+    no known sign is taken for N where there is a P: P <= N asks for that sign.
+    """
     sides: tuple[list[Term], list[Term]] = ([], [])
-    for c, n in terms_of(node):
-        if (signed := a.signed(n)) is None:
-            return None
-        sign, part = signed
-        sides[sign * c < 0.0].append((abs(c), part))
-    return sides
+    unknown: list[Term] = []
+    for c, n in _multiplied(terms_of(node), a) if positive else terms_of(node):
+        sign, part = a.signed(n) or (0.0, n)
+        (sides[sign * c < 0.0] if sign else unknown).append((abs(c) if sign else -c, part))
+    if not unknown:
+        return sides
+    alone = positive and sides[0] and not sides[1] and len(unknown) == 1 and unknown[0][0] > 0.0
+    return (sides[0], unknown) if alone else None
+
+
+def _multiplied(terms: list[Term], a: Algebra, depth: int = 3) -> list[Term]:
+    """Return terms with products of a sum multiplied out where no sign is known and nothing is rounded."""
+    out: list[Term] = []
+    for c, n in terms:
+        factors = factors_of(n) if depth and a.signed(n) is None else []
+        sums = (k for k, (b, p) in enumerate(factors) if p == 1 and len(terms_of(b)) > 1)
+        at = next(sums, -1)
+        within = terms_of(factors[at][0]) if at >= 0 and len(factors) > 1 else []
+        rest = [f for k, f in enumerate(factors) if k != at]
+        numbers = [Fraction(c) * Fraction(d) for d, _ in within]
+        if within and all(abs(v) < 1e300 and float(v) == v for v in numbers):
+            parts = [(c * d, a.product([*rest, (m, Fraction(1))])) for d, m in within]
+            out += _multiplied(parts, a, depth - 1)
+        else:
+            out.append((c, n))
+    return out
 
 
 def logarithm_of(terms: list[Term], a: Algebra, up: bool) -> Node:

@@ -53,7 +53,7 @@ from optfair.convexity.prove import domain_of, looks_geometric
 from optfair.convexity.reading import Reader, Unread, demanded, leaf_of, read, read_constraint
 from optfair.convexity.rules import Kind
 from optfair.convexity.search import Search
-from optfair.convexity.writing import Atoms, domains, sublevel
+from optfair.convexity.writing import Atoms, asked, domains, sublevel
 from optfair.core.canonical import built
 from optfair.core.certificate import Certificate, Verdict
 from optfair.core.identity import fingerprint
@@ -315,9 +315,6 @@ def _sublevel(node: Node, level: float) -> Any:
     return sublevel(n.expression, float((rest / Interval.exactly(np.array(parts[0][0]))).high))
 
 
-# --- in logarithms -----------------------------------------------------------------------------------
-
-
 def _ratio(goal: Node, a: Algebra) -> tuple[Node, Node] | None:
     """Return p and q > 0 with f = p/q whose levels are convex: p - t q, for every level that f has."""
     if isinstance(goal, Call) and goal.function == "of all: maximum":
@@ -365,6 +362,10 @@ def _in_logarithms(problem: Any, domain: Domain) -> Recast | None:
         if pieces is None:
             return None
         rows[name] = tuple(pieces)
+    demands: dict[str, Node] = {}  # as far as they are convex: they have no value elsewhere
+    for k, node in enumerate(asked(map(built, problem.terms), domain)):
+        pieces = logs.rows(f"{IMPLIED} {k}", node, False) if node.size <= SCALARS else None
+        demands |= {p.name: p.after for p in pieces or ()}
     goal, _ = _objective(problem, domain)
     word: Word = "log-log convex"
     for (core, offset), sense in product(without_number(goal, logs.a), SENSES[problem.sense]):
@@ -380,7 +381,8 @@ def _in_logarithms(problem: Any, domain: Domain) -> Recast | None:
         if beside is None or not _convex(log, logs.atoms):
             continue
         made, atoms = (added(f, b), log), logs.atoms
-        return _made(problem, word, "logarithm", rows, made, atoms, sense, offset, 0.0, beside)
+        own = {**beside, **demands}
+        return _made(problem, word, "logarithm", rows, made, atoms, sense, offset, 0.0, own)
     return None
 
 
@@ -400,10 +402,7 @@ class _Logarithms:
         for name, v in problem.variables.items():
             leaf = leaf_of(v)
             u = self._leaf(("logarithm", v.id), name, v.shape)
-            self.known[leaf], boxes[u] = (
-                raw_call("exp", [u], leaf.size),
-                domain.box(leaf).call("log"),
-            )
+            self.known[leaf], boxes[u] = raw_call("exp", [u], u.size), domain.box(leaf).call("log")
         self.b = Algebra(Domain(boxes=boxes))
         self.atoms = Atoms(self.flat, self.b)
 
@@ -426,7 +425,7 @@ class _Logarithms:
                 self.known[n] = raw_call("exp", [own], n.size)
                 self.added.add(own)
                 self.open.append(n)
-        sides = sides_of(node, self.a)
+        sides = sides_of(node, self.a, positive=True)
         if sides is None:
             return None
         P, N = ([(c, rebuilt(n, self.b, self.known)) for c, n in side] for side in sides)

@@ -13,6 +13,7 @@ from cvxpy.atoms.elementwise.hyperbolic import asinh, sinh, tanh
 from cvxpy.atoms.elementwise.trig import cos, sin, tan
 
 from optfair.convexity.algebra import Algebra
+from optfair.convexity.domain import Domain
 from optfair.convexity.expression import (
     Call,
     Node,
@@ -23,7 +24,7 @@ from optfair.convexity.expression import (
     select,
 )
 from optfair.convexity.intervals import Interval
-from optfair.convexity.reading import Unread
+from optfair.convexity.reading import Unread, demanded
 from optfair.core.composition import RELATIONS
 from optfair.core.expressions import dense
 from optfair.core.problem_class import known_symmetric
@@ -445,3 +446,9 @@ def domains(expressions: Iterable[Any]) -> list[Any]:
             rows += [] if known_symmetric(A) else [A.T == A]
             rows += [] if A.is_psd() else [A >> 0]
     return rows
+
+
+def asked(terms: Iterable[Any], domain: Domain) -> list[Node]:
+    """Return what functions in terms ask for, each at most 0: x/y - 1 of one_minus_pos(x/y)."""
+    sides = (e for t in terms for e in (t.args if isinstance(t, cp.Constraint) else [t]))
+    return list(dict.fromkeys(f.node for e in sides for f in demanded(e, domain)))

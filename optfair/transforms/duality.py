@@ -514,8 +514,8 @@ def without_multipliers(problem: Problem) -> Unbounded | None:
     except OptfairError:  # it cannot be compiled as a cone program
         return None
     n = form.q.size
-    if not form.q.any() or form.P.nnz or form.A.nnz > ENTRIES:
-        return None
+    if not form.q.any() or form.P.nnz or form.polyhedral or form.A.nnz > ENTRIES:
+        return None  # of points and half-lines there is a ray
     nothing = sp.csc_array((n, n))
     room = solve_cone_program(nothing, np.zeros(n), form.A, form.b, form.cones, tolerance=1e-9)
     links = None if room.x is None else unlimited(form, room.x)

@@ -299,6 +299,20 @@ def test_sides_are_not_negative_and_their_difference_is_the_function() -> None:
     assert sides_of(A.total([x, u]), A) is None
 
 
+def test_sides_of_positive_variables_are_multiplied_out_and_one_of_any_sign_is_above() -> None:
+    x, y, u = first(X), first(Y), first(U)
+    node = A.product([(x, ONE), (A.total([y, constant([1.0])], [0.5, -1.0]), ONE)])
+    assert sides_of(node, A) is None  # x (y/2 - 1), y between 0 and 4
+    sides = sides_of(node, A, positive=True)
+    assert sides == ([(0.5, A.product([(x, ONE), (y, ONE)]))], [(1.0, x)])
+    inexact = A.total([A.product([(x, ONE), (A.total([y, u], [0.1, 0.3]), ONE)])], [0.1])
+    assert sides_of(inexact, A, positive=True) is None
+    # of what is at most u it asks that u is positive, of what is at least u it does not
+    assert sides_of(A.total([x, u], [1.0, -1.0]), A, positive=True) == ([(1.0, x)], [(1.0, u)])
+    for other in (A.total([x, u]), A.scaled(-1.0, u), A.total([x, y, u], [1.0, -1.0, -1.0])):
+        assert sides_of(other, A, positive=True) is None
+
+
 @pytest.mark.parametrize("up", [True, False])
 def test_the_logarithm_of_terms(up: bool) -> None:
     x, u = first(X), first(U)

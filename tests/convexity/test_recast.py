@@ -705,3 +705,34 @@ def test_integers_between_which_there_is_none() -> None:
     with pytest.raises(of.Infeasible) as none:
         of.from_cvxpy(cp.Problem(INTEGERS[0][0], rows)).solve()
     assert none.value.certificate is not None and none.value.certificate.verify()
+
+
+@pytest.mark.parametrize(
+    ("goal", "rows", "truth"),
+    [
+        (lambda u: y / x, lambda u: [cp.diff_pos(y, x) >= u, x <= 3 * u], lambda u: 4.0 / 3.0),
+        (lambda u: x * y, lambda u: [cp.exp(y / x) <= cp.log(y / u)], lambda u: 48.810271 * u * u),
+        (
+            lambda u: x + y,
+            lambda u: [x * y * cp.one_minus_pos(x / (4 * u)) >= u * u],
+            lambda u: 2.3305004 * u,
+        ),
+    ],
+    ids=["difference", "exponential below a logarithm", "one minus a quotient"],
+)
+def test_products_of_differences_and_functions_of_any_sign_are_geometric(
+    goal: Any, rows: Any, truth: Any, unit: float
+) -> None:
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(goal(unit)), rows(unit)))
+    assert p.recast is not None and p.certificate.verify()
+    s = p.solve()
+    assert s.solver == "equivalent-convex" and s.grade.word == "proved"
+    assert s.objective == pytest.approx(truth(unit), rel=1e-6) and s.is_optimal(1e-6)
+
+
+def test_what_a_difference_asks_for_stays_where_it_is_multiplied_out() -> None:
+    # y - x + 1 <= 0 has points, none of them with the x <= y of diff_pos
+    rows = [cp.diff_pos(y, x) + 1 <= 0, y >= 1, y <= 5]
+    with pytest.raises(of.Infeasible) as e:
+        of.from_cvxpy(cp.Problem(cp.Minimize(x / y), rows)).solve()
+    assert e.value.certificate.verify()
