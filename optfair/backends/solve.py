@@ -512,8 +512,8 @@ class _Search:
 
     def _far_out(self, best: Solution | None) -> Solution | None:
         """Return a point as near to a limit that no point attains as was asked, with its bound."""
-        if self.named:  # the answer would not be that solver's
-            return None
+        if self.named or self.problem.problem_class.name in ("LP", "QP"):
+            return None  # the answer would not be that solver's; these attain their limits
         zeros = {n: np.zeros(v.shape) for n, v in self.problem.variables.items()}
         start = zeros if best is None else best.values
         if (outcome := nearing(self.problem, start, self.request.tolerance)) is None:
