@@ -243,3 +243,17 @@ def test_an_ellipsoid_inside_many_rows_is_proved(unit: float) -> None:
     inside = np.linalg.norm(A @ s["B"], axis=1) + A @ s["d"]
     assert (inside <= unit * b * (1.0 + 1e-6)).all()
     assert np.linalg.slogdet(s["B"])[1] == pytest.approx(s.bound, abs=1e-5)
+
+
+@pytest.mark.slow
+def test_a_sparse_precision_matrix_of_order_30_is_proved() -> None:
+    """More equations than a bound on their solution is computed for."""
+    rng, n = np.random.default_rng(0), 30
+    A = rng.normal(size=(2 * n, n))
+    S, X = A.T @ A / (2 * n), cp.Variable((n, n), PSD=True, name="X")
+    goal = cp.log_det(X) - cp.trace(S @ X) - 0.1 * cp.sum(cp.abs(X))
+    s = of.from_cvxpy(cp.Problem(cp.Maximize(goal))).solve()
+    assert str(s.grade) == "proved"
+    # of the dual: max log det(S + U) + n over |U| <= 0.1, whose U is that of the optimum
+    U = np.clip(np.linalg.inv(s["X"]) - S, -0.1, 0.1)
+    assert -np.linalg.slogdet(S + U)[1] - n == pytest.approx(s.bound, rel=1e-5)
