@@ -707,6 +707,7 @@ def test_integers_between_which_there_is_none() -> None:
     assert none.value.certificate is not None and none.value.certificate.verify()
 
 
+@pytest.mark.parametrize("unit", [1e-3, 1.0, 1e3])
 @pytest.mark.parametrize(
     ("goal", "rows", "truth"),
     [
