@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -197,13 +197,44 @@ def chosen(known: Mapping[str, Parameter], name: Any) -> Parameter:
     raise DeclarationError(f"no parameter {name!r}", remedy=nearest(str(name), known))
 
 
+def _in_parts(
+    values: Mapping[Any, Any], known: Mapping[str, Parameter]
+) -> Iterator[tuple[Any, Any]]:
+    """Yield names and values, those of a complex parameter as its real and imaginary parts."""
+    for given, value in values.items():
+        name = given.name() if isinstance(given, cp.Parameter) else given
+        parts = {word: known.get(f"{name}_{word}") for word in ("real", "imag")}
+        if name in known or not any(parts.values()):
+            yield given, value
+            continue
+        try:
+            whole = np.asarray(value, dtype=complex)
+        except (ValueError, TypeError) as e:
+            raise DeclarationError(
+                f"parameter {name!r} cannot be {shortened(value, 60)}", str(e), "give numbers"
+            ) from None
+        matrix = whole.ndim == 2 and np.allclose(whole, whole.conj().T)
+        for word, part in parts.items():
+            own = getattr(whole, word)
+            if (
+                part is not None and part.shape != own.shape and matrix
+            ):  # what is above the diagonal
+                own = own[np.triu_indices(len(own), k=1)]
+            if part is not None:
+                yield part.name, own
+            elif own.any():
+                raise DeclarationError(
+                    f"parameter {name!r} has no {word} part", remedy="give one of its kind"
+                )
+
+
 def at(problem: Problem, values: Mapping[Any, Any]) -> Any:
     """Return a problem at other values of its parameters; see `Problem.at`."""
     known = parameters(problem)
     held: dict[int, Any] = {}
     rules: dict[str, dict[str, Any]] = {}
     data: dict[str, Any] = {}
-    for name, value in values.items():
+    for name, value in _in_parts(values, known):
         one = chosen(known, name)
         checked = one.checked(value)
         if one.leaf is not None:

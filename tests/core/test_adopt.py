@@ -591,8 +591,14 @@ def test_a_complex_parameter_with_another_value_is_not_overlooked(kind: str) -> 
     upper = other[np.triu_indices(len(other), 1)] if kind == "hermitian" else other
     parts = {"c_real": other.real, "c_imag": upper.imag}
     moved = p.at({k: v for k, v in parts.items() if k in p.parameters})
+    whole = p.at({"c": other}), p.at({c: other})
     c.value = first
-    assert moved.solve().objective == pytest.approx(truth)
+    for q in (moved, *whole):
+        assert q.solve().objective == pytest.approx(truth)
+    kinds = {"imag": np.array([1 + 1j, 0]), "hermitian": np.array([[1, 1j], [1j, 2]])}
+    for wrong in ("many", other[:1], np.full(other.shape, np.nan), kinds.get(kind, "none")):
+        with pytest.raises(of.DeclarationError, match="parameter 'c"):
+            p.at({"c": wrong})
 
 
 def test_a_variable_that_was_pickled_is_the_same_variable() -> None:
