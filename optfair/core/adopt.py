@@ -454,7 +454,7 @@ def from_cvxpy(problem: Any, names: Sequence[str] | None = None) -> AdoptedProbl
         variable x becomes ``x`` and ``x imaginary``, a variable of which some entries are whole
         gets these as ``x integer``. Infinite bounds bind nothing. Parameters are read once: when
         one has another value afterwards, whatever solves, verifies, explains or writes the problem
-        says so; a complex one, c, has the parts ``c_real`` and ``c_imag``.
+        says so; a complex one, c, is held as ``c_real`` and ``c_imag``, and `Problem.at` takes either.
     names : sequence of str, optional
         A name per constraint, in order; by default their labels, else c0, c1, ...
 

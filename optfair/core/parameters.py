@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
+from cvxpy.expressions.constants.callback_param import CallbackParam
 from cvxpy.lin_ops.lin_op import CONSTANT_ID
 
 from optfair.core.canonical import Draft
@@ -204,7 +205,8 @@ def _in_parts(
     for given, value in values.items():
         name = given.name() if isinstance(given, cp.Parameter) else given
         parts = {word: known.get(f"{name}_{word}") for word in ("real", "imag")}
-        if name in known or not any(parts.values()):
+        parts = {k: p for k, p in parts.items() if p and isinstance(p.leaf, CallbackParam)}
+        if name in known or not parts:
             yield given, value
             continue
         try:
@@ -213,19 +215,18 @@ def _in_parts(
             raise DeclarationError(
                 f"parameter {name!r} cannot be {shortened(value, 60)}", str(e), "give numbers"
             ) from None
-        matrix = whole.ndim == 2 and np.allclose(whole, whole.conj().T)
-        for word, part in parts.items():
-            own = getattr(whole, word)
-            if (
-                part is not None and part.shape != own.shape and matrix
-            ):  # what is above the diagonal
-                own = own[np.triu_indices(len(own), k=1)]
-            if part is not None:
-                yield part.name, own
-            elif own.any():
+        hermitian = whole.ndim == 2 and np.allclose(whole, whole.conj().T)
+        for word in ("real", "imag"):
+            own, part = getattr(whole, word), parts.get(word)
+            if part is None and own.any():
                 raise DeclarationError(
                     f"parameter {name!r} has no {word} part", remedy="give one of its kind"
                 )
+            if part is None:
+                continue
+            if hermitian and part.shape != own.shape:  # it is held above the diagonal
+                own = own[np.triu_indices(len(own), k=1)]
+            yield part.name, own
 
 
 def at(problem: Problem, values: Mapping[Any, Any]) -> Any:

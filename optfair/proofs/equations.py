@@ -36,7 +36,7 @@ Ints = NDArray[np.intp]
 EQUATIONS, FEW, ENTRIES = 1_500, 400, 4_000_000
 # Equations that are solved by their products with each other: to prove how far a solution is, in floats.
 SQUARED, SOLVED = 2_500, 5_000
-# What is added to products of dependent equations, of the largest, and steps that take it away again.
+# What is added to products of dependent equations, of the largest, and steps that make up for it.
 RIDGE, STEPS = 1e-12, 5
 # Entries of a matrix from which on normal equations are tried first.
 QUICK = 200_000
@@ -147,7 +147,8 @@ def correcting_step(M: Any, residual: Floats, room: Floats) -> Floats | None:
 def _shortest(M: Any, side: Floats, *, dependent: bool = False) -> Floats | None:
     """Return the shortest solution by normal equations, where their condition allows for these.
 
-    Equations that may be dependent are solved in steps, each of which is made longer than 0 by less.
+    Of equations that may be dependent a ridge keeps the factor regular, and steps take away what it
+    leaves of the residual; where they contradict each other, the least squares are what remains.
     """
     with contextlib.suppress(np.linalg.LinAlgError, ValueError, RuntimeError):
         solve: Callable[[Floats], Floats]
@@ -168,7 +169,10 @@ def _shortest(M: Any, side: Floats, *, dependent: bool = False) -> Floats | None
         if dependent:
             step = np.zeros(M.shape[1])
             for _ in range(STEPS):
-                step = step + M.T @ solve(side - M @ step)
+                left = side - M @ step
+                if np.abs(left).max() <= 1e-12 * np.abs(side).max():
+                    break
+                step = step + M.T @ solve(left)
             return np.asarray(step)
         if own.min() > 1e-4 * own.max():
             return np.asarray(M.T @ solve(side))

@@ -52,6 +52,13 @@ CLOSE = 1e-6
 INSIDE = 1e-9
 # So many unpaid columns are closed by equations before anything larger is solved.
 FEW = 200
+# When moves end, by `time.perf_counter`: a bound is then of the best that is known.
+DEADLINE: ContextVar[float] = ContextVar("deadline of moves", default=np.inf)
+
+
+def late() -> bool:
+    """Whether no further moves are to be tried."""
+    return time.perf_counter() > DEADLINE.get()
 
 
 @dataclass(frozen=True, eq=False)
@@ -409,15 +416,6 @@ def cheaper(
 OPEN = 500
 # Room for sums of nonnegative numbers that are computed.
 ROOM = 1.0 + 1e-9
-
-
-# When moves end, by `time.perf_counter`: a bound is then of the best that is known.
-DEADLINE: ContextVar[float] = ContextVar("deadline of moves", default=np.inf)
-
-
-def late() -> bool:
-    """Whether no further moves are to be tried."""
-    return time.perf_counter() > DEADLINE.get()
 
 
 class KeptBound:

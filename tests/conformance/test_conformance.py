@@ -86,7 +86,11 @@ def test_solves_what_it_claims(solver: str, case: str) -> None:
     if "bound" in returns and (
         spec.integers or "dual" not in returns or not p.problem_class.convex
     ):
-        assert s.proof is not None and (solver in s.proof.source or s.grade.sound)
+        assert s.proof is not None
+        if solver == "cone-cases":  # its bound is a tree of proofs, not its word
+            assert s.proof.source == "branching" and s.grade.word == "proved"
+        else:
+            assert solver in s.proof.source
         assert s.gap <= tolerance
 
 

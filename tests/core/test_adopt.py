@@ -596,6 +596,10 @@ def test_a_complex_parameter_with_another_value_is_not_overlooked(kind: str) -> 
     for q in (moved, *whole):
         assert q.solve().objective == pytest.approx(truth)
     kinds = {"imag": np.array([1 + 1j, 0]), "hermitian": np.array([[1, 1j], [1j, 2]])}
+    own = cp.Parameter(name="a_real", value=1.0)  # of that name by chance
+    plain = of.from_cvxpy(cp.Problem(cp.Minimize(cp.norm(z - own))))
+    with pytest.raises(of.DeclarationError, match="no parameter 'a'"):
+        plain.at({"a": 1.0})
     for wrong in ("many", other[:1], np.full(other.shape, np.nan), kinds.get(kind, "none")):
         with pytest.raises(of.DeclarationError, match="parameter 'c"):
             p.at({"c": wrong})

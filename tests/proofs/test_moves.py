@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -13,6 +14,7 @@ import scipy.sparse as sp
 
 import optfair as of
 from optfair.compile.conic_proof import ConicProof
+from optfair.proofs import bounds
 from optfair.proofs.bounds import lower_bound
 from optfair.proofs.cones import Cone
 from optfair.proofs.moves import DEADLINE, carrying, lowered
@@ -103,3 +105,22 @@ def test_what_a_deadline_cuts_is_not_kept() -> None:
     assert words[0] != words[1] == "proved" and whole.bound == s.bound
     assert "residuals" in s.proof.compiled.form.last
     assert DEADLINE.get() == np.inf
+
+
+def test_moves_of_a_solve_end_with_its_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends: list[float] = []
+
+    def seen(*args: Any) -> Any:
+        ends.append(DEADLINE.get())
+        return bound_of_rows(*args)
+
+    bound_of_rows = bounds._bound_of_rows
+    monkeypatch.setattr(bounds, "_bound_of_rows", seen)
+    x = cp.Variable(2, name="x")
+    given = cp.Problem(cp.Minimize(cp.norm(x - 1)), [x >= 2])
+    of.from_cvxpy(given).solve()
+    assert ends and set(ends) == {np.inf}
+    begin = time.perf_counter()
+    ends.clear()
+    of.from_cvxpy(given).solve(time_limit=50.0)
+    assert ends and begin < min(ends) <= max(ends) <= begin + 60.0
