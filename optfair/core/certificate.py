@@ -36,8 +36,9 @@ class Grade:
     Attributes
     ----------
     word : str
-        "proved": valid in exact arithmetic for the declared floats. "within": so for points
-        whose entries are at most ``radius``. "reported": somebody says so.
+        "proved": valid in exact arithmetic for the declared floats. "within": no feasible point
+        whose entries are at most ``radius`` is better by more than the tolerance.
+        "reported": somebody says so.
     radius : float
         Infinite unless within.
     by : str
