@@ -14,10 +14,10 @@ import scipy.sparse as sp
 
 import optfair as of
 from optfair.compile.conic_proof import ConicProof
-from optfair.proofs import bounds
+from optfair.proofs import bounds, moves
 from optfair.proofs.bounds import lower_bound
 from optfair.proofs.cones import Cone
-from optfair.proofs.moves import DEADLINE, carrying, lowered
+from optfair.proofs.moves import DEADLINE, Boxes, carrying, lowered
 from optfair.proofs.residual import residual_of
 from optfair.solution.conic_form import ConicForm
 from optfair.solution.residuals import measure
@@ -124,3 +124,19 @@ def test_moves_of_a_solve_end_with_its_time_limit(monkeypatch: pytest.MonkeyPatc
     ends.clear()
     of.from_cvxpy(given).solve(time_limit=50.0)
     assert ends and begin < min(ends) <= max(ends) <= begin + 60.0
+
+
+def test_no_start_is_tried_after_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    form, x, z = least_norm(), np.zeros(3), np.array([1.0, 0.0, 0.0])
+    left = residual_of(form, x, z, form.q)
+    free = Boxes(np.full(3, -np.inf), np.full(3, np.inf), x=x, floor=None)
+    search = moves._Moves(form, left, x, z, free)
+    tries: list[float] = []
+    monkeypatch.setattr(moves._Moves, "_starts", lambda *_: iter([(z, left)] * 3))
+    monkeypatch.setattr(moves, "repaired", lambda *_: (left, tries.append(0.0) or 0.0))
+    for deadline, most in ((np.inf, 3), (0.0, 1)):
+        tries.clear()
+        token = DEADLINE.set(deadline)
+        search.close((z, left))
+        DEADLINE.reset(token)
+        assert len(tries) == most

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
@@ -173,3 +174,24 @@ def test_no_limit_is_claimed_of_a_quadratic_objective() -> None:
     )
     assert unlimited(form, np.ones(1)) is None
     assert "not linear" in unlimited_fault(form, np.ones(1), ())
+
+
+@pytest.mark.parametrize(
+    ("cone", "edge", "way"),
+    [
+        (Cone("exp", 0, 3), [0.0, 1.0, 1.0], [-1.0, 1.0, 1.0]),
+        (Cone("exp", 0, 3), [-1.0, 0.0, 1.0], [-1.0, 1.0, 1.0]),
+        (Cone("exp", 0, 3), [-1.0, 1.0, 0.36787944117144233], [-1.0, 1.0, 1.0]),
+        (Cone("pow", 0, 3), [0.0, 1.0, 0.0], [1.0, 1.0, 0.0]),
+        (Cone("pow", 0, 3), [1.0, 0.0, 0.0], [1.0, 1.0, 0.0]),
+        (Cone("soc", 0, 2), [1.0, 1.0], [1.0, 0.0]),
+        (Cone("psd", 0, 3, order=2), [1.0, 0.0, 0.0], [1.0, 0.0, 1.0]),
+    ],
+)
+def test_no_point_at_the_edge_of_a_cone_has_room(cone: Cone, edge: list[float], way: Any) -> None:
+    m = cone.stop
+    nothing, rows = sp.csc_array((1, 1)), sp.csc_array((m, 1))
+    form = ConicForm(nothing, np.ones(1), 0.0, rows, np.array(edge), (cone,))
+    assert not roomy(form, np.zeros(1))
+    within = replace(form, b=np.array(edge) + 0.5 * np.array(way))
+    assert roomy(within, np.zeros(1))
