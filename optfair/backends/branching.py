@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.backends.cone_program import solve_cone_program
-from optfair.backends.cvxpy_backend import columns_of
-from optfair.backends.exact import Contradictory, Remainder, exact_optimum, exact_slack, remainder
+from optfair.backends.exact import Remainder, remainder
 from optfair.backends.farkas import InfeasibilityProof, proved_infeasible
-from optfair.backends.linear_program import solve_form
+from optfair.backends.integer_programs import (
+    Way,
+    excluded_by_rows,
+    integer_columns,
+    integers_of,
+    left_by,
+    ways_to_solve,
+)
 from optfair.backends.registry import conic_interface
-from optfair.compile.form import Compiled, already_compiled, compile_problem
+from optfair.compile.form import Compiled, compile_problem
 from optfair.core.certificate import Certificate, DualCheck, Optimality, Verdict, drift
 from optfair.core.expressions import Values, check_parameters
 from optfair.errors import Infeasible, OptfairError, SolverFailure, UnsupportedProblem, kind_of
@@ -26,26 +30,19 @@ from optfair.numbers import Floats
 from optfair.proofs.bounds import LowerBound, infeasibility, lower_bound
 from optfair.proofs.cones import Cone
 from optfair.solution.conic_form import ConicForm
-from optfair.solution.residuals import measure
-from optfair.solution.units import balanced
+from optfair.solution.residuals import violations
 from optfair.transforms.relaxation import relaxed
 
 if TYPE_CHECKING:
-    from optfair.backends.request import Request
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 
 #: (column, whether from above, limit)
 Limit = tuple[int, bool, int]
 Limits = tuple[Limit, ...]
-#: (how a case ended, its point, its multipliers)
-Solved = tuple[str, Floats | None, Floats | None]
-Way = Callable[[Limits], Solved]
 
 # How far from an integer a number counts as fractional, and cuts above one another.
 FRACTION, DEPTH = 1e-6, 400
-# Seconds in which fixed integers may show a better point.
-SECONDS = 10.0
 # Below this every integer is a float.
 EXACT = 2**53
 
@@ -108,76 +105,6 @@ def within(form: ConicForm, limits: Limits) -> ConicForm:
         own.__dict__["congruent"] = None
         made.__dict__["congruent"] = own, np.append(units, 1.0 / lengths[columns]), lengths
     return made
-
-
-def integer_columns(problem: Problem, compiled: Compiled) -> NDArray[np.int64]:
-    """Return the columns of the integer variables."""
-    places = compiled.places()
-    entries = [np.ravel(places[v]) for v in sorted(problem.integers)]
-    columns = np.unique(np.concatenate(entries)) if entries else np.zeros(0, dtype=np.int64)
-    return columns[columns >= 0]
-
-
-def surpassed(solution: Solution, request: Request, entries: int) -> tuple[str, ...]:
-    """Say whether the integers of an answer leave a better point, where columns are in units of their own.
-
-    In units of columns that reach far, all that is near is less than a tolerance of branch and
-    bound. The rest is solved as a linear program, of at most so many ``entries`` in fractions.
-    """
-    p, left = solution.problem, min(SECONDS, request.seconds_left)
-    stopped = solution.status.termination != "optimal" or left <= 0.0
-    if stopped or not p.integers or p.problem_class.name != "MILP" or solution.grade.sound:
-        return ()
-    compiled = already_compiled(p) or compile_problem(relaxed(p), conic_interface())
-    form, whole = compiled.form, np.zeros(compiled.form.q.size, dtype=bool)
-    whole[integer_columns(p, compiled)] = True
-    x, _ = columns_of(compiled, solution)
-    if x is None or balanced(form, whole) is None:
-        return ()
-    fixed = np.round(x[whole])
-    held, size = form.sign * solution.objective, abs(solution.objective - p.objective_constant)
-    enough = held - request.tolerance * max(form.unit, size)
-    value = _least(_rest(form, whole, fixed), enough, left, entries)
-    if not value < enough:
-        return ()
-    better = form.sign * value
-    return (f"its integers leave a point of {better:.8g}, better than {solution.objective:.8g}",)
-
-
-def _rest(form: ConicForm, whole: NDArray[np.bool_], fixed: Floats) -> ConicForm:
-    """Return a linear form with some columns fixed."""
-    A = form.columns_of_rows
-    own = sp.csr_array(A[:, np.flatnonzero(whole)[fixed != 0.0]])
-    fixed_there = fixed[fixed != 0.0]
-    # rounded once: a row that its binary switches on has its own side left
-    b = form.b - own @ fixed_there
-    one = np.ones(b.size) if (abs(fixed_there) == 1.0).all() else np.zeros(b.size)
-    sums = np.flatnonzero(np.diff(own.indptr) > one)
-    added = replace(form, A=own[sums], b=form.b[sums])
-    b[sums] = [float(v) for v in exact_slack(added, [Fraction(v) for v in fixed_there.tolist()])]
-    q = form.q[~whole]
-    offset = form.offset + float(form.q[whole] @ fixed)
-    P = sp.csc_array((q.size, q.size))
-    return replace(form, P=P, q=q, offset=offset, A=A[:, ~whole], b=b, columns={})
-
-
-def _least(form: ConicForm, enough: float, seconds: float, entries: int) -> float:
-    """Return the least objective of a linear form, where it may be below a value; else infinity."""
-    options: dict[str, Any] = {"time_limit": seconds, "threads": 1}
-    nothing, scale = np.zeros(form.q.size, dtype=bool), form.cost_scale("typical")
-    raw, _ = solve_form(form, nothing, scale, options, False)
-    if raw.x is None or raw.z is None or raw.status != "optimal":
-        return np.inf
-    bound = lower_bound(form, raw.x, raw.z, form.objective(raw.x), enough)
-    if bound.unpaid is None and bound.value >= enough:
-        return np.inf
-    if form.A.nnz > entries:
-        return form.objective(raw.x)
-    try:
-        x, _ = exact_optimum(form, seconds)
-    except SolverFailure:
-        return np.inf
-    return form.objective(np.array(x, dtype=float))
 
 
 def bound_of(
@@ -247,9 +174,9 @@ class BranchedBound:
         """Number of cases."""
         return sum(isinstance(n, Case) for _, n in cases(self.tree))
 
-    def entry_sizes(self, name: str, values: Values) -> Floats:
+    def entry_sizes(self, name: str, values: Values, stated: Any = None) -> Floats:
         """Return the size of each entry of a constraint, 0 where its right-hand side tells it."""
-        return self.compiled.entry_sizes(name, values)
+        return self.compiled.entry_sizes(name, values, stated)
 
     def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
         """Recompute the bound of every case, rounded outward."""
@@ -454,12 +381,7 @@ class CaseSearch:
 
     def tree(self, solution: Solution) -> Split | Case:
         """Fix the integers where the solution has them, then close every case."""
-        places = self.compiled.places()
-        fixed: dict[int, int] = {}
-        for name in self.compiled.variables:
-            at, own = np.ravel(places[name]), np.ravel(solution.values[name])
-            whole = np.isin(at, self.integer)
-            fixed |= {int(j): round(v) for j, v in zip(at[whole], own[whole], strict=True)}
+        fixed = integers_of(self.problem, self.compiled, solution.values)
         status = self.keep(fixed)
         if not self.x.size:
             raise SolverFailure("the integer values of the solution leave no point", status)
@@ -467,24 +389,24 @@ class CaseSearch:
 
     def keep(self, fixed: Mapping[int, int]) -> str:
         """Keep the best point with these integers, if it is better; return how that ended."""
-        limits = tuple((j, above, v) for j, v in fixed.items() for above in (True, False))
+        rest, free = left_by(self.form, fixed), np.ones(self.form.q.size, dtype=bool)
+        free[[*fixed]] = False
+        known = np.zeros(free.size)
+        known[[*fixed]] = [float(v) for v in fixed.values()]
         ended = "violated where its integers are rounded"
-        for solved in self.ways:
-            status, x, _ = solved(limits)
-            if status != "optimal" or x is None:  # in floats a point may be lost that is there
+        for solved in self.ways if free.any() else (lambda _: ("optimal", np.zeros(0), None),):
+            status, own, _ = solved(rest)
+            if status != "optimal" or own is None:  # in floats a point may be lost that is there
                 ended = status
                 continue
-            x = x.copy()
-            x[self.integer] = np.round(x[self.integer])
+            x = known.copy()
+            x[free] = own
             value = self.form.objective(x)
             if not value < self.upper:
                 return status
-            # a large number times what is nearly an integer may be far off
-            primal = measure(self.problem, self.compiled.values(x), {}, None).primal
-            off = max(primal.values(), default=0.0)
-            if off > self.tolerance and self.form.polyhedral:  # of the terms of its own row
-                off = self.form.worst_row(x, self.form.slack(x))
-            if off <= self.tolerance:
+            values, sizes = self.compiled.values(x), self.compiled.entry_sizes
+            off = violations(self.problem, values, sizes)[0].values()
+            if max(off, default=0.0) <= self.tolerance:
                 self.x, self.upper = x, value
                 return status
         return ended
@@ -492,65 +414,20 @@ class CaseSearch:
     @property
     def ways(self) -> tuple[Way, Way]:
         """How a case is solved: first in floats, then where these do not close it."""
-        return self._solved, self._in_fractions if self.form.polyhedral else self._in_units
-
-    def _solved(self, limits: Limits) -> Solved:
-        own = within(self.form, limits)
-        if not own.polyhedral:
-            return self._conic(own)
-        nothing = np.zeros(own.q.size, dtype=bool)
-        raw, _ = solve_form(own, nothing, own.cost_scale("typical"), {}, False)
-        return raw.status, raw.x, raw.z
-
-    def _conic(self, own: ConicForm) -> Solved:
-        if own.congruent is not None:
-            near, rows, columns = own.congruent
-            status, x, z = self._conic(near)
-            return status, None if x is None else x * columns, None if z is None else z * rows
-        scale, left = own.cost_scale("largest"), self.deadline - time.perf_counter()
-        result = solve_cone_program(
-            own.P * scale,
-            own.q * scale,
-            own.A,
-            own.b,
-            own.cones,
-            tolerance=0.01 * self.tolerance,
-            time_limit=left,
-        )
-        return result.status, result.x, None if result.z is None else result.z / scale
-
-    def _in_units(self, limits: Limits) -> Solved:
-        """Solve a case with cones in units of its rows and columns, where others than its own are near 1."""
-        own = within(self.form, limits)
-        units = balanced(own, moderate=True)
-        if units is None:
-            return "not known in other units", None, None
-        rows, columns = units
-        status, x, z = self._conic(own.in_units(rows, columns))
-        return status, None if x is None else x * columns, None if z is None else z * rows
-
-    def _in_fractions(self, limits: Limits) -> Solved:
-        """Solve a linear case whose floats do not close it by its exact basis."""
-        own = within(self.form, limits)
-        try:
-            x, z = exact_optimum(own, self.deadline - time.perf_counter())
-        except Contradictory as e:
-            farkas = np.zeros(own.b.size)
-            farkas[list(e.link)] = [float(v) for v in e.link.values()]
-            return "infeasible", None, farkas
-        except SolverFailure as e:
-            return str(e.evidence), None, None
-        return "optimal", np.array(x, dtype=float), np.array(z, dtype=float)
+        return ways_to_solve(self.form, self.tolerance, self.deadline)
 
     def _bounded(self, own: ConicForm, x: Floats, z: Floats) -> bool:
         """Whether a case is as good as the known point at most."""
         known = np.isfinite(self.upper)
         return known and lower_bound(own, x, z, self.upper).value >= self.target
 
-    def _split(self, limits: Limits, j: int, limit: int) -> Split:
-        """Return a column at most a limit, and above it, with the tree below either."""
-        below = self.closed_below((*limits, (j, True, limit)))
-        return Split(j, limit, below, self.closed_below((*limits, (j, False, limit + 1))))
+    def _split(self, limits: Limits, j: int, limit: int, value: float = -np.inf) -> Split:
+        """Return a column at most a limit, and above it, with the tree below either, the nearer first."""
+        sides = (*limits, (j, True, limit)), (*limits, (j, False, limit + 1))
+        first = int(value > limit + 0.5)
+        trees = {first: self.closed_below(sides[first])}
+        trees[1 - first] = self.closed_below(sides[1 - first])
+        return Split(j, limit, trees[0], trees[1])
 
     def closed_below(self, limits: Limits) -> Split | Case:
         """Return the tree below some limits, every case of it closed."""
@@ -566,9 +443,10 @@ class CaseSearch:
             )
         own, whole = within(self.form, limits), None
         for solved in self.ways:
-            status, x, z = solved(limits)
-            if status == "infeasible" and z is not None:
-                proof = proved_infeasible(own, z, {})
+            status, x, z = solved(own)
+            for farkas in (z, None) if status == "infeasible" else ():
+                farkas = excluded_by_rows(own) if farkas is None else farkas
+                proof = None if farkas is None else proved_infeasible(own, farkas, {})
                 if proof is not None:
                     self.closed += 1
                     return Case(None, proof.z)
@@ -591,7 +469,7 @@ class CaseSearch:
             whole = x
             if fraction > 0.0:  # a large number times what is nearly an integer may be far off
                 j = int(self.integer[int(off.argmax())])
-                return self._split(limits, j, int(np.floor(x[j])))
+                return self._split(limits, j, int(np.floor(x[j])), x[j])
         if whole is not None and np.isfinite(self.upper):
             for j in self.integer.tolist():  # multipliers are smaller where more is fixed
                 for above, limit in ((True, round(whole[j])), (False, round(whole[j]) - 1)):

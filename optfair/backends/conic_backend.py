@@ -25,10 +25,12 @@ from optfair.backends.branching import (
     Case,
     CaseSearch,
     Limits,
+    within,
 )
 from optfair.backends.cone_program import central_pair, has_few_numbers
 from optfair.backends.cvxpy_backend import columns_of, run_generic
 from optfair.backends.farkas import claimed_infeasible, claimed_unbounded
+from optfair.backends.integer_programs import integers_of
 from optfair.backends.isolation import one_thread, solve_apart
 from optfair.backends.linear_program import solve_form
 from optfair.backends.registry import conic_interface
@@ -226,10 +228,15 @@ def run_cases(problem: Problem, profile: SolverProfile, request: Request) -> Out
     begin = time.perf_counter()
     request.refuse_options(profile)
     compiled = compile_problem(relaxed(problem), conic_interface())
-    tolerance = float(request.solver_options(profile)["tolerance"])
-    search = CaseSearch(problem, compiled, tolerance, request.deadline)
+    options, size = request.solver_options(profile), compiled.form.A.nnz + compiled.form.P.nnz
+    most = float(options.get("entries", np.inf)) / max(1, size)
+    search = CaseSearch(problem, compiled, float(options["tolerance"]), request.deadline, most)
+    start, warm = request.start(problem)
+    if start is not None:
+        status = search.keep(integers_of(problem, compiled, start))
+        warm = warm if search.x.size else f"not used: its integers leave no point: {status}"
     compiled_at = time.perf_counter()
-    status, x, z = search.ways[0](())
+    status, x, z = search.ways[0](search.form)
     if status == "infeasible":
         raise claimed_infeasible(problem, profile.name, "its relaxation has none, as it reports")
     if status == "unbounded":
@@ -247,14 +254,16 @@ def run_cases(problem: Problem, profile: SolverProfile, request: Request) -> Out
         status = "interrupted"
     seconds = stages(begin, compiled_at, time.perf_counter())
     if not search.x.size:
-        return Outcome(status, {}, {}, None, seconds)
+        return Outcome(status, {}, {}, None, seconds, warm_start=warm)
     values = with_whole(problem, compiled.values(search.x))
     proof = None if tree is None else BranchedBound(problem, compiled, search.x, tree)
-    return Outcome(status, values, {}, proof, seconds)
+    return Outcome(status, values, {}, proof, seconds, warm_start=warm)
 
 
 def _first_point(search: CaseSearch) -> bool:
-    """Keep the first point that cases have where integers are rounded, the nearer side first.
+    """Dive for a point: what is nearest above a fraction is fixed there, or else below it.
+
+    The integers nearest to each case are tried as well, and the best of all is kept.
 
     Returns
     -------
@@ -269,22 +278,27 @@ def _first_point(search: CaseSearch) -> bool:
     left: list[Limits] = [()]
     for _ in range(CASES):
         if not left:
-            return False
+            return bool(search.x.size)
         limits = left.pop()
         if time.perf_counter() > search.deadline:
             break
-        status, x, _ = search.ways[0](limits)
+        status, x, _ = search.ways[0](within(search.form, limits))
         if status != "optimal" or x is None:
             continue
         own = x[search.integer]
         near, off = np.round(own).astype(int), np.abs(own - np.round(own))
         search.keep(dict(zip(search.integer.tolist(), near.tolist(), strict=True)))
-        if search.x.size:
-            return True
-        if off.max() > FRACTION:
-            j, limit = int(search.integer[off.argmax()]), int(np.floor(own[off.argmax()]))
-            below, above = (*limits, (j, True, limit)), (*limits, (j, False, limit + 1))
-            left += [above, below] if near[off.argmax()] == limit else [below, above]
+        if off.max() <= FRACTION:
+            if search.x.size:
+                return True
+            continue
+        part = np.where(off > FRACTION, own - np.floor(own), 0.0)
+        at = int(part.argmax())
+        j, limit = int(search.integer[at]), int(np.floor(own[at]))
+        left = [] if search.x.size else left  # no way back where there is a point
+        left += [(*limits, (j, True, limit)), (*limits, (j, False, limit + 1))]
+    if search.x.size:
+        return True
     raise SolverFailure("no case that was looked at has a point", f"at most {CASES} were")
 
 

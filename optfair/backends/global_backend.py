@@ -192,7 +192,7 @@ def _exponents(forms: QuadraticForms) -> tuple[Floats, Floats]:
     return units[:n], units[n + terms[0].size :]
 
 
-def entry_sizes(forms: QuadraticForms, name: str, values: Values) -> Floats:
+def entry_sizes(forms: QuadraticForms, name: str, values: Values, stated: Any = None) -> Floats:
     r"""Return what the terms of each entry of a constraint add up to, 0 where a side tells it.
 
     As `Compiled.entry_sizes` does of cone programs: a column counts for its unit, but not for more
@@ -207,7 +207,9 @@ def entry_sizes(forms: QuadraticForms, name: str, values: Values) -> Floats:
             x[at] = np.minimum(x[at], np.abs(np.asarray(values[variable])).max(initial=0.0))
     own, (i, j) = term.map, term.map.pairs
     size = abs(sp.csr_array(own.Q)) @ (x[i] * x[j]) + abs(sp.csr_array(own.A)) @ x
-    return np.asarray(np.where(own.b == 0.0, size, 0.0)).reshape(term.shape, order="F")
+    known = stated is not None and np.size(stated) == own.b.size
+    has_side = np.ravel(stated, order="F") if known else own.b != 0.0
+    return np.asarray(np.where(has_side, 0.0, size)).reshape(term.shape, order="F")
 
 
 def _named(term: Term, squares: list[Any]) -> Iterator[tuple[str, Any]]:

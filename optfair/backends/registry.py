@@ -342,6 +342,11 @@ def choose(problem: Problem, solver: str | None) -> tuple[SolverProfile, ...]:
         replace(known[name], fixed={**known[name].fixed, **budgets.get(name, {})})
         for name in dict.fromkeys(by_structure + by_class[:1] + second + by_class)
     )
+    quick = known[policy["integers"]["solver"]]
+    if pc.convex and quick.name in by_class[1:]:  # at its full length it comes later
+        fixed = {**quick.fixed, "entries": policy["integers"]["entries"]}
+        at = len(by_structure)
+        chosen = (*chosen[:at], replace(quick, fixed=fixed), *chosen[at:])
     if not chosen:
         raise UnsupportedProblem(
             f"no open solver takes this {pc}"

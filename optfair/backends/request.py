@@ -590,11 +590,11 @@ class ReportedBound:
         """Return the reported bound."""
         return DualCheck(self.bound, 0.0, reported=self.by, unit=self.unit)
 
-    def entry_sizes(self, name: str, values: Values) -> Floats:
+    def entry_sizes(self, name: str, values: Values, stated: Any = None) -> Floats:
         """Return the size of each entry of a constraint, 0 where its right-hand side tells it."""
         from optfair.backends.global_backend import entry_sizes, quadratic_form
 
         try:
-            return entry_sizes(quadratic_form(self.problem), name, values)
+            return entry_sizes(quadratic_form(self.problem), name, values, stated)
         except UnsupportedProblem:  # no quadratics state it
             return np.zeros(())

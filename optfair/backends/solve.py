@@ -7,13 +7,13 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from optfair.backends.added_rows import pooled, with_cuts
-from optfair.backends.branching import surpassed, without_a_point
+from optfair.backends.branching import without_a_point
 from optfair.backends.exact import basic, contradicts, exactly
+from optfair.backends.integer_programs import pooled, settled, with_cuts
 from optfair.backends.isolation import one_thread
 from optfair.backends.registry import adapter_of, choose, profiles
 from optfair.backends.repeat import again, remember
@@ -50,13 +50,6 @@ logger = logging.getLogger("optfair")
 
 # Stops that leave an incumbent worth returning although it is not proved optimal.
 EARLY = ("time_limit", "interrupted")
-
-
-class Run(Protocol):
-    """What every adapter has: it compiles, solves and recovers."""
-
-    def __call__(self, problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
-        """Return what came of it."""
 
 
 def _named(value: Any, what: str) -> Mapping[str, Any]:
@@ -248,8 +241,9 @@ HOPE, WORTH, LEAST = 2, 5.0, {"SDP": 4.0}
 BASIS, BASIS_SECONDS = 2_000, 10.0
 # Cases of a tree that proves an integer problem infeasible, and the seconds.
 CASES, TREE_SECONDS = 1_000, 5.0
-# Share of the time that is left which a solver may take when others are to be asked after it.
-PATIENCE = 0.6
+# Share of the time that is left which a solver may take when others are to be asked after it, and
+# one that is asked for little.
+PATIENCE, QUICK = 0.6, 0.25
 
 
 class _Search:
@@ -416,8 +410,9 @@ class _Search:
             before = sum(v for k, v in self.spent.items() if k != "attempts")
             self.spent["attempts"] = tried - self.begin - before
         # not of routes that know their problem best, and not where more time is a better point
-        split = left > 0 and profile.via != "structured" and not self.problem.integers
-        share = tried + PATIENCE * (self.request.deadline - tried)
+        quick = "entries" in profile.fixed  # of a small share of work, and of the time
+        split = left > 0 and profile.via != "structured" and (quick or not self.problem.integers)
+        share = tried + (QUICK if quick else PATIENCE) * (self.request.deadline - tried)
         request = request.until(share) if split else request
         run = adapter_of(profile)
         self.spent["import"] = self.spent.get("import", 0.0) + time.perf_counter() - tried
@@ -431,7 +426,10 @@ class _Search:
         if bare and (near := faced(outcome, request)) is not None:
             other = _verified(*asked, near, self.spent, self.attempts)
             solution, off, complaints = (solution, off, complaints) if other[2] else other
-        complaints = complaints or surpassed(solution, self.request, BASIS)
+        if self.problem.integers:
+            near = settled(outcome, solution, self.request, BASIS, holds=holds)
+            if near is not None:
+                solution, off, complaints = _verified(*asked, near, self.spent, self.attempts)
         late = outcome.termination == "time_limit" and solution.status.termination != "optimal"
         if late and split and not complaints:
             complaints = ("its share of the time was over",)

@@ -180,9 +180,9 @@ class ConicProof:
             return check
         return replace(check, unit=max(check.unit, SUMMED * largest_terms(self.problem, self.x)))
 
-    def entry_sizes(self, name: str, values: Values) -> Floats:
+    def entry_sizes(self, name: str, values: Values, stated: Any = None) -> Floats:
         """Return the size of each entry of a constraint, 0 where its right-hand side tells it."""
-        return self.compiled.entry_sizes(name, values)
+        return self.compiled.entry_sizes(name, values, stated)
 
     def line(self, ends: tuple[Problem, Problem], low: float, high: float) -> ValueLine | None:
         """Return the line under the optimal value between two values of a parameter."""

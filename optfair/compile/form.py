@@ -180,7 +180,7 @@ class Compiled:
         part, starts = self._terms[term]
         return None if part.plain is None else slice(starts[0], starts[0] + part.plain[0])
 
-    def entry_sizes(self, term: str, values: Mapping[str, Any]) -> Floats:
+    def entry_sizes(self, term: str, values: Mapping[str, Any], stated: Any = None) -> Floats:
         r"""Return what the terms of each entry of a constraint add up to, 0 where a side tells it.
 
         An entry without a right-hand side, :math:`a_i^T x \le 0`, names no unit. A column counts for
@@ -190,7 +190,8 @@ class Compiled:
         """
         at = self.plain_rows(term)
         own = self._rows.get((term, True, True), _NONE) if at is None else np.r_[at]
-        stated = self.form.b[own] != 0.0
+        known = None if stated is None or np.size(stated) != own.size else stated
+        stated = self.form.b[own] != 0.0 if known is None else np.ravel(known, order="F")
         single = (self.form.equal | self.form.nonnegative)[own].all()
         if not own.size or stated.all() or (stated.any() and not single):
             return np.zeros(())

@@ -238,8 +238,11 @@ def variable_names(
     return known, [f"{v.name()} {v.shape}" for v in variables if v.id not in names]
 
 
-def right_hand_side(evaluator: Evaluator, zeros: Values) -> Any:
-    """Return the size of the right-hand side: of each entry, or of all arguments of a cone."""
+def right_hand_side(evaluator: Any, zeros: Values) -> Any:
+    """Return the size of the right-hand side: of each entry, or of all arguments of a cone.
+
+    What evaluates is an `Evaluator`, or states linear rows and has both sides of them.
+    """
     sides = evaluator.sides(zeros)
     if sides is None:
         return evaluator.read(zeros, _largest_argument)
@@ -247,7 +250,8 @@ def right_hand_side(evaluator: Evaluator, zeros: Values) -> Any:
         size = np.abs(sides[1] - sides[0])
     if np.isfinite(size).any():
         size = np.where(np.isfinite(size), size, 0.0)
-        return np.where(size <= _rounding(evaluator.stated, size), 0.0, size)
+        rounding = _rounding(evaluator.stated, size) if isinstance(evaluator, Evaluator) else 0.0
+        return np.where(size <= rounding, 0.0, size)
     return float(max(np.abs(s).max(initial=0.0, where=np.isfinite(s)) for s in sides))
 
 

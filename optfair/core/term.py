@@ -179,7 +179,7 @@ class ConstraintTerm(Term):
         """Return the largest violation relative to 1 + the size of the right-hand side."""
         return self.violations(values)[0]
 
-    def violations(self, values: Values, unit: Any = 1.0) -> tuple[float, float]:
+    def violations(self, values: Values, unit: Any = 1.0, side: Any = None) -> tuple[float, float]:
         """Return the largest violation, measured in two ways.
 
         Parameters
@@ -188,6 +188,8 @@ class ConstraintTerm(Term):
             Values by variable name.
         unit : float or array
             Size of a number in the data of the problem, at most 1; or of each entry.
+        side : float or array, optional
+            Size of the right-hand side, where it is not the one that was declared.
 
         Returns
         -------
@@ -207,14 +209,15 @@ class ConstraintTerm(Term):
             return np.inf, np.inf
         if worst == 0.0:
             return 0.0, 0.0
-        own = np.asarray(self.scale, dtype=float)
+        own = np.asarray(self.scale if side is None else side, dtype=float)
+        most = self.largest_side if side is None else float(own.max(initial=0.0))
         if own.ndim and own.shape != outside.shape:
             own = np.asarray(own.max(initial=0.0))
         unit = np.asarray(unit, dtype=float)
         if unit.ndim and unit.shape != outside.shape:
             unit = np.asarray(unit.max(initial=0.0))
         each = outside / (unit + own)
-        return worst / (float(unit.min(initial=1.0)) + self.largest_side), float(each.max())
+        return worst / (float(unit.min(initial=1.0)) + most), float(each.max())
 
 
 def _evaluated(function: Callable[[Values], Any], values: Values) -> Any:

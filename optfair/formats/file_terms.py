@@ -127,14 +127,19 @@ class Block:
 
     def violation(self, values: Mapping[str, Any]) -> Floats:
         """Return how far each entry is outside."""
-        x = self.layout.vector(values)
-        body = self.matrix @ x if self.kind == "row" else x[self.members]
-        over = body - self.limits
+        body, limits = self.sides(values)
+        over = body - limits
         if self.side == "==":
             outside = np.abs(over)
         else:
             outside = np.maximum(over if self.side == "<=" else -over, 0.0)
-        return np.asarray(outside).reshape(self.shape, order="F")
+        return np.asarray(outside)
+
+    def sides(self, values: Mapping[str, Any]) -> tuple[Floats, Floats]:
+        """Return both sides of each entry."""
+        x = self.layout.vector(values)
+        body = self.matrix @ x if self.kind == "row" else x[self.members]
+        return body.reshape(self.shape, order="F"), self.limits.reshape(self.shape, order="F")
 
     def without(self, at: Any) -> Block:
         """Return the block without some entries."""

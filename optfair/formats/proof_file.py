@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from optfair.backends.branching import BranchedBound, BranchingProof, Split, cases, integer_columns
+from optfair.backends.branching import BranchedBound, BranchingProof, Split, cases
 from optfair.backends.farkas import InfeasibilityProof, Ray, stated_by_roots
+from optfair.backends.integer_programs import integer_columns
 from optfair.backends.registry import choose, conic_interface
 from optfair.backends.tangents import TangentContradiction
 from optfair.backends.unattained import FacialContradiction, UnattainedOptimum

@@ -251,8 +251,7 @@ class Box:
         a = self.form.rows[i].get(j, 0)
         sign = 1 if (a > 0) == bool(above) else -1
         side, (total, open_ones, terms) = self.sides[sign > 0][i], self.least(i, sign)
-        own = terms.get(j)
-        require(a != 0 and side is not None and open_ones == (own is None), why)
+        require(a != 0 and side is not None and open_ones == ((own := terms.get(j)) is None), why)
         require(sign * a * value >= sign * side - total + (own or 0), why)
         return self.tighten(self.ends, j, above, value)
 
@@ -306,9 +305,11 @@ def leaves(form: Form, tree: Any, claim: Any) -> Fraction | None:
 def violation(form: Form, x: list[int], under: int, off: Fraction, z: Any, spare: int) -> Any:
     """Return the violation of rows of their sizes (cones: off), as such, and what z spares for it."""
     most = [max(abs(v), math.ceil(u * under), 1) for v, u in zip(x, form.units(), strict=True)]
-    sizes = form.times([(i, j, abs(v)) for i, j, v in form.A], most, form.m)
-    sizes = [max(a, abs(v) * under, 1) for a, v in zip(sizes, form.b, strict=True)]
     s, far = [v * under - a for v, a in zip(form.b, form.times(form.A, x, form.m), strict=True)], 0
+    own = [e for e in form.A if e[1] not in form.integer or form.rows[e[0]].keys() <= form.integer]
+    sizes = form.times([(i, j, abs(v)) for i, j, v in own], most, form.m)
+    left = zip(form.times(own, x, form.m), s, sizes, strict=True)  # beside integers
+    sizes = [max(a, abs(v + w), 1) for w, v, a in left]
     worst = Fraction(max([0, *(min(x[j] % under, -x[j] % under) for j in form.integer)]), under)
     for kind, start, stop, more in form.cones:
         if kind in ("zero", "nonneg"):
@@ -344,8 +345,7 @@ def bound(form: Form, proof: Any) -> str:
     require(not near, "the radius is too small")
     slip = abs(value - number(claim["objective"])) - abs(value) / 2**52
     require(slip <= 0, f"the objective of the point is {float(value):.17g}")
-    gap = abs(value - low) / size
-    require(gap <= tolerance, f"the gap {float(gap):.3g} exceeds the tolerance")
+    require((gap := abs(value - low) / size) <= tolerance, f"the gap {float(gap):.3g} exceeds it")
     figures = f"objective {float(form.sign * value):.12g}, bound {float(form.sign * low):.12g}"
     figures += f", gap {float(gap):.1e}, violation {float(worst):.1e}"
     where = "" if radius is None else f" for |x| <= {float(number(radius)):.3g}"

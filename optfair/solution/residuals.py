@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,15 +12,17 @@ from cvxpy.constraints import Equality, Inequality, NonPos, Zero
 from numpy.typing import NDArray
 
 from optfair.core.certificate import BEYOND, PROVED, DualCheck, DualProof, Grade, reported, within
-from optfair.core.expressions import check_parameters
+from optfair.core.composition import right_hand_side
+from optfair.core.expressions import Values, check_parameters
 from optfair.core.solution import LazyValues, Solution, check_solution
-from optfair.numbers import checked
+from optfair.numbers import Floats, checked
 from optfair.proofs.bounds import Unpaid
 from optfair.proofs.moves import DEADLINE
 from optfair.solution.conic_form import LEAST
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
+    from optfair.core.term import ConstraintTerm
 
 
 # Residuals of a solution, recomputed on the declared problem.
@@ -30,6 +32,10 @@ if TYPE_CHECKING:
 CLEAR = 1e3
 # Violation that is none in any unit: sizes of entries are not asked for.
 ROUNDING = 1e-12
+# Share of both sides below which their difference is rounding.
+CANCELLED = 16.0 * float(np.finfo(float).eps)
+
+EntrySizes = Callable[[str, Values, Any], Floats]
 
 
 @dataclass(frozen=True)
@@ -40,8 +46,8 @@ class Residuals:
     ----------
     primal : dict
         Largest violation of each constraint, every entry relative to its own right-hand side
-        and the unit of the data (at most 1; of an entry without a right-hand side, at least the
-        size of its terms), and the distance of integer variables from integers.
+        (where integers share it with others: what they leave of it) and the unit of the data (at
+        most 1; of an entry without a right-hand side, at least the size of its terms), and the distance of integer variables from integers.
     objective : float
         Stated minus declared objective at the values / max(unit, varying part).
     dual : float
@@ -303,19 +309,9 @@ def _measured(
     if faults or not values:
         nothing = dict.fromkeys(problem.constraints, np.inf) | dict.fromkeys(faults, np.inf)
         return Measurement(nothing, nothing, np.inf, None, sign, "")
-    unit = max(problem.data_unit, LEAST)
-    primal, loose = {}, {}
-    together = problem.scalar_rows.violations(values, unit)
-    for name, t in problem.constraints.items():
-        loose[name], primal[name] = together.get(name) or t.violations(values, unit)
     if proof is not None and proof.problem is not problem:
         proof = None  # a bound on another problem proves nothing here
-    known: Any = getattr(proof, "entry_sizes", None)  # of a proof of the compiled form
-    off = [name for name, size in primal.items() if ROUNDING < size < np.inf]
-    for name in [] if known is None else off:
-        own = np.maximum(unit, known(name, values))
-        if (own > unit).any():
-            primal[name] = problem.constraints[name].violations(values, own)[1]
+    primal, loose = violations(problem, values, getattr(proof, "entry_sizes", None))
     extent = 0.0
     for name, variable in problem.variables.items():
         x = np.asarray(values[name], dtype=float)
@@ -346,6 +342,67 @@ def _measured(
         problem.objective_constant,
         extent,
     )
+
+
+def violations(
+    problem: Problem, values: Values, sizes: EntrySizes | None = None
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the largest violation of each constraint, measured in two ways.
+
+    Where integers share a constraint with others, its right-hand side is what the integers leave
+    of it: beside a large number times a binary nearly everything would be small.
+
+    Parameters
+    ----------
+    problem : Problem
+        What was declared.
+    values : mapping
+        Values by variable name.
+    sizes : callable, optional
+        Constraint, values and whether entries have a right-hand side -> what the terms of each
+        entry without one add up to, as `Compiled.entry_sizes`.
+
+    Returns
+    -------
+    tuple of dict
+        As `ConstraintTerm.violations`, the second way first.
+    """
+    unit = max(problem.data_unit, LEAST)
+    primal, loose = {}, {}
+    together = problem.scalar_rows.violations(values, unit)
+    for name, t in problem.constraints.items():
+        loose[name], primal[name] = together.get(name) or t.violations(values, unit)
+        if not 0.0 < primal[name] < np.inf:
+            continue
+        left = _left(t, values, problem.integers)
+        at, stated = values, None
+        if left is not None:
+            stated = np.asarray(left) > 0.0
+            at = {n: v if n not in problem.integers else 0.0 * v for n, v in values.items()}
+            loose[name], primal[name] = t.violations(values, unit, left)
+        if sizes is not None and primal[name] > ROUNDING:
+            own = np.maximum(unit, sizes(name, at, stated))
+            if (own > unit).any():
+                primal[name] = t.violations(values, own, left)[1]
+    return primal, loose
+
+
+def _left(term: ConstraintTerm, values: Values, integers: frozenset[str]) -> Any:
+    """Return what integers leave of right-hand sides, None where there are none beside others."""
+    whole = term.scope & integers
+    owner: Any = getattr(term.violation, "__self__", None)
+    if not whole or whole == term.scope or not hasattr(owner, "sides"):
+        return None
+    point = {
+        name: np.round(values[name]) if name in whole else np.zeros(np.shape(values[name]))
+        for name in term.scope
+    }
+    left, sides = right_hand_side(owner, point), owner.sides(point)
+    if sides is None:
+        return left
+    with np.errstate(invalid="ignore"):
+        size = np.fmax(*map(np.abs, sides))
+    return np.where(left <= CANCELLED * np.where(np.isfinite(size), size, 0.0), 0.0, left)
 
 
 def _check(

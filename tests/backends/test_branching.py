@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import cvxpy as cp
@@ -14,29 +13,23 @@ import pytest
 import scipy.sparse as sp
 
 import optfair as of
-from optfair.backends import branching
+from optfair.backends import branching, integer_programs
 from optfair.backends.branching import (
     BranchedBound,
     BranchingProof,
     Case,
-    CaseSearch,
     Split,
-    _least,
     bound_of,
     cases,
     excluded,
-    integer_columns,
-    surpassed,
 )
 from optfair.backends.exact import remainder
-from optfair.backends.registry import conic_interface
-from optfair.backends.request import Request
-from optfair.compile.form import compile_problem
+from optfair.backends.integer_programs import _points, settled
+from optfair.backends.request import Outcome, ReportedBound, Request
 from optfair.diagnosis import infeasible
 from optfair.proofs.bounds import LowerBound, Unpaid
 from optfair.proofs.cones import Cone
 from optfair.solution.conic_form import ConicForm
-from optfair.transforms.relaxation import relaxed
 
 REPORTED = [
     *(f"textbook/knapsack{k}" for k in ("", "_p02", "_p03", "_p04", "_p06")),
@@ -145,18 +138,23 @@ def test_only_integers_are_split_between_neighbours() -> None:
     assert real.value == -np.inf and "values between limits" in real.fault
 
 
-def test_the_least_of_a_linear_form_is_exact_where_it_matters(monkeypatch: Any, capfd: Any) -> None:
-    form, asked, real = half_line(9.0, 0.1), [], branching.exact_optimum
+def test_points_of_a_linear_form_are_exact_where_it_matters(monkeypatch: Any, capfd: Any) -> None:
+    form, asked, real = half_line(9.0, 0.1), [], integer_programs.exact_optimum
+    tolerance, deadline = 1e-7, time.perf_counter() + 9.0
 
     def counted(*given: Any) -> Any:
         asked.append(given)
         return real(*given)
 
-    monkeypatch.setattr(branching, "exact_optimum", counted)
-    assert _least(form, 0.05, 9.0, 99) == np.inf and not asked  # nothing is so low
-    assert _least(form, 1.0, 9.0, 1) == pytest.approx(0.1) and not asked  # too large for fractions
-    assert _least(form, 1.0, 9.0, 99) == 0.1 and len(asked) == 1
-    assert _least(half_line(0.0, 1.0), 1.0, 9.0, 99) == np.inf  # no point
+    monkeypatch.setattr(integer_programs, "exact_optimum", counted)
+
+    def points(form: Any, enough: float, entries: int) -> list[float]:
+        return [float(x[0]) for x in _points(form, enough, entries, tolerance, deadline)]
+
+    assert not points(form, 0.05, 99) and not asked  # nothing is so low
+    assert points(form, 1.0, 1) == pytest.approx([0.1]) and not asked  # too large for fractions
+    assert points(form, 1.0, 99)[-1] == 0.1 and len(asked) == 1
+    assert not points(half_line(0.0, 1.0), 1.0, 99)  # no point
     assert not capfd.readouterr().out
 
 
@@ -168,20 +166,32 @@ def mixed(sense: Any, *, integer: bool = True) -> Any:
 
 
 @pytest.mark.parametrize("sense", [cp.Minimize, cp.Maximize])
-def test_a_point_that_the_same_integers_leave_is_told(sense: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(branching, "balanced", lambda *_: True)
+def test_a_point_that_the_same_integers_leave_is_taken(sense: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(integer_programs, "balanced", lambda *_: True)
     p, request = mixed(sense), Request(time_limit=60.0)
     s, sign = p.solve(), 1.0 if sense is cp.Minimize else -1.0
-    assert s.objective == pytest.approx(0.2 * sign) and surpassed(s, request, 99) == ()
+    assert s.objective == pytest.approx(0.2 * sign)
+
+    def near(of: Any, holds: bool) -> Any:
+        outcome = Outcome("optimal", of.values, {}, of.proof, {})
+        return settled(outcome, of, request, 99, holds=holds)
+
+    assert near(s, True) is None
     values = {"x": np.array(1.0), "z": np.array(2.0)}
-    worse = replace(s, problem=mixed(sense), values=values, objective=1.2 * sign)
-    (word,) = surpassed(worse, request, 99)
-    assert f"leave a point of {0.2 * sign:.8g}, better than {1.2 * sign:.8g}" in word
+    word = ReportedBound(s.problem, sign, "somebody")
+    worse = replace(s, problem=mixed(sense), values=values, objective=1.2 * sign, proof=word)
+    better = near(worse, True)
+    assert better.values["z"] == 2.0 and better.values["x"] == pytest.approx(0.0)
+    assert better.proof.bound == pytest.approx(0.2 * sign)  # a bound of 1 is beyond that
+    mended = near(replace(worse, values={"x": np.array(-1.0), "z": np.array(2.0)}), False)
+    assert mended.values["x"] == pytest.approx(0.0)
     stopped = replace(worse, status=replace(worse.status, termination="time_limit"))
     proved = replace(worse, status=s.certificate.prove().solution.status)
     real = replace(worse, problem=mixed(sense, integer=False))
     for other in (stopped, proved, real):
-        assert surpassed(other, request, 99) == ()
+        assert near(other, True) is None
+    tree = Outcome("optimal", values, {}, s.certificate.prove().solution.proof, {})
+    assert settled(tree, worse, request, 99, holds=True) is None  # its proof knows its point
 
 
 @pytest.mark.parametrize("integer", [True, False])
@@ -333,21 +343,6 @@ def test_measurements_that_are_small_beside_the_columns_set_no_unit() -> None:
     assert not s["coefficients"].any() and s.certificate.prove().verify()
 
 
-def test_a_point_is_measured_by_its_own_rows_where_others_set_the_size(monkeypatch: Any) -> None:
-    """What a term is violated by beside its largest row is no fault of a row that holds."""
-    p = mixed(cp.Minimize)
-    compiled = compile_problem(relaxed(p), conic_interface())
-    (j,) = integer_columns(p, compiled).tolist()
-    for off, worst, kept in ((1.0, 0.0, True), (1.0, 1.0, False), (0.0, 1.0, True)):
-        monkeypatch.setattr(
-            branching, "measure", lambda *_, off=off: SimpleNamespace(primal={"r": off})
-        )
-        monkeypatch.setattr(ConicForm, "worst_row", lambda *_, worst=worst: worst)
-        search = CaseSearch(p, compiled, 1e-7, time.perf_counter() + 60.0)
-        search.keep({j: 2})
-        assert np.isfinite(search.upper) == kept
-
-
 def test_tangents_of_integers_are_proved_by_their_linear_program() -> None:
     k = cp.Variable(integer=True, name="k")
     goal = cp.Minimize(cp.exp(k) - 2.2 * k)
@@ -363,17 +358,17 @@ def test_a_linear_case_that_floats_miss_is_solved_in_fractions(monkeypatch: Any)
     rows = [x + z >= 1.5, z <= 3, z >= 0, x >= 0, x <= 2]
     p = of.from_cvxpy(cp.Problem(cp.Minimize(x + 0.1 * z), rows))
     s = p.solve()
-    real, asked = CaseSearch._in_fractions, []
+    real, asked = integer_programs._in_fractions, []
 
-    def beside(self: Any, limits: Any) -> Any:
-        return "optimal", np.full(self.form.q.size, 1e-3), np.zeros(self.form.b.size + len(limits))
+    def beside(form: Any, **_: Any) -> Any:
+        return "optimal", np.full(form.q.size, -1e-3), np.zeros(form.b.size)
 
-    def counted(self: Any, limits: Any) -> Any:
-        asked.append(limits)
-        return real(self, limits)
+    def counted(form: Any, **given: Any) -> Any:
+        asked.append(form)
+        return real(form, **given)
 
-    monkeypatch.setattr(CaseSearch, "_solved", beside)
-    monkeypatch.setattr(CaseSearch, "_in_fractions", counted)
+    monkeypatch.setattr(integer_programs, "_in_floats", beside)
+    monkeypatch.setattr(integer_programs, "_in_fractions", counted)
     proved = s.certificate.prove()
     assert asked and proved.verify() and proved.solution.objective == pytest.approx(s.objective)
     again: Any = proved.solution

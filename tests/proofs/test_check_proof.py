@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import json
+import math
 import subprocess
 import sys
 import tempfile
@@ -584,6 +585,18 @@ def test_integers_are_measured_by_the_nearest_one() -> None:
     for over, off in ((2, 1), (4, 1), (1, 1), (3, 0)):
         worst, *_ = check_proof.violation(form, [0, over], 3, Fraction(0), [0] * form.m, 0)
         assert worst == Fraction(off, 3)
+
+
+def test_rows_are_measured_by_what_their_integers_leave() -> None:
+    """y0 <= 10^6 (y1 - 3) is y0 <= 0 at y1 = 3; a row of integers alone keeps all its terms."""
+    rows, one = [[0, 0], [0, 1], [1, -(10**6)]], [["nonneg", 1, None]]
+    form = form_by_hand(integer=[1], A=rows, b=[-3 * 10**6], cones=one)
+    unit = check_proof.Form.units(form)[0]
+    worst, far, _ = check_proof.violation(form, [100, 3], 1, Fraction(0), [0] * form.m, 0)
+    assert worst == Fraction(100, max(100, math.ceil(unit))) and far == 100
+    other = form_by_hand(integer=[1], A=[[0], [1], [1]], b=[2], cones=one)
+    worst, far, _ = check_proof.violation(other, [0, 3], 1, Fraction(0), [0] * other.m, 0)
+    assert worst == Fraction(1, 3) and far == 1
 
 
 @pytest.mark.parametrize(

@@ -52,9 +52,9 @@ class BoundTerm(ConstraintTerm):
     limits: Floats
     sizes: Floats
 
-    def violations(self, values: Values, unit: Any = 1.0) -> tuple[float, float]:
+    def violations(self, values: Values, unit: Any = 1.0, side: Any = None) -> tuple[float, float]:
         """Return the largest violation, each feature in its own unit."""
-        return super().violations(values, np.minimum(unit, self.sizes))
+        return super().violations(values, np.minimum(unit, self.sizes), side)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

@@ -1,10 +1,11 @@
-"""Cuts written at a point, and pools: against enumeration, and stopped early."""
+"""Cuts written at a point, pools, and what integers leave: against enumeration, and stopped early."""
 
 from __future__ import annotations
 
 import pickle
 import time
 from itertools import permutations
+from pathlib import Path
 from typing import Any
 
 import cvxpy as cp
@@ -12,7 +13,11 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.backends.added_rows import with_cuts
+from optfair.backends.integer_programs import with_cuts
+from optfair.backends.registry import conic_interface
+from optfair.compile.form import compile_problem
+from optfair.solution.residuals import violations
+from optfair.transforms.relaxation import relaxed
 
 RNG = np.random.default_rng(5)
 
@@ -205,3 +210,74 @@ def test_a_time_limit_is_that_of_all_rounds() -> None:
     calls.clear()
     with pytest.raises(of.SolverFailure, match="late"):
         with_cuts(p, slow, answer, 1e-7)
+
+
+# A row says of the other variables what its integers leave of it.
+
+
+@pytest.mark.parametrize("far", [0, 10**6])
+def test_a_row_that_a_binary_closes_is_measured_by_what_is_left(far: int) -> None:
+    """x <= 1e6 (z - far) is x <= 0 at z = far, however large the numbers that cancel are."""
+    x, y, z = cp.Variable(name="x"), cp.Variable(name="y"), cp.Variable(name="z", integer=True)
+    rows = [x - y <= 1e6 * z - 1e6 * far, cp.norm(cp.hstack([x, y])) <= 2.0 + 1e6 * (z - far)]
+    p = of.from_cvxpy(cp.Problem(cp.Maximize(x), [*rows, z <= far + 1, z >= far, x <= 5]))
+    off, loose = violations(p, {"x": np.array(0.1), "y": np.array(0.0), "z": np.array(1.0 * far)})
+    assert off["c0"] == pytest.approx(0.1) == loose["c0"] and off["c1"] == 0.0
+    off, loose = violations(p, {"x": np.array(0.0), "y": np.array(3.0), "z": np.array(1.0 * far)})
+    assert off["c1"] == pytest.approx(1.0 / 3.0) == loose["c1"]
+    off, _ = violations(p, {"x": np.array(1e6), "y": np.array(-1.0), "z": np.array(far + 1.0)})
+    assert off["c0"] == pytest.approx(1.0 / (1.0 + 1e6))
+    # terms that are left without a side count for their own size, those of integers do not
+    sizes = compile_problem(relaxed(p), conic_interface()).entry_sizes
+    at = {"x": np.array(200.0), "y": np.array(199.0), "z": np.array(1.0 * far)}
+    near, far_off = violations(p, at, sizes)[0]["c0"], violations(p, at)[0]["c0"]
+    assert 1e-3 < near <= far_off == pytest.approx(1.0)
+
+
+def test_a_binary_that_is_nearly_0_in_a_file_opens_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "charge.lp"
+    file.write_text(
+        "Maximize\n obj: x - 1000 z\nSubject To\n open: x - 1000000 z <= 0\n"
+        " cap: x <= 500\nBounds\n 0 <= z <= 1\nGenerals\n z\nEnd\n"
+    )
+    p = of.read(file)
+    point = {n: np.full(v.shape, 0.05 * (n not in p.integers)) for n, v in p.variables.items()}
+    assert max(violations(p, point)[0].values()) == pytest.approx(0.05)
+    s = p.solve()
+    assert s.objective == pytest.approx(0.0, abs=1e-7)
+    assert all((abs(v) <= 1e-7).all() for v in s.values.values())
+
+
+def test_integers_leave_their_best_point_where_rows_take_off_large_numbers() -> None:
+    """The optimum is that of the program with the integers put in."""
+    far = 10**6
+    z, x = cp.Variable(2, integer=True, name="z"), cp.Variable(2, name="x")
+    d = z - far
+    e = np.array([[1.15, 0.74], [1.45, 0.0]]) @ d + x
+    goal = np.array([-0.1, 0.5]) @ d + np.array([0.4, -0.6]) @ x + cp.norm(e - 1)
+    rows = [z >= far - 0.3, z <= far + 4.4, x <= 2, x >= -2, cp.norm(e - 0.5) <= 0.6]
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(1e-3 * goal), rows)).solve()
+    assert s.objective == pytest.approx(-1.026487888602e-4, rel=1e-6)
+    assert s.bound <= s.objective * (1.0 - 1e-9)
+
+
+@pytest.mark.parametrize("solver", [None, "cone-cases"])
+def test_a_large_number_times_an_integer_hides_no_violation(solver: str | None) -> None:
+    far = 1000
+    z, x = cp.Variable(2, integer=True, name="z"), cp.Variable(2, name="x")
+    d = z - far
+    e = np.array([[0.75, 0.94], [-1.95, -1.3]]) @ d + x
+    goal = -0.3 * d[0] + np.array([-0.9, 0.9]) @ x + cp.norm(e - 1)
+    ball = cp.norm(x) <= 0.01 + 1e4 * d[1]
+    rows = [
+        z >= far - 0.3,
+        z <= far + 4.4,
+        x <= 2,
+        x >= -2,
+        cp.exp(x[0]) <= 1e-2 + 1e5 * d[0],
+        ball,
+    ]
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(1e3 * goal), rows)).solve(solver)
+    z.value, x.value = s["z"], s["x"]
+    assert s.objective == pytest.approx(2650.69906645, rel=1e-7)
+    assert ball.violation() <= 1e-8 and s.grade.word == "proved"
