@@ -159,11 +159,9 @@ def excluded_by_rows(form: ConicForm) -> Floats | None:
     at = np.flatnonzero(form.equal | form.nonnegative)
     if at.size in (0, form.b.size):
         return None
-    cones = tuple(
-        Cone(kind, *(int(k) for k in np.searchsorted(at, (c.start, c.stop))))
-        for c in form.cones
-        if (kind := c.kind) in ("zero", "nonneg")
-    )
+    straight = [c for c in form.cones if c.kind in ("zero", "nonneg")]
+    ends = np.searchsorted(at, [(c.start, c.stop) for c in straight]).tolist()
+    cones = tuple(Cone(c.kind, *own) for c, own in zip(straight, ends, strict=True))
     n = form.q.size
     linear = ConicForm(
         sp.csc_array((n, n)), np.zeros(n), 0.0, sp.csc_array(form.rows[at]), form.b[at], cones
