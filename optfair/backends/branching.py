@@ -134,17 +134,31 @@ def bound_of(
             if not node.excludes(form, whole):
                 return LowerBound(-np.inf, fault="equations have integers")
             continue
-        own = within(form, limits)
-        if node.z.size != own.b.size:
+        if node.z.size != form.b.size + len(limits):
             return LowerBound(-np.inf, fault="a case has multipliers of other rows")
         if node.x is None:
-            if not infeasibility(own, node.z).proved:
+            if not infeasibility(within(form, limits), node.z).proved:
                 return LowerBound(-np.inf, fault="a case is not excluded")
             continue
-        proved = lower_bound(own, node.x, node.z, upper)
+        # what is above the least so far need not be improved
+        proved = bound_of_case(form, limits, (node.x, node.z), upper, worst)
         worst = min(worst, proved.value)
         unpaid = proved.unpaid if unpaid is None else unpaid.joined(proved.unpaid)
     return LowerBound(worst, unpaid)
+
+
+def bound_of_case(
+    form: ConicForm, limits: Limits, pair: tuple[Floats, Floats], upper: float, enough: float
+) -> LowerBound:
+    """Return what a pair proves of a case, as `lower_bound`; what was proved of it before is known.
+
+    A bound that is the least of itself and an upper value holds with any other.
+    """
+    known: dict[Any, LowerBound] = form.__dict__.setdefault("cases", {})
+    key = (limits, *(v.tobytes() for v in pair))
+    if key not in known or known[key].unpaid is not None or known[key].value < enough:
+        known[key] = lower_bound(within(form, limits), *pair, upper, enough)
+    return known[key]
 
 
 @dataclass(frozen=True, eq=False)
@@ -382,13 +396,16 @@ class CaseSearch:
     def tree(self, solution: Solution) -> Split | Case:
         """Fix the integers where the solution has them, then close every case."""
         fixed = integers_of(self.problem, self.compiled, solution.values)
-        status = self.keep(fixed)
+        status = self.keep(fixed, 1.0)
         if not self.x.size:
             raise SolverFailure("the integer values of the solution leave no point", status)
         return self.closed_below(())
 
-    def keep(self, fixed: Mapping[int, int]) -> str:
-        """Keep the best point with these integers, if it is better; return how that ended."""
+    def keep(self, fixed: Mapping[int, int], share: float = 0.1) -> str:
+        """Keep the best point with these integers, if it is better; return how that ended.
+
+        It may be violated by a share of the tolerance: what is as near as that to no point is none.
+        """
         rest, free = left_by(self.form, fixed), np.ones(self.form.q.size, dtype=bool)
         free[[*fixed]] = False
         known = np.zeros(free.size)
@@ -406,7 +423,7 @@ class CaseSearch:
                 return status
             values, sizes = self.compiled.values(x), self.compiled.entry_sizes
             off = violations(self.problem, values, sizes)[0].values()
-            if max(off, default=0.0) <= self.tolerance:
+            if max(off, default=0.0) <= share * self.tolerance:
                 self.x, self.upper = x, value
                 return status
         return ended
@@ -416,10 +433,13 @@ class CaseSearch:
         """How a case is solved: first in floats, then where these do not close it."""
         return ways_to_solve(self.form, self.tolerance, self.deadline)
 
-    def _bounded(self, own: ConicForm, x: Floats, z: Floats) -> bool:
+    def _bounded(self, limits: Limits, x: Floats, z: Floats) -> bool:
         """Whether a case is as good as the known point at most."""
-        known = np.isfinite(self.upper)
-        return known and lower_bound(own, x, z, self.upper).value >= self.target
+        if not (np.isfinite(self.upper) and self.form.objective(x) >= self.target):
+            return False
+        return (
+            bound_of_case(self.form, limits, (x, z), self.upper, self.target).value >= self.target
+        )
 
     def _split(self, limits: Limits, j: int, limit: int, value: float = -np.inf) -> Split:
         """Return a column at most a limit, and above it, with the tree below either, the nearer first."""
@@ -452,7 +472,7 @@ class CaseSearch:
                     return Case(None, proof.z)
             if status != "optimal" or x is None or z is None:
                 continue
-            bounded = self._bounded(own, x, z)
+            bounded = self._bounded(limits, x, z)
             off = np.abs(x[self.integer] - np.round(x[self.integer]))
             for j, above, limit in limits:  # what is a rounding beyond a limit is not split there
                 at = int(np.searchsorted(self.integer, j))
@@ -462,7 +482,7 @@ class CaseSearch:
             if not bounded and fraction <= FRACTION and np.isfinite(self.upper):
                 near = np.round(x[self.integer]).astype(int)
                 self.keep(dict(zip(self.integer.tolist(), near.tolist(), strict=True)))
-                bounded = self._bounded(own, x, z)
+                bounded = self._bounded(limits, x, z)
             if bounded:
                 self.closed += 1
                 return Case(x, z)

@@ -46,7 +46,8 @@ REPORTED = [
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", REPORTED)
 def test_integer_instances_are_proved_on_request(name: str, tmp_path: Path) -> None:
-    s = of.library.load(name).problem().solve()
+    p = of.library.load(name).problem()
+    s = p.solve("highs" if p.problem_class.name == "MILP" else "scip")
     assert s.grade.word == "reported" and not s.is_optimal(1e-6)
     found = s.certificate.prove()
     assert found.verify() and found.solution.grade.word == "proved"
@@ -207,7 +208,7 @@ def test_a_tree_for_integers_names_every_row(integer: bool) -> None:
 def test_what_any_case_may_lose_the_bound_may_lose(monkeypatch: Any) -> None:
     form = half_line(3.0, 0.0)
 
-    def bounded(own: ConicForm, x: Any, z: Any, upper: Any) -> LowerBound:
+    def bounded(own: ConicForm, x: Any, z: Any, *_: float) -> LowerBound:
         column = np.array([int(own.b[-1] > 0.0)])
         return LowerBound(z[0], Unpaid(column, z[1], 0.0, 1.0) if z[1] else None)
 
@@ -346,7 +347,7 @@ def test_measurements_that_are_small_beside_the_columns_set_no_unit() -> None:
 def test_tangents_of_integers_are_proved_by_their_linear_program() -> None:
     k = cp.Variable(integer=True, name="k")
     goal = cp.Minimize(cp.exp(k) - 2.2 * k)
-    s = of.from_cvxpy(cp.Problem(goal, [k >= -2, k <= 2.5])).solve()
+    s = of.from_cvxpy(cp.Problem(goal, [k >= -2, k <= 2.5])).solve("tangents")
     assert s.grade.word == "reported"
     proved = s.certificate.prove()
     assert proved.verify() and proved.solution.grade.word == "proved"
