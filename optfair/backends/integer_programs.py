@@ -221,8 +221,11 @@ def settled(
         off = violations(p, values, compiled.entry_sizes)[0]
         value = form.sign * p.objective_at(values)
         if max(off.values(), default=0.0) <= request.tolerance and value < enough:
-            if proof is not None:  # no bound is beyond a point
-                proof = replace(proof, bound=form.sign * min(form.sign * proof.bound, value))
+            if proof is not None:
+                size = max(form.unit, abs(value - form.sign * p.objective_constant))
+                beyond = form.sign * proof.bound - value
+                if 0.0 < beyond <= request.tolerance * size:  # no bound is beyond a point
+                    proof = replace(proof, bound=form.sign * value)
             return replace(outcome, values=values, proof=proof)
     return None
 

@@ -470,8 +470,7 @@ def refuse_integers(problem: Problem, profile: SolverProfile) -> None:
 
 def with_whole(problem: Problem, values: Mapping[str, Floats]) -> dict[str, Floats]:
     """Return the values of the declared variables, integer ones as the integers they stand for."""
-    # + 0.0 turns -0.0 into 0.0
-    return {
+    return {  # + 0.0 turns -0.0 into 0.0
         name: np.round(values[name]) + 0.0 if name in problem.integers else values[name]
         for name in problem.variables
         if name in values
@@ -573,12 +572,11 @@ class RawPoint:
 
 @dataclass(frozen=True)
 class ReportedBound:
-    """A bound of branch and bound: taken from the solver, it cannot be recomputed here."""
+    """A bound of branch and bound, taken from the solver; ``unit``: the least size of an objective."""
 
     problem: Problem
     bound: float
     by: str
-    #: Least size that an objective with these data is measured by.
     unit: float = 1.0
 
     @property
@@ -595,6 +593,8 @@ class ReportedBound:
         from optfair.backends.global_backend import entry_sizes, quadratic_form
 
         try:
-            return entry_sizes(quadratic_form(self.problem), name, values, stated)
+            if "form" not in self.__dict__:
+                self.__dict__["form"] = quadratic_form(self.problem)
+            return entry_sizes(self.__dict__["form"], name, values, stated)
         except UnsupportedProblem:  # no quadratics state it
             return np.zeros(())

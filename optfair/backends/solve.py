@@ -429,7 +429,11 @@ class _Search:
         if self.problem.integers:
             near = settled(outcome, solution, self.request, BASIS, holds=holds)
             if near is not None:
+                given = solution.objective
                 solution, off, complaints = _verified(*asked, near, self.spent, self.attempts)
+                if complaints and holds:  # its bound is not one
+                    better = f"{solution.objective:.8g}, better than {given:.8g}"
+                    complaints = (f"its integers leave a point of {better}", *complaints)
         late = outcome.termination == "time_limit" and solution.status.termination != "optimal"
         if late and split and not complaints:
             complaints = ("its share of the time was over",)
@@ -550,7 +554,9 @@ def _verified(
     termination, complaints = outcome.termination, tuple[str, ...]()
     if termination == "local":
         # no bound was asked of it: what it left must hold, and is never called optimal
-        complaints = _local_complaints(off, request.tolerance, outcome)
+        broken = {k: v for k, v in off.primal.items() if not v <= request.tolerance}
+        complaints = tuple(f"{k!r} is violated by {v:.1e}" for k, v in broken.items())
+        complaints = complaints if outcome.values else ("it left no point",)
     elif not above:
         termination = "optimal"
     elif termination == "time_limit" and request.time_limit is None:
@@ -577,14 +583,6 @@ def _verified(
         unit=measured.unit,
     )
     return solution, off, complaints
-
-
-def _local_complaints(off: Residuals, tolerance: float, outcome: Outcome) -> tuple[str, ...]:
-    if not outcome.values:
-        return ("it left no point",)
-    return tuple(
-        f"{name!r} is violated by {v:.1e}" for name, v in off.primal.items() if not v <= tolerance
-    )
 
 
 def _asked(request: Request, profile: SolverProfile, outcome: Outcome) -> dict[str, Any]:

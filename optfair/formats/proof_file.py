@@ -464,8 +464,7 @@ def _branching(certificate: BranchingProof) -> dict[str, Any]:
     """Write all leaves as multipliers of the rows they share, with the branches as bounds."""
     part = certificate.problem
     compiled = compile_problem(relaxed(part), conic_interface())
-    form = compiled.form
-    _needs(form)
+    _needs(form := compiled.form)
     record = form_record(form, [int(j) for j in integer_columns(part, compiled)])
     tree, _ = _written(form, check_proof.Form(record), certificate.tree, None)
     return _framed(

@@ -183,7 +183,9 @@ def test_a_point_that_the_same_integers_leave_is_taken(sense: Any, monkeypatch: 
     worse = replace(s, problem=mixed(sense), values=values, objective=1.2 * sign, proof=word)
     better = near(worse, True)
     assert better.values["z"] == 2.0 and better.values["x"] == pytest.approx(0.0)
-    assert better.proof.bound == pytest.approx(0.2 * sign)  # a bound of 1 is beyond that
+    assert better.proof is word  # 1 is no bound, and whoever said so is wrong
+    slight = replace(worse, proof=replace(word, bound=sign * (0.2 + 1e-9)))
+    assert near(slight, True).proof.bound == pytest.approx(0.2 * sign, abs=1e-14)
     mended = near(replace(worse, values={"x": np.array(-1.0), "z": np.array(2.0)}), False)
     assert mended.values["x"] == pytest.approx(0.0)
     stopped = replace(worse, status=replace(worse.status, termination="time_limit"))

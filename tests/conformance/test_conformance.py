@@ -236,9 +236,9 @@ DEFAULTS = {
     "SDP": "clarabel",
     "CONIC": "clarabel",
     "MILP": "highs",
-    "MIQP": "scip",
-    "MIQCQP": "scip",
-    "MISOCP": "scip",
+    "MIQP": "cone-cases",
+    "MIQCQP": "cone-cases",
+    "MISOCP": "cone-cases",
 }
 
 
