@@ -228,8 +228,6 @@ def _form_below(e: Any, args: Sequence[Any], solver_context: Any = None) -> tupl
             "what is proved of its perspective would be of another matrix",
             "write x'Px as sum_squares(F @ x), with a root F",
         )
-    if not root.shape[0]:
-        return cp.Constant(0.0), []
     squares = cp.sum_squares(cp.Constant(root) @ args[0])
     total, rows = quad_over_lin_canon(squares, squares.args, solver_context)
     return sign * total, rows
@@ -240,7 +238,7 @@ def _perspective(e: Any, args: Sequence[Any], solver_context: Any = None) -> tup
 
     Cones hold what is scaled with them. CVXPY's own takes several of second order for one.
     """
-    sign, cones = 1.0 if e.f.is_convex() else -1.0, Dcp2Cone(quad_obj=False)
+    sign, cones = 1.0 if e.f.is_convex() else -1.0, Dcp2Cone()
     cones.cone_canon_methods = CONES | {QuadForm: _form_below, perspective: _perspective}
     function, rows = cones.canonicalize_tree(sign * exact_functions(e.f), False)
 
@@ -253,9 +251,10 @@ def _perspective(e: Any, args: Sequence[Any], solver_context: Any = None) -> tup
         ]
         return part.copy(linear) if part.args else part
 
-    t = cp.Variable()
+    t, whole = cp.Variable(), scaled(function)
     rows = [row.copy([scaled(a) for a in row.args]) for row in rows]
-    return sign * t, [*rows, scaled(function) <= t]
+    # what is affine may be sought from either side
+    return sign * t, [*rows, whole == t if e.f.is_affine() else whole <= t]
 
 
 # What is written out with variables and constraints of its own, which stand in no tree before.

@@ -172,6 +172,25 @@ def test_the_perspective_of_a_form_without_a_known_root_is_refused() -> None:
             assert of.from_cvxpy(problem).solve().objective == pytest.approx(seen, abs=1e-6)
 
 
+def test_the_perspective_of_a_concave_form_is_maximized() -> None:
+    x, s = cp.Variable(2, name="x"), cp.Variable(name="s", nonneg=True)
+    form = cp.perspective(cp.quad_form(x, np.diag([-1.0, -2.0])), s)  # -(1 + 2) / s at x = (1, 1)
+    answer = of.from_cvxpy(cp.Problem(cp.Maximize(form - s), [x == 1, s >= 1])).solve()
+    assert answer.objective == pytest.approx(-2.0 * np.sqrt(3.0))
+    assert answer.grade.word == "proved"
+
+
+@pytest.mark.parametrize("sense", [cp.Minimize, cp.Maximize])
+def test_the_perspective_of_an_affine_function_is_affine(sense: Any) -> None:
+    """It is convex and concave: neither of its sides is without a limit."""
+    x, s = cp.Variable(2, name="x"), cp.Variable(name="s", nonneg=True)
+    for f in (3 * x[0] - x[1] + 2, cp.quad_form(x, np.zeros((2, 2))) + x[0] + x[1] + 2):
+        goal = cp.perspective(f, s) - s  # 3 - 1 + 2s - s, and 1 + 1 + 2s - s
+        answer = of.from_cvxpy(cp.Problem(sense(goal), [x == 1, s >= 1, s <= 2])).solve()
+        assert answer.objective == pytest.approx(3.0 if sense is cp.Minimize else 4.0)
+        assert answer.grade.word == "proved"
+
+
 def test_a_perspective_of_cvxpy_is_refused_by_name_where_its_rules_are_not_met() -> None:
     x, s = cp.Variable(name="x"), cp.Variable(name="s", nonneg=True)
     written = cp.perspective(cp.square(x), s)
@@ -488,6 +507,11 @@ def complex_rows() -> cp.Problem:
     return cp.Problem(cp.Minimize(cp.norm(w)), [w[0] + w[1] == 1 + 2j, cp.real(w[0]) >= 2])
 
 
+def imaginary_rows() -> cp.Problem:
+    z = cp.Variable(2, imag=True, name="z")
+    return cp.Problem(cp.Minimize(cp.norm(z)), [z[0] + 2 * z[1] == 5j])
+
+
 def hidden_rows() -> cp.Problem:
     a, b = cp.Variable(name="a"), cp.Variable(name="b", nonneg=True)
     return cp.Problem(cp.Minimize(cp.perspective(cp.square(a), b) + b), [a >= 1])
@@ -499,6 +523,7 @@ DUALS = {
     "exponential": exp_rows,
     "power": power_rows,
     "complex": complex_rows,
+    "imaginary": imaginary_rows,
     "perspective": hidden_rows,
 }
 
@@ -657,6 +682,15 @@ def test_values_are_written_back_where_cvxpy_finds_none_of_the_objective() -> No
     answer = of.from_cvxpy(given).solve(write_back=True)  # at s = 0
     assert given.value == answer.objective and given.status == cp.OPTIMAL
     assert x.value == pytest.approx(answer["x"]) and s.value == pytest.approx(answer["s"])
+
+
+def test_nothing_is_written_of_a_variable_that_a_solution_does_not_have() -> None:
+    x, y = cp.Variable(name="x"), cp.Variable(name="y")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x + y), [x >= 1, y >= 2]))
+    y.value = 7.0
+    s = p.solve()
+    p.write_back(replace(s, values={"x": s["x"]}))
+    assert x.value == pytest.approx(1.0) and y.value == 7.0
 
 
 def test_finite_sets_stand_beside_products_and_perspectives_within_each_other() -> None:
