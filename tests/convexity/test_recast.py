@@ -17,7 +17,7 @@ import optfair as of
 from optfair.convexity.domain import IMPLIED
 from optfair.convexity.expression import Leaf, linear, raw_call, raw_product
 from optfair.convexity.intervals import Interval
-from optfair.convexity.recast import _grows
+from optfair.convexity.recast import _grows, recast
 from optfair.core.canonical import built
 
 x, y, w = (cp.Variable(name=n, pos=True) for n in "xyw")
@@ -737,3 +737,13 @@ def test_what_a_difference_asks_for_stays_where_it_is_multiplied_out() -> None:
     with pytest.raises(of.Infeasible) as e:
         of.from_cvxpy(cp.Problem(cp.Minimize(x / y), rows)).solve()
     assert e.value.certificate.verify()
+
+
+def test_what_a_function_asks_for_is_a_bound_in_logarithms_as_well() -> None:
+    """diff_pos(y, x) asks for x <= y: no more is held of x = 1, y = 3."""
+    x, y = (cp.Variable(name=n, pos=True) for n in "xy")
+    rows = [cp.diff_pos(y, x) >= 1, x <= 3]
+    made = recast(of.from_cvxpy(cp.Problem(cp.Minimize(y / x), rows)))
+    assert made is not None and made.in_logarithms
+    at = {"log x": np.array(0.0), "log y": np.log(3.0)}
+    assert {float(np.max(t.violation(at))) for t in made.inner.constraints.values()} == {0.0}
