@@ -261,3 +261,69 @@ def test_the_sign_of_what_is_not_read_is_refused() -> None:
     goal = cp.Maximize(cp.sign(cp.lambda_min(X)))
     with pytest.raises(of.UnsupportedProblem):
         of.from_cvxpy(cp.Problem(goal, [cp.trace(X) <= 1])).solve("interval-boxes")
+
+
+def read_program(goal: Any, rows: list[Any]) -> Program:
+    return Program.of(of.from_cvxpy(cp.Problem(goal, rows)))
+
+
+def test_a_box_that_a_row_touches_is_not_left_out() -> None:
+    """At x = 0 of [0, 1] the row x <= 0 holds, and x y^2 = 0 at an edge of three boxes."""
+    rows = [x <= 0, x >= -1, x * y * y == 0, y >= -1, y <= 1]
+    own = read_program(cp.Minimize(x * y), rows)
+    low = np.array([[0.0, -1.0, -1.0, -1.0, 0.5], [0.0, 0.5, 0.5, 0.0, 0.0]])
+    high = np.array([[1.0, 0.0, -0.5, -0.5, 1.0], [1.0, 1.0, 1.0, 1.0, 1.0]])
+    assert own.least(Interval.of(low, high)).tolist() == [0.0, -1.0, np.inf, -1.0, np.inf]
+
+
+def test_what_functions_ask_for_is_a_row_of_the_program() -> None:
+    """Of log(x), x >= 0 and of the root, y <= 1: in the objective as in rows."""
+    rows = [cp.sqrt(1 - y) * x >= -5, y >= -1, x <= 3]
+    own = read_program(cp.Minimize(cp.log(x) * y), rows)
+    points = {(-1.0, 0.0): 1.0, (-1.0, 3.0): 2.0, (2.0, 3.0): 2.0, (-4.0, 2.0): 4.0}
+    assert {at: own.outside(np.array(at)) for at in points} == points
+    assert own.outside(np.array([2.0, 0.5])) <= 0.0
+
+
+def test_a_tree_that_is_not_of_the_program_bounds_nothing() -> None:
+    own = read_program(cp.Minimize(x * y), [x >= -1, x <= 2, y >= 0, y <= 1])
+    keep, half = np.array([-1], dtype=np.int8), np.array([0], dtype=np.int8)
+    whole = boxes.Boxes(own.entries, own.low, own.high, (keep,))
+    assert own.closed(whole) == -1.0
+    both = np.array([-1, -1], dtype=np.int8)
+    assert own.closed(replace(whole, cuts=(half, both))) == -1.0
+    wrong = (
+        {"entries": own.entries[:1], "low": own.low[:1], "high": own.high[:1]},
+        {"low": own.low + 0.5},
+        {"high": own.high - 0.5},
+        {"cuts": (half,)},
+        {"cuts": (half, keep)},
+    )
+    for part in wrong:
+        assert own.closed(replace(whole, **part)) == -np.inf, part
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_a_start_that_rows_exclude_is_no_answer(
+    monkeypatch: pytest.MonkeyPatch, local: bool
+) -> None:
+    """The middle of [0, 3] has a lesser objective than any point with x (y - 1) >= 2."""
+    if not local:
+        monkeypatch.setattr(boxes, "local_optimum", lambda *_: None)
+    rows = [x * y - x >= 2, x >= 0, x <= 3, y >= 0, y <= 2]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x), rows))
+    outcome = boxes.run(p, profile("interval-boxes"), Request(tolerance=1e-4))
+    assert 2.0 - 1e-5 <= float(outcome.values["x"]) <= 2.0 + 1e-3
+    assert outcome.proof.check(outcome.values, {}).bound == pytest.approx(2.0, abs=1e-3)
+
+
+@pytest.mark.parametrize("wide", [1.0, 50.0])
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_a_local_optimum_is_met_in_any_unit(unit: float, wide: float) -> None:
+    """Of x^4/4 - x^2/2 one is 1, and of the rows x y <= 4 none is near."""
+    rows = [x >= -2 * wide, x <= 3 * wide, x * y <= 4, y >= 1, y <= 2]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(unit * (x * x * x * x / 4 - x * x / 2)), rows))
+    leaves = {n: boxes.leaf_of(v) for n, v in p.variables.items()}
+    start = {leaves["x"]: np.array([0.3]), leaves["y"]: np.array([1.5])}
+    found = boxes.local_optimum(p, leaves, Program.of(p).domain, start)
+    assert found is not None and found[leaves["x"]][0] == pytest.approx(1.0, abs=1e-5)
