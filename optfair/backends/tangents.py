@@ -318,7 +318,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
             points += _first(problem, curved, points, domain, again)
         program = _relaxation(problem, curved, points, domain, program)
         try:
-            relaxed = _solved(program, again, relaxed)
+            relaxed = _solved(program, again)
         except Infeasible as e:  # what the tangents exclude, the functions exclude
             raise _excluded(problem, profile.name, points, domain, e) from None
         except Unbounded as e:
@@ -526,10 +526,9 @@ def _without_curves(problem: Problem, curved: list[Curved], domain: Domain) -> P
     return made
 
 
-def _solved(program: Problem, request: Request, earlier: Solution | None) -> Solution:
+def _solved(program: Problem, request: Request) -> Solution:
     from optfair.backends.solve import solve_as_asked
 
-    choose(program, None)
     return solve_as_asked(program, None, request)
 
 
@@ -556,7 +555,7 @@ def _first(
         cube = constraint_term("cube", cp.hstack(sides) <= 0, program.names)
         rows = {**program.constraints, free_name("cube", program.constraints): cube}
         try:
-            s = _solved(continuous(program.with_terms(program.objective, rows)), request, None)
+            s = _solved(continuous(program.with_terms(program.objective, rows)), request)
         except OptfairError:
             break  # the relaxation itself says what is the matter
         x = {leaf: np.ravel(s.values[n], order="F") for leaf, (n, _) in own.items()}

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import optfair as of
-from optfair.transforms.duality import dualize
+from optfair.transforms.duality import dualize, without_multipliers
 
 INSTANCES = {n: of.library.load(n) for n in of.library.names()}
 CONTINUOUS = [
@@ -278,3 +278,44 @@ def test_the_dual_of_small_costs_is_in_their_unit(
     optimum = cost * (7.0 / 3.0 if curved else 10.5)
     assert s.is_optimal(1e-7) and s.objective == pytest.approx(optimum, rel=1e-6)
     assert dual.recover(s).objective == pytest.approx(optimum, rel=1e-6)
+
+
+def test_the_price_of_a_cone_of_one_row_is_not_negative() -> None:
+    """Of t/2 where t - 1 is at least the length of nothing it is 1/2."""
+    t = cp.Variable(name="t")
+    head = cp.SOC(t - 1, cp.Constant(np.zeros(0)))
+    dual = dualize(of.from_cvxpy(cp.Problem(cp.Minimize(0.5 * t), [head]), ["head"]))
+    s = dual.problem.solve()
+    assert s.objective == pytest.approx(0.5) and s["head"] == pytest.approx(0.5)
+    below = dualize(of.from_cvxpy(cp.Problem(cp.Maximize(0.5 * t), [head]), ["head"]))
+    with pytest.raises(of.Infeasible):
+        below.problem.solve()
+
+
+def test_what_epigraphs_add_is_called_by_its_term_and_cone() -> None:
+    x, Y = cp.Variable(3, name="x"), cp.Variable((2, 3), name="Y")
+    goal = cp.Minimize(cp.norm(x) + cp.norm(Y, 2) + cp.norm(Y - 1, 2))
+    dual = dualize(of.from_cvxpy(cp.Problem(goal, [cp.sum(x) >= 1]), ["row"])).problem
+    added = {"objective cone", "objective matrix", "objective matrix 2"}
+    assert {*dual.variables} == {"row"} | added
+
+
+def test_the_unit_of_multipliers_is_that_of_costs() -> None:
+    x = cp.Variable(2, name="x")
+
+    def unit(cost: float) -> float:
+        goal = cp.Minimize(cost * (3 * x[0] + 2 * x[1]))
+        return float(dualize(of.from_cvxpy(cp.Problem(goal, [x >= 1]))).problem.data_unit)
+
+    assert unit(1e-8) == pytest.approx(1e-6 * unit(1e-2), rel=1e-9) and unit(1e-2) < 1.0
+    assert unit(1e9) == unit(0.0) == 1.0
+
+
+def test_no_multipliers_say_nothing_of_integers() -> None:
+    x = cp.Variable(2, name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Maximize(cp.sum(cp.log(x))), [x >= 0.5]))
+    found = without_multipliers(p)
+    assert found is not None and found.certificate is not None and found.certificate.verify()
+    proof: Any = found.certificate
+    assert not replace(proof, problem=p.with_integrality("x")).verify()
+    assert not replace(proof, problem=p.with_constraints(top=x <= 2)).verify()
