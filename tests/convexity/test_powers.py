@@ -11,14 +11,14 @@ import pytest
 
 from optfair.convexity.algebra import Algebra
 from optfair.convexity.expression import Node, opaque, raw_product
-from optfair.convexity.powers import exact_sums, ratio
+from optfair.convexity.powers import exact_sums, multiple_of_inverse, ratio
 from optfair.convexity.prove import domain_of
 from optfair.convexity.reading import leaf_of, read
 from optfair.convexity.rules import RULES, Goal
 
-X, Y, Z = (cp.Variable(name=n) for n in "xyz")
+W, X, Y, Z = (cp.Variable(name=n) for n in "wxyz")
 V = cp.Variable(2, name="v")
-LOW = {"x": X >= 0.5, "y": Y >= 0.5, "z": Z >= 0.5, "v": V >= 0.5}
+LOW = {"w": W >= 0, "x": X >= 0.5, "y": Y >= 0.5, "z": Z >= 0.5, "v": V >= 0.5}
 BOX = {**LOW, "x high": X <= 1.5, "v high": V <= 3}
 
 
@@ -68,6 +68,12 @@ SILENT = {
     ),
     "a difference of powers": ("concave mean", lambda: cp.square(cp.sqrt(X) - cp.sqrt(Y)), "concave"),
     "a root of a difference": ("norm of an affine map", lambda: cp.sqrt(X * X - Y * Y), "convex"),
+    "a mean of powers below 1 is no norm": (
+        "norm of convex functions",
+        lambda: cp.square(cp.sqrt(X) + cp.sqrt(Y)),
+        "convex",
+    ),
+    "a logarithm of what may be 0": ("log-convex", lambda: (cp.exp(W) - 1) * cp.exp(Y), "convex"),
     "one entry bends down": (
         "ratios of one variable",
         lambda: cp.multiply(np.array([1.0, -1.0]), V) / (5 - V),
@@ -91,6 +97,50 @@ def test_a_denominator_below_0_turns_the_curvature() -> None:
         node = raw_product([(above, Fraction(1)), (below, Fraction(-1))])
         assert RULES[name].needs(node, "concave", a, None) is not None
         assert RULES[name].needs(node, "convex", a, None) is None
+
+
+def test_a_denominator_that_crosses_0_has_no_curvature() -> None:
+    domain = domain_of(BOX)
+    line, across = (read(e, domain).node for e in (X + 3, X - 1))  # x is from 0.5 to 1.5
+    node = raw_product([(line, Fraction(1)), (across, Fraction(-1))])
+    for kind in ("convex", "concave"):
+        needed = RULES["ratios of one variable"].needs(node, kind, Algebra(domain), None)  # type: ignore[arg-type]
+        assert needed is None
+
+
+def test_a_quadratic_and_the_rest_are_told_apart() -> None:
+    goals = needs("quadratic part", X * X - X * Y + Y * Y + cp.exp(X) + Z, "convex")
+    assert goals is not None and len(goals) == 2
+    assert needs("quadratic part", cp.exp(X) + cp.exp(Y), "convex") is None
+    assert needs("quadratic part", X * X + Y * Y, "convex") is None
+
+
+def test_a_sheet_that_may_be_0_asks_for_a_definite_form_there() -> None:
+    """w^2 - z^2 - 1 is negative where w = 0; w y - z^2 - 1 is so along all y."""
+    name, sheet = "one positive eigenvalue", leaf_of(W)
+    assert needs(name, cp.sqrt(W * W - Z * Z - 1), "concave", sheet) == []
+    assert needs(name, cp.sqrt(W * Y - Z * Z - 1), "concave", sheet) is None
+    assert needs(name, cp.sqrt(W * W + Z * Z), "concave", sheet) is None
+
+
+@pytest.mark.parametrize(
+    ("written", "multiple"),
+    [
+        (lambda: 1 / X, 1.0),
+        (lambda: 2.5 / X, 2.5),
+        (lambda: cp.sqrt(2 / (X * X)), 2.0**0.5),
+        (lambda: -2.5 / X, None),
+        (lambda: 1 / Y, None),
+        (lambda: 1 / (X * Y), None),
+        (lambda: 1 / X + 1, None),
+        (lambda: 1 / X + 1 / Y, None),
+        (lambda: 1 / (X * X), None),
+        (lambda: 1 / V, None),
+    ],
+)
+def test_multiples_of_an_inverse_are_known(written: Any, multiple: float | None) -> None:
+    found = multiple_of_inverse(read(written(), domain_of(BOX)).node, leaf_of(X))
+    assert found == multiple
 
 
 def test_one_positive_eigenvalue_is_said_of_a_root_alone() -> None:
