@@ -137,7 +137,10 @@ class PolicyFacts(Facts):
             structure = known[name].structure
             rows.append([[nodes.Text("structure "), _code(structure)], [_code(name)], "by class"])
         for kind, before in (("classes", "class "), ("nonconvex", "nonconvex ")):
-            for word, names in policy[kind].items():
+            for word, order in policy[kind].items():
+                quick = policy["integers"]["solver"]  # a little of it comes first
+                first = kind == "classes" and quick in order[1:]
+                names = [quick, *order] if first else order
                 rows.append([before + word, [_code(names[0])], _codes(names[1:])])
         return [_table(["problem", "default", "then"], rows, [30, 30, 40])]
 

@@ -39,7 +39,7 @@ from optfair.core.expressions import FrozenParameter, Values, Written, dense, su
 from optfair.core.problem_class import Evidence, known_symmetric, parts_of
 from optfair.errors import DeclarationError, kind_of
 from optfair.numbers import Floats, Indices, check_mapping
-from optfair.proofs.definiteness import curvature_of, symmetric
+from optfair.proofs.definiteness import DENSE, curvature_of, dense_shift, symmetric
 
 # A named piece of a problem: an objective term or a constraint term.
 
@@ -562,6 +562,10 @@ def _tested(name: str, matrix: Any) -> Any:
             f"{name!r} has a quadratic form with a complex matrix",
             remedy="write it with real variables and matrices",
         )
+    if isinstance(value, np.ndarray) and len(value) <= DENSE:
+        whole = (value + value.T) * 0.5
+        if dense_shift(whole, 0.0) == 0.0:  # most are definite
+            return wraps.psd_wrap(cp.Constant(whole))
     P = symmetric(value)
     stored: Any = P if sp.issparse(value) else P.toarray()
     constant = cp.Constant(stored)
