@@ -410,15 +410,19 @@ class Basis:
             There is an optimum and no basis.
         """
         nothing = np.zeros(form.q.size, dtype=bool)
-        options = {"solver": "simplex", "threads": 1, "presolve": "off"}
-        options |= dict.fromkeys(
-            ("primal_feasibility_tolerance", "dual_feasibility_tolerance"), 1e-10
-        )
         scale = form.cost_scale("typical")
-        raw, last = solve_form(form, nothing, scale, options, False, kept=self.kept)
-        if last is None and raw.status in OUTSIDE:
-            return None
-        if last is None:
+        # among ties the simplex method may lose its way: anew, by the primal one, it finds it
+        for start, strategy in ((self.kept, 1), (None, 4)):
+            options = {"solver": "simplex", "threads": 1, "presolve": "off"} | dict.fromkeys(
+                ("primal_feasibility_tolerance", "dual_feasibility_tolerance"), 1e-10
+            )
+            options["simplex_strategy"] = strategy
+            raw, last = solve_form(form, nothing, scale, options, False, kept=start)
+            if last is not None:
+                break
+            if raw.status in OUTSIDE:
+                return None
+        else:
             raise UnsupportedProblem(
                 "no optimal basis was found", f"the solver ended {raw.status}", "sweep instead"
             )
