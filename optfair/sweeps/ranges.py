@@ -173,7 +173,7 @@ def sensitivity(solution: Solution) -> Ranges:
     """
     problem = solution.problem
     compiled = linear_rows(solution, "ranges")
-    units = _Units.of(compiled.form)
+    units = Units.of(compiled.form)
     basis, vertex = optimal_vertex(compiled, solution, units)
     ranger = _Ranger(units, vertex, basis)
     rows = [*_sides(problem, compiled, ranger), *_costs(problem, compiled, ranger)]
@@ -213,11 +213,10 @@ def check_columns(compiled: Compiled, called: str) -> Compiled:
 
 
 def optimal_vertex(
-    compiled: Compiled, solution: Solution, units: _Units | None = None
+    compiled: Compiled, solution: Solution, units: Units
 ) -> tuple[Basis | None, Vertex]:
     """Return the active rows at an optimum; of a linear program with the basis they are of."""
     basis = None if compiled.form.P.nnz else Basis(compiled)
-    units = units or _Units.none(compiled.form)
     vertex = Vertex.of_qp(units, solution) if basis is None else basis.vertex(units.form)
     if vertex is None:
         raise UnsupportedProblem("there is no optimum to start from")
@@ -231,7 +230,7 @@ def _compiled(solution: Solution) -> Compiled:
 
 
 @dataclass(frozen=True, eq=False)
-class _Units:
+class Units:
     """A form with its numbers near 1, and the powers of two that made it: what is 0 is clear there.
 
     Row i is that of the declaration times ``rows[i]``, column j times ``columns[j]``, the
@@ -243,13 +242,20 @@ class _Units:
     columns: Floats
     cost: float
 
-    @classmethod
-    def none(cls, form: ConicForm) -> _Units:
-        """Return the form as it stands."""
-        return cls(form, np.ones(form.b.size), np.ones(form.q.size), 1.0)
+    def taken(self, x: Floats, z: Floats) -> tuple[Floats, Floats]:
+        """Return a point and multipliers of the declaration as those of the form."""
+        return x / self.columns, z / self.rows * self.cost
+
+    def back(self, x: Floats, z: Floats) -> tuple[Floats, Floats]:
+        """Return a point and multipliers of the form as those of the declaration."""
+        return self.columns * x, self.rows * z / self.cost
+
+    def moved(self, optimum: Any, side: Floats, cost: Floats) -> tuple[Floats, Floats]:
+        """Return how x and z of the declaration move when its sides and costs do."""
+        return self.back(*optimum.moved(self.rows * side, self.cost * self.columns * cost))
 
     @classmethod
-    def of(cls, form: ConicForm) -> _Units:
+    def of(cls, form: ConicForm) -> Units:
         """Return it in units in which rows, right-hand sides and costs are near 1."""
         rows, columns = equilibrium(form)
         far = _power(form.b * rows)
@@ -307,7 +313,7 @@ class Vertex:
         return cls(form, active, fixed, solved[:n], z, matrix, factor)
 
     @classmethod
-    def of_qp(cls, units: _Units, solution: Solution) -> Vertex:
+    def of_qp(cls, units: Units, solution: Solution) -> Vertex:
         """Return the active rows of a solution of a quadratic program.
 
         Raises
@@ -321,7 +327,8 @@ class Vertex:
                 "no compiled pair", remedy="solve with a solver of compiled programs"
             )
         form = units.form
-        slack, z = form.slack(proof.x / units.columns), proof.z / units.rows * units.cost
+        x, z = units.taken(proof.x, proof.z)
+        slack = form.slack(x)
         equal = form.equal
         sizes = 1.0 + np.abs(form.b)
         active = equal | (z / (1.0 + np.abs(z).max(initial=0.0)) > slack / sizes)
@@ -434,7 +441,7 @@ class Basis:
 class _Ranger:
     """Ranges along one entry at a time."""
 
-    def __init__(self, units: _Units, vertex: Vertex, basis: Basis | None) -> None:
+    def __init__(self, units: Units, vertex: Vertex, basis: Basis | None) -> None:
         self.units, self.form, self.vertex, self.basis = units, units.form, vertex, basis
         self.follow = basis is not None and vertex.degenerate
 

@@ -60,7 +60,7 @@ from optfair.core.solution import Solution, check_solution
 from optfair.errors import ClassError, DeclarationError, UnsupportedProblem
 from optfair.numbers import Flags, Floats, Indices, checked
 from optfair.sweeps.along import with_side
-from optfair.sweeps.ranges import Vertex, check_columns, linear_rows, optimal_vertex
+from optfair.sweeps.ranges import Units, Vertex, check_columns, linear_rows, optimal_vertex
 from optfair.sweeps.sweep_result import curved_terms
 
 if TYPE_CHECKING:
@@ -161,8 +161,8 @@ def derivatives(solution: Solution, parameter: Any) -> Derivatives:
         solution = problem.solve(tolerance=solution.certificate.tolerance)
     own = chosen(parameters(problem), parameter)
     _check_affine(problem, own)
-    compiled, vertex = _optimum(solution)
-    form = compiled.form
+    compiled, optimum, units = _optimum(solution)
+    form, (x, z) = compiled.form, units.back(optimum.x, optimum.z)
     size = int(np.prod(own.shape, dtype=int))
     dx, dz, dv = np.zeros((form.q.size, size)), np.zeros((form.b.size, size)), np.zeros(size)
     for k in range(size):
@@ -171,8 +171,7 @@ def derivatives(solution: Solution, parameter: Any) -> Derivatives:
             raise UnsupportedProblem("another value of the parameter compiles to other rows")
         P, A = (there.P - here.P) / step, (there.A - here.A) / step
         q, b = (there.q - here.q) / step, (there.b - here.b) / step
-        x, z = vertex.x, vertex.z
-        dx[:, k], dz[:, k] = vertex.moved(b - A @ x, q + P @ x + A.T @ z)
+        dx[:, k], dz[:, k] = units.moved(optimum, b - A @ x, q + P @ x + A.T @ z)
         dv[k] = q @ x + 0.5 * (x @ (P @ x)) + z @ (A @ x - b) + (there.offset - here.offset) / step
     values = _each(compiled.values, dx, own.shape)
     multipliers = _each(compiled.multipliers, dz, own.shape)
@@ -180,8 +179,8 @@ def derivatives(solution: Solution, parameter: Any) -> Derivatives:
     return Derivatives(own.name, rise if own.shape else float(rise), values, multipliers)
 
 
-def _optimum(solution: Solution) -> tuple[Compiled, Vertex | ConicOptimum]:
-    """Return the compiled form and the optimum on it, which moves in one way."""
+def _optimum(solution: Solution) -> tuple[Compiled, Vertex | ConicOptimum, Units]:
+    """Return the compiled form, and the optimum in some units of it, which moves in one way."""
     problem, proof = solution.problem, solution.proof
     if problem.integers or not problem.problem_class.convex:
         raise ClassError(
@@ -196,11 +195,13 @@ def _optimum(solution: Solution) -> tuple[Compiled, Vertex | ConicOptimum]:
                 "solve with a solver of conic programs",
             )
         compiled = check_columns(proof.compiled, "derivatives")
-        optimum: Vertex | ConicOptimum = ConicOptimum(compiled.form, proof.x, proof.z)
+        units = Units.of(compiled.form)
+        optimum: Vertex | ConicOptimum = ConicOptimum(units.form, *units.taken(proof.x, proof.z))
         unique = _condition(optimum) <= WORST_CONIC
     else:
         compiled = linear_rows(solution, "derivatives")
-        optimum = vertex = optimal_vertex(compiled, solution)[1]
+        units = Units.of(compiled.form)
+        optimum = vertex = optimal_vertex(compiled, solution, units)[1]
         unique = not vertex.degenerate and _condition(vertex) <= WORST
     if not unique:
         raise UnsupportedProblem(
@@ -208,7 +209,7 @@ def _optimum(solution: Solution) -> tuple[Compiled, Vertex | ConicOptimum]:
             "another is as good, or a row is active with multiplier 0: sides differ",
             "optfair.sensitivity has both sides of a linear program; or optfair.sweep",
         )
-    return compiled, optimum
+    return compiled, optimum, units
 
 
 def _check_affine(problem: Problem, own: Parameter) -> None:
@@ -253,13 +254,26 @@ def _two_forms(
 
 
 def _condition(vertex: Vertex | ConicOptimum) -> float:
-    """Return an estimate of the condition of the system, in the 1-norm."""
-    factor, matrix = vertex.factor, vertex.matrix
-    n = matrix.shape[0]
+    """Return an estimate of the condition of the system, in the 1-norm.
+
+    Its rows and its curvature are each taken in a unit of their own: whether it has one solution does
+    not depend on them.
+    """
+    factor, matrix, n = vertex.factor, vertex.matrix, vertex.form.q.size
+    size = matrix.shape[0]
+    bent = abs(matrix[:n, :n]).max() if n else 0.0
+    units = np.full(size, bent**-0.5 if bent > 0.0 else 1.0)
+    held = abs(matrix[n:, :n]).max(axis=1).toarray().ravel()
+    units[n:] = 1.0 / np.where(held > 0.0, held * units[0], 1.0)
+
+    def solve(y: Floats, trans: str = "N") -> Floats:
+        return np.asarray(factor.solve(np.ravel(y) / units, trans=trans) / units)
+
     inverse = LinearOperator(
-        (n, n), matvec=factor.solve, rmatvec=lambda y: factor.solve(y, trans="T"), dtype=float
+        (size, size), matvec=solve, rmatvec=lambda y: solve(y, "T"), dtype=float
     )
-    return float(onenormest(inverse) * abs(matrix).sum(axis=0).max()) if n else 1.0
+    scaled = sp.diags_array(units) @ abs(matrix) @ sp.diags_array(units)
+    return float(onenormest(inverse) * scaled.sum(axis=0).max()) if size else 1.0
 
 
 def _each(by_name: Any, columns: Floats, shape: tuple[int, ...]) -> dict[str, Floats]:

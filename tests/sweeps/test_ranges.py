@@ -188,3 +188,11 @@ def test_ranges_are_those_of_the_same_program_in_other_units(quadratic: bool) ->
             assert ends == pytest.approx([one.value, one.lower, one.upper], rel=1e-5, abs=1e-6)
             slopes = np.array([other.below, other.above]) * unit / w
             assert slopes == pytest.approx([one.below, one.above], rel=1e-5, abs=1e-6)
+
+
+def test_a_basis_is_found_among_ties_of_no_cost() -> None:
+    x = cp.Variable(3, name="x", nonneg=True)
+    rows = [-x[0] + 2 * x[1] >= 4, -2 * x[0] + x[1] - x[2] <= -4, 2 * x[1] - x[2] >= 3]
+    p = of.from_cvxpy(cp.Problem(cp.Maximize(0 * cp.sum(x) - 3), rows), ["a", "b", "c"])
+    found = of.sensitivity(p.solve())
+    assert {(r.below, r.above) for name in "abc" for r in found[name]} == {(0.0, 0.0)}

@@ -171,3 +171,17 @@ def test_where_there_is_none_it_is_refused() -> None:
         derivatives(fine, "c")
     with pytest.raises(of.DeclarationError, match="no derivative of 'y'"):
         derivatives(fine, "b")["y"]
+
+
+@pytest.mark.parametrize("cost", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e3])
+def test_derivatives_are_those_of_the_same_program_in_other_units(unit: float, cost: float) -> None:
+    x, b = cp.Variable(2, name="x"), cp.Parameter(name="b", value=unit)
+    half, root = [0.5, 0.5], [0.5**0.5, 0.5**0.5]
+    for goal, row, slope in (
+        (cp.Minimize(cost * cp.sum_squares(x)), cp.sum(x) >= b, half),
+        (cp.Maximize(cost * cp.sum(x)), cp.norm(x) <= b, root),
+        (cp.Maximize(cost * cp.sum(cp.log(x / unit))), cp.sum(x) <= b, half),
+    ):
+        s = of.from_cvxpy(cp.Problem(goal, [row])).solve()
+        assert derivatives(s, "b")["x"] == pytest.approx(slope, abs=1e-3)
