@@ -28,6 +28,7 @@ from optfair.core.parameters import parameters
 from optfair.core.problem import Problem, check_problem
 from optfair.errors import DataError, DeclarationError, Infeasible, OptfairError, kind_of, nearest
 from optfair.numbers import (
+    Flags,
     check_count,
     check_flag,
     check_functions,
@@ -89,7 +90,7 @@ def sweep(
     parameter : str or pair of str
         One of `Problem.parameters`, or two whose values are combined; or a linear row, such as
         "budget" or "demand[2]" or its label in a file: then its right-hand side moves.
-    values : array, pair, or dict
+    values : array, or pair of arrays
         Values to solve at; with ``width`` the two ends (low, high), and the points between them
         are chosen where the band is widest; for two parameters a pair of arrays.
     width : float, optional
@@ -140,8 +141,14 @@ def sweep(
     """
     wanted = (parameter,) if isinstance(parameter, str) else check_names(parameter, "parameter")
     for name in wanted:
-        check_text(name, "parameter")
-        problem = with_side(problem, name)
+        moved = with_side(problem, check_text(name, "parameter"))
+        lost = parameters(problem).keys() - parameters(moved).keys()
+        if lost & {*wanted}:
+            raise DeclarationError(
+                f"{name!r} and {min(lost)!r} stand in one row",
+                remedy="state the row on two parameters, and sweep these",
+            )
+        problem = moved
     names, grid = _grid(problem, wanted, values, width)
     known = Dependence("", "there are two parameters")
     run = Run(problem, names, known, (grid[0][0], grid[-1][0]), functions or {}, keep, save)
@@ -169,8 +176,9 @@ def _grid(
     """Return the names of the parameters, and the values to begin with."""
     known = parameters(problem)
     names = tuple(_full_name(problem, known, name) for name in wanted)
-    if len(names) not in (1, 2):
-        raise DeclarationError(f"{len(names)} parameters", remedy="sweep one or two")
+    if len(names) not in (1, 2) or len({*names}) < len(names):
+        twice = " of one name" if len({*names}) < len(names) else ""
+        raise DeclarationError(f"{len(names)} parameters{twice}", remedy="sweep one or two")
     axes = (values,) if len(names) == 1 else _pair(values)
     if len(axes) != len(names):
         raise DeclarationError(
@@ -228,6 +236,12 @@ def with_side(problem: Problem, name: str) -> Problem:
             f"it is {kind_of(constraint)}",
             "sweep a row that is an equality or an inequality",
         )
+    if open_entries(constraint)[at]:
+        raise DeclarationError(
+            f"{name!r} has no right-hand side",
+            "it is infinite, or no variable stands before it",
+            "state a finite one, and sweep that",
+        )
     number = int(not constraint.args[0].is_constant())  # of the side that has no variables
     side = constraint.args[number]
     stated = dense(side.value) if side.is_constant() else np.zeros(constraint.shape)
@@ -239,6 +253,15 @@ def with_side(problem: Problem, name: str) -> Problem:
     sides = list(constraint.args)
     sides[number] = moved if side.is_constant() else side + moved
     return problem.without(label).with_constraints({label: type(constraint)(*sides)})
+
+
+def open_entries(constraint: Any) -> Flags:
+    """Return which entries of a row hold whatever the variables are: their side was infinite."""
+    varying = constraint.args[int(constraint.args[0].is_constant())]
+    held = np.ones(constraint.shape)
+    if isinstance(varying, cp.multiply) and varying.args[0].is_constant():
+        held = np.broadcast_to(dense(varying.args[0].value), constraint.shape)
+    return np.asarray(held == 0.0)
 
 
 def _row(problem: Problem, name: str) -> tuple[str, tuple[int, ...]] | None:
@@ -282,7 +305,7 @@ def _full_name(problem: Problem, known: Mapping[str, Any], name: str) -> str:
     if len(own) == 1:
         return own[0]
     raise DeclarationError(
-        f"no parameter or row {name!r}", remedy=nearest(name, [*known, *problem.constraints])
+        f"no parameter or row {name!r}", remedy=nearest(name, {**known, **problem.constraints})
     )
 
 
@@ -307,7 +330,11 @@ class Run:
         self.fresh = 0
         self.file = None if save is None else _File(Path(save), problem, names)
         if self.file is not None:
-            self.points = self.file.read()
+            # a function that is new has to see the solutions, which no file holds
+            known_points = self.file.read().items()
+            self.points = {
+                at: p for at, p in known_points if not p.solved or functions.keys() <= p.more.keys()
+            }
         if len(names) == 1:  # what a file holds may lie further out
             places = [*ends, *(at[0] for at in self.points)]
             self.ends = min(places), max(places)
@@ -503,7 +530,18 @@ class _File:
         for p in points.values():
             row = asdict(replace(p, solution=None, prove=None, line_given=p.line))
             rows.append({k: v for k, v in row.items() if k not in ("solution", "prove")})
-        write_text(self.path, json.dumps({**self.facts, "points": rows}, default=float))
+        write_text(self.path, json.dumps({**self.facts, "points": rows}, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    """Return what a function gave as numbers and lists of them."""
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf":
+        raise DeclarationError(
+            f"a function gave {kind_of(value)}, which no file of points holds",
+            remedy="let it return numbers, or leave out save=",
+        )
+    return array.tolist()
 
 
 def _identity(problem: Problem, names: Iterable[str]) -> str:

@@ -13,6 +13,7 @@ from optfair.core import display
 from optfair.errors import DeclarationError, data_frame
 from optfair.numbers import Floats, check_number, checked
 from optfair.plots import COLOURS, new_axes
+from optfair.sweeps.sweep_result import columns
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -166,19 +167,20 @@ class ParetoFront:
         NotInstalled
             pandas is missing.
         """
-        return data_frame(
-            [
+        rows = []
+        for p in self.points:
+            names = columns([*self.names, *p.more], ("within", "grade", "solver", "seconds"))
+            rows.append(
                 {
-                    **dict(zip(self.names, p.values, strict=True)),
+                    **dict(zip(names, p.values, strict=False)),
                     "within": p.within,
                     "grade": p.grade,
                     "solver": p.solver,
                     "seconds": p.seconds,
-                    **p.more,
+                    **dict(zip(names[len(p.values) :], p.more.values(), strict=True)),
                 }
-                for p in self.points
-            ]
-        )
+            )
+        return data_frame(rows)
 
     @property
     def _minimised(self) -> Floats:

@@ -32,6 +32,7 @@ from optfair.errors import ClassError, UnsupportedProblem, data_frame
 from optfair.numbers import Floats, checked
 from optfair.solution.residuals import shadow_price_sign
 from optfair.solution.units import equilibrium
+from optfair.sweeps.along import open_entries
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -85,7 +86,8 @@ class Range:
     @property
     def degenerate(self) -> bool:
         """Whether the two prices differ."""
-        return abs(self.above - self.below) > 1e-7 * (1.0 + min(abs(self.above), abs(self.below)))
+        size = 1.0 + min(abs(self.above), abs(self.below))
+        return self.above != self.below and not abs(self.above - self.below) <= 1e-7 * size < np.inf
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -509,7 +511,10 @@ def _sides(problem: Problem, compiled: Compiled, ranger: _Ranger) -> list[Range]
         rows = np.arange(plain.start, plain.stop)
         values = turn * form.b[rows] if stated.size != rows.size else stated
         entries = entry_indices(term.shape)[: rows.size]
+        idle = open_entries(constraint) if stated.size == rows.size else np.zeros(term.shape, bool)
         for entry, i, value in zip(entries, rows.tolist(), values.tolist(), strict=True):
+            if idle[entry]:
+                continue
             side = np.zeros(form.b.size)
             side[i] = turn
             moved = ranger.along(side, nothing, value)

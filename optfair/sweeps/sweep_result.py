@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice, pairwise
@@ -16,6 +16,7 @@ from optfair.backends.registry import conic_interface
 from optfair.compile.conic_proof import ROUNDED, ValueLine, same_rows
 from optfair.compile.form import compile_problem
 from optfair.core import display
+from optfair.core.labels import free_name
 from optfair.core.parameters import Family, Parameter, chosen, parameters
 from optfair.core.problem import Problem, check_problem
 from optfair.errors import DeclarationError, UnsupportedProblem, data_frame
@@ -24,6 +25,28 @@ from optfair.plots import COLOURS, new_axes
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
+
+
+# What a frame of points says of each, beside its parameters and what functions gave.
+COLUMNS = (
+    *("value", "bound", "status", "grade", "price", "lower", "upper"),
+    *("solver", "seconds", "iterations", "conflict"),
+)
+
+
+def columns(names: Iterable[str], taken: Iterable[str]) -> list[str]:
+    """Return names for columns of a frame, with a number where they are taken.
+
+    Examples
+    --------
+    >>> columns(["b", "price", "b"], ("value", "price"))
+    ['b', 'price 2', 'b 2']
+    """
+    own = list(taken)
+    known = len(own)
+    for name in names:
+        own.append(free_name(name, own))
+    return own[known:]
 
 
 # What is known of the optimal value as a function of one parameter, and why.
@@ -275,9 +298,10 @@ class Sweep:
         rows = []
         for p in self.points:
             lower, upper = self.band(p.at[0]) if self._banded else (np.nan, np.nan)
+            names = columns([*self.names, *p.more], COLUMNS)
             rows.append(
                 {
-                    **dict(zip(self.names, p.at, strict=True)),
+                    **dict(zip(names, p.at, strict=False)),
                     "value": p.value,
                     "bound": p.bound,
                     "status": p.status,
@@ -289,7 +313,7 @@ class Sweep:
                     "seconds": p.seconds,
                     "iterations": p.iterations,
                     "conflict": ", ".join(p.conflict),
-                    **p.more,
+                    **dict(zip(names[len(p.at) :], p.more.values(), strict=True)),
                 }
             )
         return data_frame(rows)

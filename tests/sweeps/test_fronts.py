@@ -236,3 +236,16 @@ def test_a_function_of_any_name_leaves_the_front_as_it_is() -> None:
     odd = {"value of a": lambda s: 99.0}
     front = of.pareto(p, goals, method="epsilon", points=3, functions=odd)
     assert np.linalg.norm(front.values, axis=1) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_a_front_goes_on_with_further_functions_and_names_of_columns(tmp_path: Path) -> None:
+    x = cp.Variable(name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(0), [x >= 0, x <= 1]))
+    goals = {"within": cp.square(x), "grade": cp.square(x - 1)}
+    of.pareto(p, goals, points=3, save=tmp_path / "front.json")
+    own = {"x": lambda s: float(s["x"])}
+    front = of.pareto(p, goals, points=3, save=tmp_path / "front.json", functions=own)
+    frame = front.frame()
+    assert frame["within 2"].to_numpy() == pytest.approx(frame["x"] ** 2, abs=1e-9)
+    assert frame["grade 2"].to_numpy() == pytest.approx((frame["x"] - 1) ** 2, abs=1e-9)
+    assert frame["within"].max() < 1e-3 and set(frame["grade"]) == {"proved"}

@@ -196,3 +196,10 @@ def test_a_basis_is_found_among_ties_of_no_cost() -> None:
     p = of.from_cvxpy(cp.Problem(cp.Maximize(0 * cp.sum(x) - 3), rows), ["a", "b", "c"])
     found = of.sensitivity(p.solve())
     assert {(r.below, r.above) for name in "abc" for r in found[name]} == {(0.0, 0.0)}
+
+
+def test_a_cost_that_may_move_to_no_side_has_two_infinite_prices() -> None:
+    x = cp.Variable(2, name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x[0]), [x[0] >= 0]))
+    free = of.sensitivity(p.solve())["x"][1]
+    assert (free.below, free.above) == (np.inf, -np.inf) and free.degenerate

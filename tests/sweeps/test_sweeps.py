@@ -16,7 +16,7 @@ import pytest
 
 import optfair as of
 from optfair.compile.form import compile_problem
-from optfair.sweeps import dependence, sweep
+from optfair.sweeps import dependence, derivatives, sweep
 from optfair.sweeps.sweep_result import Point, _band
 
 RNG = np.random.default_rng(0)
@@ -464,3 +464,51 @@ def test_a_chord_of_bounds_is_rounded_down() -> None:
         t0, t1, v0, v1 = map(Fraction, (low, high, a, b))
         exact = v0 + (v1 - v0) * (Fraction(t) - t0) / (t1 - t0)
         assert lower <= exact and exact - Fraction(lower) <= Fraction(1e-13) * (abs(v0) + abs(v1))
+
+
+def capped() -> Any:
+    """Return max x + y, where one of two caps is infinite."""
+    x, b = cp.Variable(2, name="x"), cp.Parameter(name="b", value=5.0)
+    rows = [x >= -1, x <= np.array([np.inf, 3.0]), cp.sum(x) <= b]
+    return of.from_cvxpy(cp.Problem(cp.Maximize(cp.sum(x)), rows), ["low", "cap", "total"])
+
+
+def test_an_infinite_side_is_none_that_moves() -> None:
+    p = capped()
+    for ask in (lambda: sweep(p, "cap[0]", [-0.5, 1.0]), lambda: derivatives(p.solve(), "cap[0]")):
+        with pytest.raises(of.DeclarationError, match=r"'cap\[0\]' has no right-hand side"):
+            ask()
+    assert [q.value for q in sweep(p, "cap[1]", [-0.5, 1.0])] == pytest.approx([5.0, 5.0])
+    assert [r.entry for r in of.sensitivity(p.solve())["cap"]] == [(1,)]
+
+
+def test_what_stands_in_one_row_is_not_swept_as_two() -> None:
+    p = capped()
+    for pair in (("low[0]", "low[1]"), ("b", "total")):
+        with pytest.raises(of.DeclarationError, match="stand in one row"):
+            sweep(p, pair, ([0.0, 1.0], [0.0, 1.0]))
+    with pytest.raises(of.DeclarationError, match="2 parameters of one name"):
+        sweep(p, ("b", "b"), ([0.0, 1.0], [0.0, 1.0]))
+    two = sweep(p, ("low[0]", "total"), ([0.0, 1.0], [2.0, 3.0]))
+    assert [q.value for q in two] == pytest.approx([2.0, 3.0, 2.0, 3.0])
+
+
+def test_functions_that_a_file_does_not_know_are_asked_again(tmp_path: Path) -> None:
+    p, file = capped(), tmp_path / "b.json"
+    sweep(p, "b", [0.0, 1.0], save=file)
+    made = sweep(p, "b", [0.0, 1.0], save=file, functions={"x": lambda s: s["x"]})
+    assert made.solves == 2 and [q.more["x"].sum() for q in made] == pytest.approx([0.0, 1.0])
+    again = sweep(p, "b", [0.0, 1.0], save=file, functions={"x": lambda s: s["x"]})
+    assert again.solves == 0 and [sum(q.more["x"]) for q in again] == pytest.approx([0.0, 1.0])
+    with pytest.raises(of.DeclarationError, match="no file of points holds"):
+        sweep(p, "b", [2.0], save=file, functions={"x": lambda s: 1j, "y": str})
+
+
+def test_a_function_does_not_take_the_place_of_a_column() -> None:
+    price = cp.Parameter(name="price", value=1.0)
+    x = cp.Variable(name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x), [x >= 2 * price]))
+    frame = sweep(p, "price", [1.0, 2.0], functions={"value": lambda s: 7.0}).frame()
+    assert frame["price 2"].tolist() == [1.0, 2.0] and frame["value 2"].tolist() == [7.0, 7.0]
+    assert frame["price"].to_numpy() == pytest.approx([2.0, 2.0])
+    assert frame["value"].to_numpy() == pytest.approx([2.0, 4.0])
