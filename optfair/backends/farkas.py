@@ -542,25 +542,25 @@ def _starts(
 ) -> Iterator[tuple[Floats | None, tuple[Fraction, ...] | None]]:
     """Yield points in all columns: the one that is known, else one with room, else a vertex.
 
-    Of a vertex the fractions are returned too: rows that depend on each other have no room.
+    What is integer is held. Of a vertex the fractions come too: rows that depend have no room.
     """
-    form, inside = compiled.form, None
-    if point is not None:
-        x = np.full(form.q.size, np.nan)
-        for name, place in compiled.places().items():
-            known = place >= 0
-            x[place[known]] = np.asarray(point[name], dtype=float)[known]
-        if np.isfinite(x).all():
-            yield x, None
-    if not whole:
-        n = form.q.size
-        nothing = sp.csc_array((n, n))
-        room = solve_cone_program(nothing, np.zeros(n), form.A, form.b, form.cones, tolerance=1e-9)
-        inside = room.x if room.status == "optimal" else None
-        if inside is not None:
+    form, n = compiled.form, compiled.form.q.size
+    x, inside = np.full(n, np.nan), None
+    for name, place in compiled.places().items() if point is not None else ():
+        x[place[place >= 0]] = np.asarray((point or {})[name], dtype=float)[place >= 0]
+    if np.isfinite(x).all():
+        yield x, None
+    free = np.isnan(x) | (not whole)
+    if free.any() and not (whole and free.all()):
+        A, k = sp.csc_array(form.A), int(free.sum())
+        b = form.b - A[:, ~free] @ x[~free]
+        nothing = sp.csc_array((k, k))
+        room = solve_cone_program(nothing, np.zeros(k), A[:, free], b, form.cones, tolerance=1e-9)
+        if room.status == "optimal" and room.x is not None:
+            inside, x[free] = x, room.x
             yield inside, None
-        if (vertex := _exact_start(form, end)) is not None:
-            yield np.array(vertex, dtype=float), vertex
+    if not whole and (vertex := _exact_start(form, end)) is not None:
+        yield np.array(vertex, dtype=float), vertex
     yield inside, None
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import cvxpy as cp
 import numpy as np
+from cvxpy.atoms.affine.add_expr import AddExpression
 from cvxpy.constraints import Equality, Inequality
 
 from optfair.backends.registry import profile
@@ -257,10 +258,14 @@ def with_side(problem: Problem, name: str) -> Problem:
 
 def open_entries(constraint: Any) -> Flags:
     """Return which entries of a row hold whatever the variables are: their side was infinite."""
-    varying = constraint.args[int(constraint.args[0].is_constant())]
+    varying = [a for a in constraint.args if not a.is_constant()]
+    if len(varying) == 1 and isinstance(varying[0], AddExpression):  # what is added is constant
+        varying = [a for a in varying[0].args if not a.is_constant()]
     held = np.ones(constraint.shape)
-    if isinstance(varying, cp.multiply) and varying.args[0].is_constant():
-        held = np.broadcast_to(dense(varying.args[0].value), constraint.shape)
+    if len(varying) == 1 and isinstance(varying[0], cp.multiply):
+        factor = varying[0].args[0]
+        if factor.is_constant():
+            held = np.broadcast_to(dense(factor.value), constraint.shape)
     return np.asarray(held == 0.0)
 
 

@@ -441,3 +441,12 @@ def test_rows_that_contradict_each_other_by_a_rounding_have_no_point() -> None:
     rows = [Z[0] == 0.1, Z[1] == 0.2, Z[0] + Z[1] == 0.3, cp.norm(Z) <= 2]
     with pytest.raises((of.SolverFailure, of.Infeasible)):
         of.from_cvxpy(cp.Problem(cp.Minimize(FREE), rows)).solve()
+
+
+@pytest.mark.parametrize("kink", [lambda x: 2 * cp.pos(x[0] - 3), lambda x: cp.norm(x, 1) / 4])
+def test_rays_of_integers_move_what_terms_introduce_as_well(kink: Any) -> None:
+    x = cp.Variable(2, name="x", integer=True)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x[0] + kink(x)), [2 * x[0] == 3 * x[1], x <= 5]))
+    with pytest.raises(of.Unbounded) as e:
+        p.solve()
+    assert e.value.certificate.verify()
