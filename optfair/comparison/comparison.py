@@ -21,7 +21,7 @@ from optfair.comparison.figures import (
     performance_profile,
     shifted_geometric_mean,
 )
-from optfair.comparison.run import OUTCOMES, Run
+from optfair.comparison.run import OUTCOMES, PROOFS, Run
 from optfair.core import display
 from optfair.errors import DataError, data_frame, nearest, needed
 from optfair.numbers import check_path, check_positive, check_text, checked
@@ -58,22 +58,28 @@ def _among(group: list[Run]) -> Iterable[str]:
     first = group[0]
     if first.stated is not None:
         for run in group:
-            if run.outcome == "infeasible":
-                yield f"{run.problem}: {run.solver} proves it infeasible, certified optimum {first.stated:.10g}"
+            if run.outcome in PROOFS:
+                yield f"{run.problem}: {run.solver} proves it {run.outcome}, certified optimum {first.stated:.10g}"
             elif not _close(run.objective, first.stated, run.tolerance):
                 yield (
                     f"{run.problem}: {run.solver} has {run.objective:.10g},"
                     f" certified optimum {first.stated:.10g}"
                 )
         return
-    for run in group[1:]:
-        if run.outcome != first.outcome:
-            yield f"{run.problem}: {first.solver} says {first.outcome}, {run.solver} {run.outcome}"
-        elif run.outcome == "solved" and not _close(run.objective, first.objective, run.tolerance):
-            yield (
-                f"{run.problem}: {first.solver} has {first.objective:.10g},"
-                f" {run.solver} {run.objective:.10g}"
-            )
+    for k, run in enumerate(group):
+        for other in group[:k]:  # the first that it contradicts
+            if run.outcome != other.outcome:
+                yield f"{run.problem}: {other.solver} says {other.outcome}, {run.solver} {run.outcome}"
+            elif run.outcome == "solved" and not _close(
+                run.objective, other.objective, run.tolerance
+            ):
+                yield (
+                    f"{run.problem}: {other.solver} has {other.objective:.10g},"
+                    f" {run.solver} {run.objective:.10g}"
+                )
+            else:
+                continue
+            break
 
 
 def _close(a: float | None, b: float | None, tolerance: float) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optfair.comparison.run import OUTCOMES, Run
+from optfair.comparison.run import OUTCOMES, PROOFS, Run
 from optfair.errors import DataError, kind_of
 from optfair.numbers import Floats, check_names, check_positive, checked, floats
 from optfair.pages import Picture, count, page, picture, text_of
@@ -201,7 +201,7 @@ def accuracy(comparisons: Iterable[Comparison]) -> tuple[Accuracy, ...]:
 
 
 def _has_accuracy(run: Run) -> bool:
-    return run.asked and run.outcome != "infeasible"
+    return run.asked and run.outcome not in PROOFS
 
 
 def _accuracy(solver: str, tolerance: float, runs: list[Run]) -> Accuracy:
@@ -231,7 +231,7 @@ def _error(value: float | None) -> float:
 
 TEMPLATE, SCRIPT = "comparison.html.j2", "sort.js"
 OUTCOME_WORDS = {name: name.replace("_", " ") for name in OUTCOMES}
-OUTCOME_WORDS["infeasible"] = "proved infeasible"
+OUTCOME_WORDS |= {name: f"proved {name}" for name in PROOFS}
 # (column, whether it is text)
 HEADS = (
     *(("problem", True), ("class", True), ("solver", True), ("outcome", True)),

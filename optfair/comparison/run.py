@@ -28,6 +28,7 @@ from optfair.errors import (
     OptfairError,
     SizeLimited,
     SolverFailure,
+    Unbounded,
     UnsupportedProblem,
 )
 from optfair.storage import check_record, made_folder, read_json, write_text
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
 
 # One run: what was asked of one solver, and what became of it.
 
-# From best to worst. "solved" and "infeasible" are answers that were verified here; "unreadable"
-# and "refused" say that the solver was not asked.
+# From best to worst. The first three are answers that were verified here; "unreadable" and
+# "refused" say that the solver was not asked.
 # types of the fields of a run in a file; the others are tables
 TYPES: dict[str, Any] = {
     "str": str,
@@ -50,11 +51,13 @@ TYPES: dict[str, Any] = {
     "float | None": (int, float, type(None)),
 }
 OUTCOMES = (
-    *("solved", "infeasible", "local", "time_limit", "memory_limit", "failed", "crashed"),
-    *("unreadable", "refused"),
+    *("solved", "infeasible", "unbounded", "local", "time_limit", "memory_limit"),
+    *("failed", "crashed", "unreadable", "refused"),
 )
 UNASKED = ("unreadable", "refused")
-ANSWERS = ("solved", "infeasible")
+# Answers that are proofs and have no point.
+PROOFS = ("infeasible", "unbounded")
+ANSWERS = ("solved", *PROOFS)
 # Outcomes that leave a point to be judged at another tolerance.
 POINTS = ("solved", "time_limit", "failed")
 # Halvings of the exponent of the least tolerance that is passed.
@@ -80,8 +83,8 @@ class Run:
     repeat : int
         Counted from 0.
     outcome : str
-        "solved": every residual, recomputed here, is within the tolerance. "infeasible": a
-        certificate was verified. "local": a feasible point that its solver calls locally
+        "solved": every residual, recomputed here, is within the tolerance. "infeasible" and
+        "unbounded": a certificate was verified. "local": a feasible point that its solver calls locally
         optimal, without a bound. "time_limit": not within the limit, so ``seconds`` is a
         lower bound. "memory_limit": it wanted more memory than was allowed. "failed": it returned nothing that passes. "crashed": its process died
         or an exception was raised. "unreadable": the file of a collection is missing, damaged or another one. "refused": it does not take the problem.
@@ -500,10 +503,11 @@ def _point(s: Solution, tolerance: float) -> dict[str, Any]:
 
 
 def _raised(error: Exception | None) -> dict[str, Any]:
-    if isinstance(error, Infeasible) and error.certificate is not None:
+    if isinstance(error, (Infeasible, Unbounded)) and error.certificate is not None:
+        word = "infeasible" if isinstance(error, Infeasible) else "unbounded"
         if error.certificate.verify():
-            return {"outcome": "infeasible", "reason": error.cause}
-        return {"outcome": "failed", "reason": "its certificate of infeasibility proves nothing"}
+            return {"outcome": word, "reason": error.cause}
+        return {"outcome": "failed", "reason": f"its certificate proves nothing: {word}"}
     if isinstance(error, OptfairError):
         outcome = "refused" if isinstance(error, NOT_ASKED) else "failed"
         said = ": ".join(filter(None, (error.cause, error.evidence)))

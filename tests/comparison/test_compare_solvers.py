@@ -583,3 +583,13 @@ def test_the_frequency_is_a_fact_of_the_machine(tmp_path, monkeypatch):
     clock.write_text("3700000\n")  # the highest, not what runs now
     assert told() == "3.7 GHz"
     environment.cache_clear()
+
+
+def test_a_ray_that_is_verified_is_an_answer():
+    x = cp.Variable(2, name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x[0] - x[1]), [x[0] >= 0, x[1] >= 2]))
+    c = compare_solvers({"ray": p}, ["highs", "clarabel"], time_limit=200)
+    assert outcomes(c) == {("ray", "highs"): "unbounded", ("ray", "clarabel"): "unbounded"}
+    assert (
+        c.conflicts() == () and c.failures() == () and [s.answered for s in c.summary()] == [1, 1]
+    )

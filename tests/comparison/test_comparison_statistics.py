@@ -128,6 +128,10 @@ def test_contradictions():
     (text,) = compared(run("p", "a"), run("p", "b", "infeasible")).conflicts()
     assert "infeasible" in text
     assert len(compared(run("p", "a", "infeasible", stated=4.0)).conflicts()) == 1
+    assert len(compared(run("p", "a", "unbounded", stated=4.0)).conflicts()) == 1
+    # each is near the first, and not near the other
+    three = [run("p", s, objective=5.0 + d) for s, d in (("a", 0.0), ("b", 4e-6), ("c", -4e-6))]
+    assert len(compared(*three).conflicts()) == 1
     # what was not verified contradicts nothing
     assert compared(run("p", "a"), run("p", "b", "failed", objective=9.0)).conflicts() == ()
     assert "CONFLICT" in repr(compared(run("p", "a", stated=4.0)))
