@@ -281,11 +281,11 @@ def _row(problem: Problem, name: str) -> tuple[str, tuple[int, ...]] | None:
             )
         known = [term.labels()] if term.labels else []
         if name.startswith(f"{label}["):
-            index = _index(name[len(label) :], term.shape)
-            if index is not None and not (known and name in known[0]):
-                return label, index
             axes = problem.axes(label)
             known += [entry_names(label, axes, term.shape)] if axes else []
+            index = _index(name[len(label) :], term.shape)
+            if index is not None and not any(name in names for names in known):
+                return label, index
         for names in known:
             if name in names:
                 at = np.unravel_index(list(names).index(name), term.shape, order="F")

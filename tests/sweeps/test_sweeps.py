@@ -512,3 +512,13 @@ def test_a_function_does_not_take_the_place_of_a_column() -> None:
     assert frame["price 2"].tolist() == [1.0, 2.0] and frame["value 2"].tolist() == [7.0, 7.0]
     assert frame["price"].to_numpy() == pytest.approx([2.0, 2.0])
     assert frame["value"].to_numpy() == pytest.approx([2.0, 4.0])
+
+
+def test_a_label_that_is_a_number_is_no_index() -> None:
+    x = cp.Variable(3, name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [x >= [1, 2, 3]]), ["need"])
+    sides = {name: sweep(p, name, [4.0])[0].value for name in ("need[0]", "need[2]")}
+    assert sides == pytest.approx({"need[0]": 9.0, "need[2]": 7.0})
+    labelled = p.with_labels(need=[2, 0, 1])
+    assert "need[2]: 1 in" in repr(of.sensitivity(labelled.solve()))
+    assert sweep(labelled, "need[2]", [4.0])[0].value == pytest.approx(9.0)
