@@ -320,7 +320,7 @@ class Sweep:
 
     def _price(self, p: Point) -> float:
         """Return the slope of the optimal value that the solution proves at a point."""
-        return p.rise if p.line is None else self._sign * p.line.slope
+        return (p.rise if p.line is None else self._sign * p.line.slope) + 0.0
 
     @property
     def _sign(self) -> float:
