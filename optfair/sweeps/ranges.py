@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from scipy.sparse.linalg import splu
+from scipy.sparse.linalg import LinearOperator, onenormest, splu
 
 from optfair.backends.linear_program import Kept, solve_form
 from optfair.backends.registry import conic_interface
@@ -45,6 +45,8 @@ ZERO = 1e-9
 STEP, LEAST, PIECES = 1e-5, 1e-10, 25
 # What ends a piece: there is no optimum any more.
 OUTSIDE = ("infeasible", "unbounded", "infeasible_or_unbounded")
+# Condition of the system beyond which the optimum may not be unique, and its derivative no number.
+WORST = 1e12
 # Columns beyond which the inverse of a basis is too large.
 LARGEST = 5_000
 
@@ -335,7 +337,7 @@ class Vertex:
         sizes = 1.0 + np.abs(form.b)
         active = equal | (z / (1.0 + np.abs(z).max(initial=0.0)) > slack / sizes)
         made = cls.on(form, active, np.zeros(0, dtype=np.intp))
-        if made.degenerate or not made.optimal:
+        if made.degenerate or not made.optimal or condition(made) > WORST:
             raise UnsupportedProblem(
                 "the active rows are not strict: a price may differ to the left and to the right",
                 "a row is active with multiplier 0, or the solution is not accurate enough to tell",
@@ -389,6 +391,29 @@ class Vertex:
     def slope(self, side: Floats, cost: Floats) -> float:
         """Return the derivative of the optimal value of the minimisation."""
         return float(cost @ self.x - side @ self.z)
+
+
+def condition(vertex: Any) -> float:
+    """Return an estimate of the condition of the system, in the 1-norm.
+
+    Its rows and its curvature are each taken in a unit of their own: whether it has one solution does
+    not depend on them.
+    """
+    factor, matrix, n = vertex.factor, vertex.matrix, vertex.form.q.size
+    size = matrix.shape[0]
+    bent = abs(matrix[:n, :n]).max() if n else 0.0
+    units = np.full(size, bent**-0.5 if bent > 0.0 else 1.0)
+    held = abs(matrix[n:, :n]).max(axis=1).toarray().ravel()
+    units[n:] = 1.0 / np.where(held > 0.0, held * units[0], 1.0)
+
+    def solve(y: Floats, trans: str = "N") -> Floats:
+        return np.asarray(factor.solve(np.ravel(y) / units, trans=trans) / units)
+
+    inverse = LinearOperator(
+        (size, size), matvec=solve, rmatvec=lambda y: solve(y, "T"), dtype=float
+    )
+    scaled = sp.diags_array(units) @ abs(matrix) @ sp.diags_array(units)
+    return float(onenormest(inverse) * scaled.sum(axis=0).max()) if size else 1.0
 
 
 def _ratios(room: Floats, change: Floats) -> tuple[float, float]:

@@ -49,7 +49,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from scipy.sparse.linalg import LinearOperator, onenormest, splu
+from scipy.sparse.linalg import splu
 
 from optfair.backends.registry import conic_interface
 from optfair.compile.conic_proof import ConicProof
@@ -60,7 +60,15 @@ from optfair.core.solution import Solution, check_solution
 from optfair.errors import ClassError, DeclarationError, UnsupportedProblem
 from optfair.numbers import Flags, Floats, Indices, checked
 from optfair.sweeps.along import with_side
-from optfair.sweeps.ranges import Units, Vertex, check_columns, linear_rows, optimal_vertex
+from optfair.sweeps.ranges import (
+    WORST,
+    Units,
+    Vertex,
+    check_columns,
+    condition,
+    linear_rows,
+    optimal_vertex,
+)
 from optfair.sweeps.sweep_result import curved_terms
 
 if TYPE_CHECKING:
@@ -72,9 +80,9 @@ if TYPE_CHECKING:
 # Step between two values of a parameter, of its size: what is affine has no other error than
 # rounding.
 STEP = 2.0**-10
-# Condition of the system beyond which the optimum may not be unique, and its derivative no number.
-WORST = 1e12
-# The same where the system is of numbers that a solver left, not of data.
+# What is off by this share of its size is rounding.
+ROUNDED = 1e-12
+# Condition beyond which a system of numbers that a solver left, not of data, may be singular.
 WORST_CONIC = 1e8
 
 
@@ -162,13 +170,18 @@ def derivatives(solution: Solution, parameter: Any) -> Derivatives:
     own = chosen(parameters(problem), parameter)
     _check_affine(problem, own)
     compiled, optimum, units = _optimum(solution)
+    start = problem.at({own.name: own.value})
+    again = _form(start, compiled)
+    if again.A.shape != compiled.form.A.shape or again.cones != compiled.form.cones:
+        raise UnsupportedProblem("another value of the parameter compiles to other rows")
+    if not _same(compiled.form, again):  # it is in other units than at other values
+        problem, solution = start, start.solve(tolerance=solution.certificate.tolerance)
+        compiled, optimum, units = _optimum(solution)
     form, (x, z) = compiled.form, units.back(optimum.x, optimum.z)
     size = int(np.prod(own.shape, dtype=int))
     dx, dz, dv = np.zeros((form.q.size, size)), np.zeros((form.b.size, size)), np.zeros(size)
     for k in range(size):
         here, there, step = _two_forms(problem, own, k, compiled)
-        if here.A.shape != form.A.shape or there.A.shape != form.A.shape:
-            raise UnsupportedProblem("another value of the parameter compiles to other rows")
         P, A = (there.P - here.P) / step, (there.A - here.A) / step
         q, b = (there.q - here.q) / step, (there.b - here.b) / step
         dx[:, k], dz[:, k] = units.moved(optimum, b - A @ x, q + P @ x + A.T @ z)
@@ -197,12 +210,12 @@ def _optimum(solution: Solution) -> tuple[Compiled, Vertex | ConicOptimum, Units
         compiled = check_columns(proof.compiled, "derivatives")
         units = Units.of(compiled.form)
         optimum: Vertex | ConicOptimum = ConicOptimum(units.form, *units.taken(proof.x, proof.z))
-        unique = _condition(optimum) <= WORST_CONIC
+        unique = condition(optimum) <= WORST_CONIC
     else:
         compiled = linear_rows(solution, "derivatives")
         units = Units.of(compiled.form)
         optimum = vertex = optimal_vertex(compiled, solution, units)[1]
-        unique = not vertex.degenerate and _condition(vertex) <= WORST
+        unique = not vertex.degenerate and condition(vertex) <= WORST
     if not unique:
         raise UnsupportedProblem(
             "the optimum has no derivative here",
@@ -229,51 +242,55 @@ def _check_affine(problem: Problem, own: Parameter) -> None:
         )
 
 
+def _form(problem: Problem, compiled: Compiled) -> ConicForm:
+    """Return the form of a problem as another value of it was compiled."""
+    linear = all(c.kind in ("zero", "nonneg") for c in compiled.form.cones)
+    interface = conic_interface() if linear else compiled.interface.name()
+    return compile_problem(problem, interface, quadratic=compiled.quadratic).form
+
+
+def _same(form: ConicForm, *ends: ConicForm) -> bool:
+    """Whether a form is another one, or the mean of two, up to rounding."""
+    for name in ("A", "b", "q", "P"):
+        numbers: list[Any] = [getattr(f, name) for f in (form, *ends)]
+        shaped: list[Any] = [v[None, :] if v.ndim == 1 else v for v in numbers]
+        own, *others = map(sp.csr_array, shaped)
+        if any(other.shape != own.shape for other in others):
+            return False
+        mean: Any = sum(others[1:], others[0]) / len(others)
+        sizes: Any = sum((abs(other) for other in others), abs(own))
+        if (abs(own - mean) - ROUNDED * sizes).max() > 0.0:
+            return False
+    return True
+
+
 def _two_forms(
     problem: Problem, own: Parameter, k: int, compiled: Compiled
 ) -> tuple[ConicForm, ConicForm, float]:
-    """Return the compiled forms at two values of an entry, and how far they are apart."""
-    linear = all(c.kind in ("zero", "nonneg") for c in compiled.form.cones)
-    interface = conic_interface() if linear else compiled.interface.name()
+    """Return the compiled forms at two values of an entry, and how far they are apart.
+
+    Raises
+    ------
+    UnsupportedProblem
+        The form is not affine in between, or there is no other value.
+    """
     here = dense(own.value)
     at = np.unravel_index(k, here.shape, order="F") if here.shape else ()
     step = STEP * max(1.0, abs(float(here[at])))
-    moved = here.copy()
     for signed in (step, -step):
-        moved[at] = here[at] + signed
+        values = [here.copy(), here.copy()]
+        for moved, part in zip(values, (signed, 0.5 * signed), strict=True):
+            moved[at] = here[at] + part
         try:
-            there = problem.at({own.name: moved if here.shape else float(moved)})
+            ends = [problem.at({own.name: v if here.shape else float(v)}) for v in values]
         except DeclarationError:  # outside of its range
             continue
-        first, second = (
-            compile_problem(p, interface, quadratic=compiled.quadratic).form
-            for p in (problem, there)
-        )
-        return first, second, float(moved[at] - here[at])
+        first = _form(problem, compiled)
+        second, middle = (_form(p, compiled) for p in ends)
+        if not _same(middle, first, second) or not _same(compiled.form, first):
+            raise UnsupportedProblem("another value of the parameter compiles to other rows")
+        return first, second, float(values[0][at] - here[at])
     raise UnsupportedProblem(f"{own.name!r} cannot be moved from {here}")
-
-
-def _condition(vertex: Vertex | ConicOptimum) -> float:
-    """Return an estimate of the condition of the system, in the 1-norm.
-
-    Its rows and its curvature are each taken in a unit of their own: whether it has one solution does
-    not depend on them.
-    """
-    factor, matrix, n = vertex.factor, vertex.matrix, vertex.form.q.size
-    size = matrix.shape[0]
-    bent = abs(matrix[:n, :n]).max() if n else 0.0
-    units = np.full(size, bent**-0.5 if bent > 0.0 else 1.0)
-    held = abs(matrix[n:, :n]).max(axis=1).toarray().ravel()
-    units[n:] = 1.0 / np.where(held > 0.0, held * units[0], 1.0)
-
-    def solve(y: Floats, trans: str = "N") -> Floats:
-        return np.asarray(factor.solve(np.ravel(y) / units, trans=trans) / units)
-
-    inverse = LinearOperator(
-        (size, size), matvec=solve, rmatvec=lambda y: solve(y, "T"), dtype=float
-    )
-    scaled = sp.diags_array(units) @ abs(matrix) @ sp.diags_array(units)
-    return float(onenormest(inverse) * scaled.sum(axis=0).max()) if size else 1.0
 
 
 def _each(by_name: Any, columns: Floats, shape: tuple[int, ...]) -> dict[str, Floats]:

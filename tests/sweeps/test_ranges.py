@@ -203,3 +203,12 @@ def test_a_cost_that_may_move_to_no_side_has_two_infinite_prices() -> None:
     p = of.from_cvxpy(cp.Problem(cp.Minimize(x[0]), [x[0] >= 0]))
     free = of.sensitivity(p.solve())["x"][1]
     assert (free.below, free.above) == (np.inf, -np.inf) and free.degenerate
+
+
+def test_active_rows_that_depend_on_each_other_have_no_one_price_in_any_units() -> None:
+    x = cp.Variable(2, name="x")
+    P, q = np.array([[4e12, 1e12], [1e12, 3e12]]), np.array([4e9, -2e9])
+    rows = [3 * x[1] <= 0, -x[0] <= 0, -x[1] <= 0]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.quad_form(x, P) / 2 + q @ x), rows))
+    with pytest.raises(of.UnsupportedProblem, match="not strict|do not determine"):
+        of.sensitivity(p.solve(tolerance=1e-9))

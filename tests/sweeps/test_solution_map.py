@@ -185,3 +185,14 @@ def test_derivatives_are_those_of_the_same_program_in_other_units(unit: float, c
     ):
         s = of.from_cvxpy(cp.Problem(goal, [row])).solve()
         assert derivatives(s, "b")["x"] == pytest.approx(slope, abs=1e-3)
+
+
+@pytest.mark.parametrize("side", [0.1, 2.0, 5.0, 300.0])
+def test_the_sides_of_squares_are_moved_in_the_units_of_the_optimum(side: float) -> None:
+    x, t = cp.Variable(2, name="x"), cp.Parameter(name="t", value=1.0)
+    rows = [cp.sum_squares(x) <= side * t, x <= 40, x >= -40]
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(x[0]), rows), ["ball", "most", "least"]).solve()
+    d = derivatives(s, "t")
+    assert d.objective == pytest.approx(-(side**0.5) / 2, rel=1e-4)
+    assert d["x"] == pytest.approx([-(side**0.5) / 2, 0.0], rel=1e-4, abs=1e-3)
+    assert derivatives(s, "ball").objective == pytest.approx(-0.5 / side**0.5, rel=1e-4)
