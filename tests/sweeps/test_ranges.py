@@ -210,5 +210,5 @@ def test_active_rows_that_depend_on_each_other_have_no_one_price_in_any_units() 
     P, q = np.array([[4e12, 1e12], [1e12, 3e12]]), np.array([4e9, -2e9])
     rows = [3 * x[1] <= 0, -x[0] <= 0, -x[1] <= 0]
     p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.quad_form(x, P) / 2 + q @ x), rows))
-    with pytest.raises(of.UnsupportedProblem, match="not strict|do not determine"):
+    with pytest.raises(of.UnsupportedProblem, match=r"not strict|do not determine"):
         of.sensitivity(p.solve(tolerance=1e-9))
