@@ -57,7 +57,7 @@ def substitute(expression: Any, replacements: Mapping[int, Any]) -> Any:
 
 def _parametric(node: Any) -> bool:
     """Whether an atom in it has a parameter that is none of its arguments, as huber(x, M) has."""
-    data = (node.get_data() or ()) if isinstance(node, Atom) else ()
+    data = (node.get_data() or ()) if node.args and isinstance(node, Atom) else ()
     own = any(isinstance(d, cp.Expression) and d.parameters() for d in data)
     return own or isinstance(node, gmatmul) or any(map(_parametric, node.args))
 

@@ -280,6 +280,9 @@ def follows_rules(written: Any, kind: str = "") -> bool:
 
 def _falls(e: Any) -> bool:
     """Whether a power, or x exp x, of what may be negative and is not affine is not increasing."""
+    if not getattr(e, "args", None):
+        return False
+
     from cvxpy.atoms.elementwise.power import Power  # what lists classes needs no expressions
     from cvxpy.atoms.elementwise.xexp import xexp
     from cvxpy.utilities.power_tools import is_power2
@@ -311,6 +314,10 @@ def vanishing(constraint: Any) -> tuple[Any, list[Any]]:
     >>> vanishing(cp.sum_squares(x) <= 1)[1], vanishing(cp.sum_squares(x) - y <= 0)[1]
     ([], [])
     """
+    body = getattr(constraint, "expr", None)
+    if body is None or body.is_affine():  # no squares; what follows imports much for each row
+        return constraint, []
+
     import numpy as np
     from cvxpy.atoms.affine.add_expr import AddExpression
     from cvxpy.atoms.affine.binary_operators import DivExpression, MulExpression

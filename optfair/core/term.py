@@ -255,6 +255,8 @@ def exact_functions(written: Any) -> Any:
     >>> print(norm.p, exact_functions(norm).p)
     3 3.0004883
     """
+    if not written.args:
+        return written
     args = [exact_functions(arg) for arg in written.args]
     if _vanishes(written, args):  # it has no matrix in CVXPY
         return sum((0.0 * cp.sum(v) for v in written.variables()), np.zeros(written.shape))
