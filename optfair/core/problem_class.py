@@ -314,9 +314,10 @@ def vanishing(constraint: Any) -> tuple[Any, list[Any]]:
     >>> vanishing(cp.sum_squares(x) <= 1)[1], vanishing(cp.sum_squares(x) - y <= 0)[1]
     ([], [])
     """
-    body = getattr(constraint, "expr", None)
-    if body is None or body.is_affine():  # no squares; what follows imports much for each row
-        return constraint, []
+    from cvxpy.constraints import Inequality, NonPos
+
+    if not isinstance(constraint, (Inequality, NonPos)) or constraint.expr.is_affine():
+        return constraint, []  # no squares; what follows imports much for each row
 
     import numpy as np
     from cvxpy.atoms.affine.add_expr import AddExpression
@@ -326,14 +327,13 @@ def vanishing(constraint: Any) -> tuple[Any, list[Any]]:
     from cvxpy.atoms.elementwise.power import Power
     from cvxpy.atoms.quad_form import QuadForm
     from cvxpy.atoms.quad_over_lin import quad_over_lin
-    from cvxpy.constraints import Inequality, NonPos
     from cvxpy.expressions.constants import Constant
     from cvxpy.expressions.variable import Variable
 
     from optfair.core.expressions import dense
     from optfair.proofs.definiteness import exactly_semidefinite, symmetric
 
-    if not isinstance(constraint, (Inequality, NonPos)) or constraint.parameters():
+    if constraint.parameters():
         return constraint, []
     zeros: list[Any] = []
     stack = [(constraint.expr, 1.0)]
