@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pickle
 import time
-from itertools import permutations
+from dataclasses import replace
+from fractions import Fraction
+from itertools import combinations, permutations
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,14 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.backends.integer_programs import with_cuts
-from optfair.backends.registry import conic_interface
+from optfair.backends import conic_backend
+from optfair.backends.conic_backend import run_cases
+from optfair.backends.integer_programs import excluded_by_rows, integers_of, left_by, with_cuts
+from optfair.backends.registry import _policy, choose, conic_interface
+from optfair.backends.request import Request
 from optfair.compile.form import compile_problem
+from optfair.proofs.bounds import infeasibility
+from optfair.registry import fact_files, load_facts
 from optfair.solution.residuals import violations
 from optfair.transforms.relaxation import relaxed
 
@@ -281,3 +288,117 @@ def test_a_large_number_times_an_integer_hides_no_violation(solver: str | None) 
     z.value, x.value = s["z"], s["x"]
     assert s.objective == pytest.approx(2650.69906645, rel=1e-7)
     assert ball.violation() <= 1e-8 and s.grade.word == "proved"
+
+
+# Cases of cones before branch and bound with cuts, as long as they are few.
+
+
+def few(n: int = 12, *, sense: Any = cp.Minimize, unit: float = 1.0) -> tuple[Any, Any]:
+    """Return least squares on two of some features, and its optimum by enumeration."""
+    r = np.random.default_rng(3)
+    X = r.normal(size=(2 * n, n))
+    y = unit * (X[:, 0] - 2.0 * X[:, 3] + 0.3 * r.normal(size=2 * n))
+    b, z = cp.Variable(n, name="b"), cp.Variable(n, boolean=True, name="z")
+    goal = cp.sum_squares(X @ b - y) if sense is cp.Minimize else -cp.sum_squares(X @ b - y)
+    p = of.from_cvxpy(cp.Problem(sense(goal), [cp.abs(b) <= 9 * unit * z, cp.sum(z) <= 2]))
+    left = [np.linalg.lstsq(X[:, list(at)], y)[1][0] for at in combinations(range(n), 2)]
+    return p, min(left) * (1.0 if sense is cp.Minimize else -1.0)
+
+
+@pytest.mark.parametrize("sense", [cp.Minimize, cp.Maximize])
+@pytest.mark.parametrize("unit", [1e-3, 1.0, 1e3])
+def test_integers_beside_squares_are_proved_at_once(sense: Any, unit: float) -> None:
+    p, truth = few(sense=sense, unit=unit)
+    s = p.solve()
+    assert s.solver == "cone-cases" and s.grade.word == "proved" and not s.attempts
+    assert s.objective == pytest.approx(truth, rel=1e-6) and s.is_optimal(1e-6)
+    assert (s.bound <= truth * (1 + 1e-12)) if sense is cp.Minimize else (s.bound >= truth)
+
+
+def test_a_little_of_cases_comes_first_and_all_of_them_last() -> None:
+    entries = load_facts(fact_files("solvers")["_policy"])["integers"]["entries"]
+    p, _ = few()
+    first, *others = choose(p, None)
+    assert first.name == "cone-cases" and first.fixed["entries"] == entries
+    assert [o.name for o in others] == ["scip", "cone-cases"]
+    assert not any("entries" in o.fixed for o in others)
+    assert "entries" not in choose(p, "cone-cases")[0].fixed
+    X, z = cp.Variable((2, 2), PSD=True, name="X"), cp.Variable(boolean=True, name="z")
+    for row in (X >> z * np.eye(2), cp.exp(z) <= X[0, 0]):
+        alone = of.from_cvxpy(cp.Problem(cp.Minimize(cp.trace(X)), [row, z >= 0.5]))
+        whole = choose(alone, None)[0]  # nobody else branches with cuts there
+        assert whole.name == "cone-cases" and "entries" not in whole.fixed
+
+
+def test_too_many_cases_are_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    p, truth = few()
+    profile = replace(choose(p, "cone-cases")[0], fixed={"entries": 1})
+    outcome = run_cases(p, profile, Request())
+    assert outcome.termination == "inaccurate" and outcome.proof is not None
+    value = p.objective_at(outcome.values)  # the dive has a point, and the relaxation a bound
+    assert outcome.proof.check(outcome.values, {}).bound <= truth <= value + 1e-9
+    monkeypatch.setitem(_policy(fact_files("solvers")["_policy"])["integers"], "entries", 1)
+    s = p.solve()
+    assert s.solver == "scip" and s.attempts[0].startswith("cone-cases (inaccurate)")
+    assert s.objective == pytest.approx(truth, rel=1e-6)
+
+
+def test_cases_have_a_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits, real = [], conic_backend.run_cases
+
+    def timed(p: Any, profile: Any, request: Any) -> Any:
+        limits.append(request.time_limit)
+        return real(p, profile, request)
+
+    monkeypatch.setattr(conic_backend, "run_cases", timed)
+    few()[0].solve(time_limit=100.0)
+    few()[0].solve("cone-cases", time_limit=100.0)
+    assert limits[0] == pytest.approx(25.0, abs=2.0) and limits[1] == 100.0
+
+
+def test_cases_start_from_the_integers_of_a_warm_start() -> None:
+    p, truth = few()
+    s = p.solve()
+    again = p.solve("cone-cases", warm_start=s)
+    assert again.options["warm_start"] == "used" and again.is_optimal(1e-6)
+    none = replace(s, values={**s.values, "z": np.ones(12)})
+    other = p.solve("cone-cases", warm_start=none)
+    assert "leave no point" in other.options["warm_start"]
+    assert other.objective == pytest.approx(truth, rel=1e-6)
+
+
+def test_rows_that_exclude_each_other_are_told_beside_cones() -> None:
+    x, z = cp.Variable(2, name="x"), cp.Variable(integer=True, name="z")
+    rows = [cp.norm(x) <= 3, x[0] + z >= 2, x[0] + z <= 1, cp.exp(x[1]) <= 2]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(z), rows))
+    form = compile_problem(relaxed(p), conic_interface()).form
+    z_rows = excluded_by_rows(form)
+    assert z_rows is not None and infeasibility(form, z_rows).proved
+    assert not z_rows[~(form.equal | form.nonnegative)].any()
+    near = compile_problem(relaxed(p.without("c2")), conic_interface()).form
+    assert excluded_by_rows(near) is None
+    linear = [x[0] + z >= 2, x[0] + z <= 1]  # where all rows are linear they were asked before
+    q = of.from_cvxpy(cp.Problem(cp.Minimize(z), linear))
+    assert excluded_by_rows(compile_problem(relaxed(q), conic_interface()).form) is None
+
+
+def test_the_rest_of_fixed_integers_has_their_costs_and_curvature() -> None:
+    x, z = cp.Variable(2, name="x"), cp.Variable(2, integer=True, name="z")
+    square = cp.sum_squares(x - 2 * z + 1) + 3 * z[0] - x[1]
+    rows = [x + 1e9 * z <= 1e9 + 0.3, cp.norm(x) <= 4 + 1e6 * z[0], z >= -3, z <= 3]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(square), rows))
+    compiled = compile_problem(relaxed(p), conic_interface(), quadratic=True)
+    values = {"x": np.array([0.25, -0.5]), "z": np.array([1.0, -2.0])}
+    fixed = integers_of(p, compiled, values)
+    rest = left_by(compiled.form, fixed)
+    whole = np.zeros(compiled.form.q.size, dtype=bool)
+    whole[[*fixed]] = True
+    full = np.zeros(whole.size)
+    for name, at in compiled.places().items():
+        full[at] = values[name]
+    own = full[~whole]
+    assert sorted(fixed.values()) == [-2, 1] and rest.q.size == own.size
+    assert rest.objective(own) == pytest.approx(compiled.form.objective(full), rel=1e-12)
+    assert rest.slack(own) == pytest.approx(compiled.form.slack(full), abs=1e-6)
+    side = float(Fraction(1e9 + 0.3) - 10**9)  # of the first row at z = 1, rounded once
+    assert (rest.b == side).any()

@@ -62,6 +62,9 @@ def test_policy_names_known_open_solvers() -> None:
         assert all(known[s].nonconvex == "global" and name in known[s].classes for s in solvers)
     for name, solvers in policy["classes"].items():
         assert all(name in known[s].classes for s in solvers)
+    quick = policy["integers"]["solver"]  # asked for a little where another one is the first
+    asked = {name for name, solvers in policy["classes"].items() if quick in solvers[1:]}
+    assert asked == {"MIQP", "MIQCQP", "MISOCP"} <= {*known[quick].classes}
 
 
 def test_a_users_folder_adds_a_solver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
