@@ -306,17 +306,17 @@ def violation(form: Form, x: list[int], under: int, off: Fraction, z: Any, spare
     """Return the violation of rows of their sizes (cones: off), as such, and what z spares for it."""
     most = [max(abs(v), math.ceil(u * under), 1) for v, u in zip(x, form.units(), strict=True)]
     s, far = [v * under - a for v, a in zip(form.b, form.times(form.A, x, form.m), strict=True)], 0
-    own = [e for e in form.A if e[1] not in form.integer or form.rows[e[0]].keys() <= form.integer]
+    own = [e for e in form.A if e[1] not in form.integer]  # beside integers; these alone: a step
+    step = [min(map(abs, r.values()), default=0) * (r.keys() <= form.integer) for r in form.rows]
     sizes = form.times([(i, j, abs(v)) for i, j, v in own], most, form.m)
-    left = zip(form.times(own, x, form.m), s, sizes, strict=True)  # beside integers
-    sizes = [max(a, abs(v + w), 1) for w, v, a in left]
+    left = zip(form.times(own, x, form.m), s, sizes, step[:-1], strict=True)
+    sizes = [max(a, abs(v + w), u * under, 1) for w, v, a, u in left]
     worst = Fraction(max([0, *(min(x[j] % under, -x[j] % under) for j in form.integer)]), under)
     for kind, start, stop, more in form.cones:
         if kind in ("zero", "nonneg"):
-            out = [i for i in range(start, stop) if s[i] < 0 or (s[i] and kind == "zero")]
-            worst = max([worst, *(Fraction(abs(s[i]), sizes[i]) for i in out)])
-            far = max([far, *(abs(s[i]) for i in out)])
-            spare += sum(s[i] * z[i] for i in out)
+            at = [i for i in range(start, stop) if s[i] < 0 or (s[i] and kind == "zero")]
+            worst = max([worst, *(Fraction(abs(s[i]), sizes[i]) for i in at)])
+            far, spare = max([far, *(abs(s[i]) for i in at)]), spare + sum(s[i] * z[i] for i in at)
         else:  # a step along the axis of the cone
             worst, far = max(worst, off), max(far, up := math.ceil(off * max(sizes[start:stop])))
             price = sum(z[i] for i in range(start, stop) if i in form.heads)

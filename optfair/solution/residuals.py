@@ -350,7 +350,8 @@ def violations(
     """Return the largest violation of each constraint, measured in two ways.
 
     Where integers share a constraint with others, its right-hand side is what the integers leave
-    of it: beside a large number times a binary nearly everything would be small.
+    of it: beside a large number times a binary nearly everything would be small. Integers alone
+    leave what they break it by, unless that is rounding.
 
     Parameters
     ----------
@@ -378,8 +379,10 @@ def violations(
         at, stated = values, None
         if left is not None:
             stated = np.asarray(left) > 0.0
-            at = {n: v if n not in problem.integers else 0.0 * v for n, v in values.items()}
-            loose[name], primal[name] = t.violations(values, unit, left)
+            if not t.scope <= problem.integers:
+                at = {n: v if n not in problem.integers else 0.0 * v for n, v in values.items()}
+            primal[name] = t.violations(values, unit, left)[1]
+            loose[name] = t.violations(values, unit, _widest(t, left))[1]
         if sizes is not None and primal[name] > ROUNDING:
             own = np.maximum(unit, sizes(name, at, stated))
             if (own > unit).any():
@@ -388,21 +391,41 @@ def violations(
 
 
 def _left(term: ConstraintTerm, values: Values, integers: frozenset[str]) -> Any:
-    """Return what integers leave of right-hand sides, None where there are none beside others."""
+    """Return what integers leave of right-hand sides, None where there are none."""
     whole = term.scope & integers
     owner: Any = getattr(term.violation, "__self__", None)
-    if not whole or whole == term.scope or not hasattr(owner, "sides"):
+    if not whole or not hasattr(owner, "sides"):
         return None
-    point = {
-        name: np.round(values[name]) if name in whole else np.zeros(np.shape(values[name]))
-        for name in term.scope
-    }
+    held = {n: np.round(values[n]) if n in whole else values[n] for n in term.scope}
+    point = {n: v if n in whole else np.zeros(np.shape(v)) for n, v in held.items()}
     left, sides = right_hand_side(owner, point), owner.sides(point)
     if sides is None:
-        return left
+        return None if whole == term.scope else left
     with np.errstate(invalid="ignore"):
+        lost = ~np.isfinite(sides[1] - sides[0])
+        if lost.any():  # a function without a value at 0: what integers add where it has one
+            sides = [np.where(lost, b, a) for a, b in zip(sides, owner.sides(held), strict=True)]
+            left = np.where(lost, _added(owner, held, whole), left)
         size = np.fmax(*map(np.abs, sides))
-    return np.where(left <= CANCELLED * np.where(np.isfinite(size), size, 0.0), 0.0, left)
+    rounding = left <= CANCELLED * np.where(np.isfinite(size), size, 0.0)
+    return np.where(rounding, term.scale if whole == term.scope else 0.0, left)
+
+
+def _widest(term: ConstraintTerm, left: Any) -> Floats:
+    """Return right-hand sides of which the largest stands for all that integers leave as declared."""
+    kept = left == term.scale
+    most = np.where(kept & np.isfinite(left), left, 0.0).max(initial=0.0)
+    return np.asarray(np.where(kept, most, left))
+
+
+def _added(owner: Any, held: Values, whole: frozenset[str]) -> Floats:
+    """Return the size of what is finite of the right-hand sides and what integers add to them."""
+    moved = {n: 0.0 * v if n in whole else v for n, v in held.items()}
+    ends = owner.sides({n: np.zeros(np.shape(v)) for n, v in held.items()})
+    left, right = (np.where(np.isfinite(side), side, 0.0) for side in ends)
+    (a, b), (c, d) = owner.sides(held), owner.sides(moved)
+    more = (b - a) - (d - c)
+    return np.asarray(np.abs(right - left + np.where(np.isfinite(more), more, 0.0)))
 
 
 def _check(

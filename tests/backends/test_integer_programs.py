@@ -241,6 +241,49 @@ def test_a_row_that_a_binary_closes_is_measured_by_what_is_left(far: int) -> Non
     assert 1e-3 < near <= far_off == pytest.approx(1.0)
 
 
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_row_of_a_vector_is_not_measured_by_what_another_is_left(whole: bool) -> None:
+    """x <= 1e9 z holds for both entries, or for none; integers alone break it by what they are over."""
+    x, z = cp.Variable(2, name="x", integer=whole), cp.Variable(2, name="z", boolean=True)
+    rows = [x <= 1e9 * z, x + 1e9 * z <= 1e9 + 5]
+    p = of.from_cvxpy(cp.Problem(cp.Maximize(cp.sum(x)), rows))
+    at = {"x": np.array([6.0, 2.0]), "z": np.array([0.0, 1.0])}
+    sizes = compile_problem(relaxed(p), conic_interface()).entry_sizes
+    for known in (None, sizes):
+        off, loose = violations(p, at, known)
+        assert off["c0"] >= 6.0 / 7.0 and loose["c0"] >= 6.0 / 7.0 and off["c1"] == 0.0
+        off, loose = violations(p, {**at, "z": np.ones(2)}, known)
+        assert off["c0"] == 0.0 and min(off["c1"], loose["c1"]) >= 1.0 / 7.0
+
+
+def test_integers_alone_may_be_off_by_rounding() -> None:
+    z = cp.Variable(2, name="z", integer=True)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(z[0]), [0.1 * z[0] == z[1], z[1] >= 1e9]))
+    off, _ = violations(p, {"z": np.array([3e9 + 10.0, 3e8 + 1.0])})
+    assert off["c0"] <= 1e-7
+    assert violations(p, {"z": np.array([3e9, 3e8 + 1.0])})[0]["c0"] == pytest.approx(0.5)
+
+
+def test_what_integers_leave_of_a_function_without_a_value_at_0() -> None:
+    """log x >= 1 where z is 1: what is left of 1e8 is 1."""
+    x, z = cp.Variable(name="x"), cp.Variable(name="z", boolean=True)
+    for row in (1e8 * z - cp.log(x) <= 1e8 - 1, cp.log(x) - 1e8 * z >= 1 - 1e8):
+        p = of.from_cvxpy(cp.Problem(cp.Minimize(x - 100 * z), [row]))
+        off, loose = violations(p, {"x": np.array(1.0), "z": np.array(1.0)})
+        assert off["c0"] >= 1e-2 and loose["c0"] >= 1e-2
+
+
+def test_a_large_number_beside_integers_alone_is_no_excuse() -> None:
+    x, z, y = (
+        cp.Variable(name="x", integer=True),
+        cp.Variable(name="z", boolean=True),
+        cp.Variable(),
+    )
+    rows = [x + 1e9 * z <= 1e9 + 1, cp.square(x - 5) <= y]
+    s = of.from_cvxpy(cp.Problem(cp.Maximize(1000 * z - y), rows)).solve()
+    assert s["x"] == 1.0 and s.objective == pytest.approx(984.0)
+
+
 def test_a_binary_that_is_nearly_0_in_a_file_opens_nothing(tmp_path: Path) -> None:
     file = tmp_path / "charge.lp"
     file.write_text(

@@ -588,7 +588,7 @@ def test_integers_are_measured_by_the_nearest_one() -> None:
 
 
 def test_rows_are_measured_by_what_their_integers_leave() -> None:
-    """y0 <= 10^6 (y1 - 3) is y0 <= 0 at y1 = 3; a row of integers alone keeps all its terms."""
+    """y0 <= 10^6 (y1 - 3) is y0 <= 0 at y1 = 3; integers alone go by steps, the least a coefficient."""
     rows, one = [[0, 0], [0, 1], [1, -(10**6)]], [["nonneg", 1, None]]
     form = form_by_hand(integer=[1], A=rows, b=[-3 * 10**6], cones=one)
     unit = check_proof.Form.units(form)[0]
@@ -596,7 +596,11 @@ def test_rows_are_measured_by_what_their_integers_leave() -> None:
     assert worst == Fraction(100, max(100, math.ceil(unit))) and far == 100
     other = form_by_hand(integer=[1], A=[[0], [1], [1]], b=[2], cones=one)
     worst, far, _ = check_proof.violation(other, [0, 3], 1, Fraction(0), [0] * other.m, 0)
-    assert worst == Fraction(1, 3) and far == 1
+    assert worst == Fraction(1, 1) and far == 1
+    other = form_by_hand(integer=[0, 1], A=rows, b=[0], cones=one)
+    for x, off in (([100, 0], 1), ([10**6 + 1, 1], 1), ([10**6, 1], 0)):
+        worst, *_ = check_proof.violation(other, x, 1, Fraction(0), [0] * other.m, 0)
+        assert worst == off
 
 
 @pytest.mark.parametrize(
