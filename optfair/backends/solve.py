@@ -13,7 +13,7 @@ import numpy as np
 
 from optfair.backends.branching import without_a_point
 from optfair.backends.exact import basic, contradicts, exactly
-from optfair.backends.integer_programs import pooled, settled, with_cuts
+from optfair.backends.integer_programs import EARLY, pooled, settled, with_cuts
 from optfair.backends.isolation import one_thread
 from optfair.backends.registry import adapter_of, choose, profiles
 from optfair.backends.repeat import again, remember
@@ -47,9 +47,6 @@ from optfair.numbers import (
 from optfair.solution.residuals import Residuals, measure
 
 logger = logging.getLogger("optfair")
-
-# Stops that leave an incumbent worth returning although it is not proved optimal.
-EARLY = ("time_limit", "interrupted")
 
 
 def _named(value: Any, what: str) -> Mapping[str, Any]:
@@ -305,6 +302,11 @@ class _Search:
         if self._edged and stop != "interrupted" and (none := excluded_by_faces(self.problem)):
             raise none
         if self.answer is not None:
+            near, sign = self._feasible, 1.0 if self.problem.sense == "minimize" else -1.0
+            stop = self.answer.status.termination
+            if near is not None and stop in EARLY and near.grade.sound:
+                if sign * near.objective < sign * self.answer.objective:  # of an earlier one
+                    self.answer = replace(near, status=replace(near.status, termination=stop))
             if not (self.further or self.attempts):
                 return self.answer
             seconds = dict(self.answer.seconds)

@@ -460,3 +460,14 @@ def test_the_largest_semidefinite_programs_are_asked_of_one_solver(
         monkeypatch.setattr(registry_of_solvers, "_order", lambda problem, order=order: order)
         asked[order] = [c.name for c in choose(p, None)]
     assert asked == {1999.0: ["psd-blocks", "scs"], 2000.0: ["psd-blocks"]}
+
+
+def test_a_better_point_of_an_earlier_solver_is_returned_when_time_is_over() -> None:
+    """Cases are asked for a share of the time, and know a bound; the next has a worse point by then."""
+    r = np.random.default_rng(1)
+    x, z = cp.Variable(12, name="x"), cp.Variable(15, name="z", boolean=True)
+    A, B, t = r.normal(size=(20, 12)), r.normal(size=(20, 15)), 3 * r.normal(size=20)
+    rows = [x <= 100 * z[:12], x >= -100 * z[:12], cp.sum(z) <= 7, x <= 10, x >= -10]
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(cp.norm(A @ x + B @ z - t)), rows)).solve(time_limit=1)
+    assert s.status.termination == "time_limit" and s.grade.word == "proved"
+    assert 5.0 < s.bound < s.objective < 7.5
