@@ -29,7 +29,7 @@ from optfair.backends.branching import (
 )
 from optfair.backends.cone_program import central_pair, has_few_numbers
 from optfair.backends.cvxpy_backend import columns_of, run_generic
-from optfair.backends.farkas import claimed_infeasible, claimed_unbounded
+from optfair.backends.farkas import claimed_infeasible, unbounded
 from optfair.backends.integer_programs import integers_of
 from optfair.backends.isolation import one_thread, solve_apart
 from optfair.backends.linear_program import solve_form
@@ -240,7 +240,11 @@ def run_cases(problem: Problem, profile: SolverProfile, request: Request) -> Out
     if status == "infeasible":
         raise claimed_infeasible(problem, profile.name, "its relaxation has none, as it reports")
     if status == "unbounded":
-        raise claimed_unbounded(problem, profile.name, "its relaxation has no limit, as it reports")
+        # raises what says infeasible when it is that
+        alone = run_cases(problem.with_terms({}, problem.constraints), profile, request)
+        left = None if request.time_limit is None else request.seconds_left
+        why = "its relaxation has no limit, as it reports"
+        raise unbounded(problem, profile.name, alone.values or None, why, left)
     tree: Any = None if x is None or z is None else Case(x, z)
     try:
         if not _first_point(search):

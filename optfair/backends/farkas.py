@@ -24,6 +24,7 @@ from optfair.backends.exact import (
     falls,
     violation,
 )
+from optfair.backends.integer_programs import completed, integers_of
 from optfair.backends.linear_program import solve_linear_program
 from optfair.backends.registry import conic_interface
 from optfair.compile.form import Compiled, compile_problem
@@ -468,7 +469,7 @@ def _exact(
         ray = Ray(problem, np.array(direction, dtype=float), exact_d=direction)
     if ray is None:
         return None
-    for start, fractions in _starts(compiled, point, bool(problem.integers), end):
+    for start, fractions in _starts(problem, compiled, point, end):
         begun = replace(ray, start=start, exact_start=fractions)
         if begun.starts(compiled):
             return begun
@@ -538,29 +539,30 @@ def _without_costs(form: ConicForm) -> ConicForm:
 
 
 def _starts(
-    compiled: Compiled, point: Mapping[str, Any] | None, whole: bool, end: float
+    problem: Problem, compiled: Compiled, point: Mapping[str, Any] | None, end: float
 ) -> Iterator[tuple[Floats | None, tuple[Fraction, ...] | None]]:
     """Yield points in all columns: the one that is known, else one with room, else a vertex.
 
-    What is integer is held. Of a vertex the fractions come too: rows that depend have no room.
+    Of a vertex the fractions are returned too: rows that depend on each other have no room.
     """
-    form, n = compiled.form, compiled.form.q.size
-    x, inside = np.full(n, np.nan), None
-    for name, place in compiled.places().items() if point is not None else ():
-        x[place[place >= 0]] = np.asarray((point or {})[name], dtype=float)[place >= 0]
-    if np.isfinite(x).all():
-        yield x, None
-    free = np.isnan(x) | (not whole)
-    if free.any() and not (whole and free.all()):
-        A, k = sp.csc_array(form.A), int(free.sum())
-        b = form.b - A[:, ~free] @ x[~free]
-        nothing = sp.csc_array((k, k))
-        room = solve_cone_program(nothing, np.zeros(k), A[:, free], b, form.cones, tolerance=1e-9)
-        if room.status == "optimal" and room.x is not None:
-            inside, x[free] = x, room.x
+    form, inside = compiled.form, None
+    if point is not None:
+        x = np.full(form.q.size, np.nan)
+        for name, place in compiled.places().items():
+            known = place >= 0
+            x[place[known]] = np.asarray(point[name], dtype=float)[known]
+        if np.isfinite(x).all():
+            yield x, None
+        elif problem.integers:
+            yield completed(form, integers_of(problem, compiled, point)), None
+    if not problem.integers:
+        own = _without_costs(form)
+        room = solve_cone_program(own.P, own.q, own.A, own.b, own.cones, tolerance=1e-9)
+        inside = room.x if room.status == "optimal" else None
+        if inside is not None:
             yield inside, None
-    if not whole and (vertex := _exact_start(form, end)) is not None:
-        yield np.array(vertex, dtype=float), vertex
+        if (vertex := _exact_start(form, end)) is not None:
+            yield np.array(vertex, dtype=float), vertex
     yield inside, None
 
 
@@ -590,11 +592,9 @@ def _shortest(form: ConicForm, seconds: float | None, weight: float) -> Floats |
         x = answer.x if answer.status == "optimal" else None
     else:
         cones = (*form.cones, Cone("zero", m, m + n + 1), Cone("nonneg", m + n + 1, m + 3 * n + 1))
-        stacked = sp.csc_array(sp.vstack([both, -sp.eye_array(2 * n)]))
+        rows = sp.csc_array(sp.vstack([both, -sp.eye_array(2 * n)]))
         b = np.concatenate([sides, np.zeros(2 * n)])
         nothing = sp.csc_array((2 * n, 2 * n))
-        conic = solve_cone_program(
-            nothing, cost, stacked, b, cones, tolerance=1e-10, time_limit=limit
-        )
+        conic = solve_cone_program(nothing, cost, rows, b, cones, tolerance=1e-10, time_limit=limit)
         x = conic.x if conic.status == "optimal" else None
     return None if x is None else x[:n] - x[n:]

@@ -102,6 +102,21 @@ def left_by(form: ConicForm, fixed: Mapping[int, int]) -> ConicForm:
     )
 
 
+def completed(form: ConicForm, fixed: Mapping[int, int]) -> Floats | None:
+    """Return a point with these integers and room to the rows that they leave, whatever the costs."""
+    rest, free = left_by(form, fixed), np.ones(form.q.size, dtype=bool)
+    free[[*fixed]] = False
+    x, n = np.zeros(free.size), rest.q.size
+    x[[*fixed]] = [float(v) for v in fixed.values()]
+    if n:
+        nothing, zeros = sp.csc_array((n, n)), np.zeros(n)
+        room = solve_cone_program(nothing, zeros, rest.A, rest.b, rest.cones, tolerance=1e-9)
+        if room.status != "optimal" or room.x is None:
+            return None
+        x[free] = room.x
+    return x
+
+
 def ways_to_solve(form: ConicForm, tolerance: float, deadline: float) -> tuple[Way, Way]:
     """Return how forms like this one are solved: in floats, then in fractions or in other units."""
     second = _in_fractions if form.polyhedral else partial(_in_units, tolerance=tolerance)

@@ -302,11 +302,11 @@ class _Search:
         if self._edged and stop != "interrupted" and (none := excluded_by_faces(self.problem)):
             raise none
         if self.answer is not None:
-            near, sign = self._feasible, 1.0 if self.problem.sense == "minimize" else -1.0
-            stop = self.answer.status.termination
-            if near is not None and stop in EARLY and near.grade.sound:
-                if sign * near.objective < sign * self.answer.objective:  # of an earlier one
-                    self.answer = replace(near, status=replace(near.status, termination=stop))
+            near, stop = self._feasible, self.answer.status.termination
+            if near is not None and stop in EARLY and near.grade.sound:  # of an earlier one
+                sign = 1.0 if self.problem.sense == "minimize" else -1.0
+                word = near if sign * (near.objective - self.answer.objective) < 0 else self.answer
+                self.answer = replace(word, status=replace(word.status, termination=stop))
             if not (self.further or self.attempts):
                 return self.answer
             seconds = dict(self.answer.seconds)

@@ -74,3 +74,18 @@ def test_an_answer_at_a_limit_of_time_keeps_its_own_word() -> None:
     assert word(mosek.solsta.unknown, late) == "time_limit"
     assert word(mosek.solsta.unknown, done) == "inaccurate"
     assert word(mosek.solsta.prim_infeas_cer, late) == "infeasible"
+
+
+def test_integers_beside_cones_are_excluded_or_fall_without_limit() -> None:
+    """A relaxation without a limit says nothing of integers, before one point has them."""
+    x, z, w = (cp.Variable(name=n, integer=n != "x") for n in "xzw")
+    size = cp.norm(cp.hstack([x, z, 1]))
+    between, near = [w >= 0.2, w <= 0.8, z >= 1], [z >= 0.5, z <= 3, x >= 1]
+    for goal in (cp.square(x) - 5 * z, cp.exp(x) - 5 * z, size - 5 * z):
+        with pytest.raises(of.Infeasible) as none:
+            of.from_cvxpy(cp.Problem(cp.Minimize(goal), between)).solve()
+        assert none.value.certificate is not None and none.value.certificate.verify()
+    for goal, rows in ((size - 5 * x, near), (cp.square(x) - 5 * z, [z >= x, x >= 1])):
+        with pytest.raises(of.Unbounded) as far:
+            of.from_cvxpy(cp.Problem(cp.Minimize(goal), rows)).solve()
+        assert far.value.certificate is not None and far.value.certificate.verify()
