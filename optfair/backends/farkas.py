@@ -470,9 +470,11 @@ def _exact(
     if ray is None:
         return None
     for start, fractions in _starts(problem, compiled, point, end):
-        begun = replace(ray, start=start, exact_start=fractions)
-        if begun.starts(compiled):
-            return begun
+        for far in (0, ray.period) if fractions is None else (0,):  # there may be more room
+            at = None if start is None else start + far * ray.d
+            begun = replace(ray, start=at, exact_start=fractions)
+            if begun.starts(compiled):
+                return begun
     return begun
 
 
@@ -541,10 +543,7 @@ def _without_costs(form: ConicForm) -> ConicForm:
 def _starts(
     problem: Problem, compiled: Compiled, point: Mapping[str, Any] | None, end: float
 ) -> Iterator[tuple[Floats | None, tuple[Fraction, ...] | None]]:
-    """Yield points in all columns: the one that is known, else one with room, else a vertex.
-
-    Of a vertex the fractions are returned too: rows that depend on each other have no room.
-    """
+    """Yield points in all columns: the one that is known, one with room, a vertex and its fractions."""
     form, inside = compiled.form, None
     if point is not None:
         x = np.full(form.q.size, np.nan)

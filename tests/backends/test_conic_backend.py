@@ -85,7 +85,8 @@ def test_integers_beside_cones_are_excluded_or_fall_without_limit() -> None:
         with pytest.raises(of.Infeasible) as none:
             of.from_cvxpy(cp.Problem(cp.Minimize(goal), between)).solve()
         assert none.value.certificate is not None and none.value.certificate.verify()
-    for goal, rows in ((size - 5 * x, near), (cp.square(x) - 5 * z, [z >= x, x >= 1])):
+    falls = [(g - 5 * z, [z >= x, x >= 1]) for g in (cp.square(x), cp.exp(x), size)]
+    for goal, rows in (*falls, (size - 5 * x, near)):
         with pytest.raises(of.Unbounded) as far:
             of.from_cvxpy(cp.Problem(cp.Minimize(goal), rows)).solve()
         assert far.value.certificate is not None and far.value.certificate.verify()
