@@ -495,4 +495,50 @@ class CaseSearch:
                 for above, limit in ((True, round(whole[j])), (False, round(whole[j]) - 1)):
                     if not any(k == j and side == above for k, side, _ in limits):
                         return self._split(limits, j, limit)
+        if (case := self._held(limits)) is not None:
+            self.closed += 1
+            return case
         raise SolverFailure("a case is neither bounded nor excluded", f"the relaxation is {status}")
+
+    def _held(self, limits: Limits) -> Case | None:
+        """Return the multipliers of a case whose limits leave each integer one value.
+
+        They are those of the rest, with the integers put in; what is left of the costs in integer
+        columns is paid by the limits.
+        """
+        least = {j: v for j, above, v in sorted(limits) if not above}
+        most = {j: v for j, above, v in sorted(limits, reverse=True) if above}
+        fixed = {j: v for j, v in least.items() if most.get(j) == v}
+        if len(fixed) < self.integer.size:
+            return None
+        if np.isfinite(self.upper):
+            self.keep(fixed)
+        own, rest = within(self.form, limits), left_by(self.form, fixed)
+        free = np.ones(self.form.q.size, dtype=bool)
+        free[[*fixed]] = False
+        x = np.zeros(free.size)
+        x[[*fixed]] = [float(v) for v in fixed.values()]
+        for solved in self.ways:
+            status, near, z = solved(rest)
+            if z is None or not (
+                status == "infeasible" or (status == "optimal" and near is not None)
+            ):
+                continue
+            residual = self.form.A.T @ z
+            if status == "optimal":
+                x[free] = near
+                residual = residual + self.form.P @ x + self.form.q
+            pays = np.zeros(len(limits))
+            for k, (j, above, limit) in enumerate(limits):
+                if limit == fixed[j] and (residual[j] < 0.0) == above:
+                    pays[k], residual[j] = abs(residual[j]), 0.0
+            pair = x.copy(), np.append(z, pays)
+            if status == "infeasible":
+                proof = proved_infeasible(own, pair[1], {})
+                if proof is not None:
+                    return Case(None, proof.z)
+            elif np.isfinite(self.upper):
+                bound = bound_of_case(self.form, limits, pair, self.upper, self.target)
+                if bound.value >= self.target:
+                    return Case(*pair)
+        return None

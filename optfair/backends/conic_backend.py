@@ -233,7 +233,8 @@ def run_cases(problem: Problem, profile: SolverProfile, request: Request) -> Out
     search = CaseSearch(problem, compiled, float(options["tolerance"]), request.deadline, most)
     start, warm = request.start(problem)
     if start is not None:
-        status = search.keep(integers_of(problem, compiled, start))
+        known = all(np.isfinite(start[name]).all() for name in problem.integers)
+        status = search.keep(integers_of(problem, compiled, start)) if known else "not finite"
         warm = warm if search.x.size else f"not used: its integers leave no point: {status}"
     compiled_at = time.perf_counter()
     status, x, z = search.ways[0](search.form)
