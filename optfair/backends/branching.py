@@ -449,6 +449,15 @@ class CaseSearch:
         trees[1 - first] = self.closed_below(sides[1 - first])
         return Split(j, limit, trees[0], trees[1])
 
+    def fractions(self, limits: Limits, x: Floats) -> Floats:
+        """Return how far integers are from one: what is a rounding beyond a limit is not split there."""
+        off = np.abs(x[self.integer] - np.round(x[self.integer]))
+        for j, above, limit in limits:
+            at = int(np.searchsorted(self.integer, j))
+            beyond = x[j] >= limit if above else x[j] <= limit
+            off[at] = 0.0 if beyond else off[at]
+        return off
+
     def closed_below(self, limits: Limits) -> Split | Case:
         """Return the tree below some limits, every case of it closed."""
         if (
@@ -473,11 +482,7 @@ class CaseSearch:
             if status != "optimal" or x is None or z is None:
                 continue
             bounded = self._bounded(limits, x, z)
-            off = np.abs(x[self.integer] - np.round(x[self.integer]))
-            for j, above, limit in limits:  # what is a rounding beyond a limit is not split there
-                at = int(np.searchsorted(self.integer, j))
-                beyond = x[j] >= limit if above else x[j] <= limit
-                off[at] = 0.0 if beyond else off[at]
+            off = self.fractions(limits, x)
             fraction = off.max(initial=0.0)
             if not bounded and fraction <= FRACTION and np.isfinite(self.upper):
                 near = np.round(x[self.integer]).astype(int)

@@ -291,13 +291,14 @@ def _first_point(search: CaseSearch) -> bool:
         if status != "optimal" or x is None:
             continue
         own = x[search.integer]
-        near, off = np.round(own).astype(int), np.abs(own - np.round(own))
+        near, off = np.round(own).astype(int), search.fractions(limits, x)
         search.keep(dict(zip(search.integer.tolist(), near.tolist(), strict=True)))
-        if off.max() <= FRACTION:
+        least = FRACTION if search.x.size else 0.0  # a large number may multiply what is nearly 0
+        if off.max(initial=0.0) <= least:
             if search.x.size:
                 return True
             continue
-        part = np.where(off > FRACTION, own - np.floor(own), 0.0)
+        part = np.where(off > least, own - np.floor(own), 0.0)
         at = int(part.argmax())
         j, limit = int(search.integer[at]), int(np.floor(own[at]))
         left = [] if search.x.size else left  # no way back where there is a point

@@ -472,3 +472,21 @@ def test_a_remainder_is_more_than_the_rounding_of_what_was_declared() -> None:
     assert remainder(form, np.arange(2)) is None
     cents = of.from_cvxpy(cp.Problem(cp.Minimize(z[0]), [0.1 * z[0] + 0.2 * z[1] == 0.3, z >= 0]))
     assert cents.solve().values["z"].tolist() == pytest.approx([1.0, 1.0])
+
+
+def test_cases_of_fixed_integers_are_bounded_by_the_rest() -> None:
+    """Beside 1e8 the floats of a relaxation are far off; with the integers put in, its sides are 1."""
+    x, z = cp.Variable(name="x", nonneg=True), cp.Variable(name="z", boolean=True)
+    row = 1e8 * z - cp.log(x) <= 1e8 - 1
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(x - 100 * z), [row])).solve("cone-cases")
+    assert s.grade.word == "proved" and s.objective == pytest.approx(np.e - 100.0)
+
+
+def test_a_binary_that_is_nearly_0_is_a_case_of_its_own() -> None:
+    x, z = cp.Variable(name="x"), cp.Variable(name="z", boolean=True)
+    rows = [x <= 1e6 * z, -1e6 * z <= x, 0.78 * z - 0.97 * x == -0.03, x <= 5]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.power(cp.abs(x + 1.07), 1.5) + z), rows))
+    s = p.solve("cone-cases")
+    assert s["z"] == 1.0 and s["x"] == pytest.approx(0.81 / 0.97) and s.grade.word == "proved"
+    bad = replace(s, values={**s.values, "z": np.array(np.nan)})
+    assert p.solve("cone-cases", warm_start=bad).objective == pytest.approx(s.objective)
