@@ -141,7 +141,8 @@ def definiteness(P: Any, *, sharp: bool = False) -> Definiteness:
         return Definiteness(0.0, floor=nothing, shifted=nothing > 0.0)
     if not np.isfinite(P.data).all() or not is_symmetric(P):
         return Definiteness(np.inf)
-    if sharp and nothing.size <= DENSE and (floor := _floor(whole := P.toarray())) is not None:
+    joined = sharp and nothing.size <= DENSE and np.diff(P.indptr).min() > 1
+    if joined and (floor := _floor(whole := P.toarray())) is not None:
         size = float(np.abs(whole).sum(axis=0).max()) * (1.0 + 1e-10)
         return Definiteness(0.0, size=size, floor=floor, shifted=nothing > 0.0)
     used = np.flatnonzero(np.diff(P.indptr))  # empty rows and columns do not matter
@@ -160,8 +161,7 @@ def definiteness(P: Any, *, sharp: bool = False) -> Definiteness:
     shift = max(0.0, -least)
     rest = np.flatnonzero(~alone)
     if rest.size:
-        joined = _part(core, rest)
-        shift_of_rest, own_floor, own_shifted, v = _joined(joined, size, sharp)
+        shift_of_rest, own_floor, own_shifted, v = _joined(_part(core, rest), size, sharp)
         if v is not None:
             full = np.zeros(P.shape[0])
             full[used[rest]] = v
