@@ -18,18 +18,22 @@ from optfair.backends.branching import (
     BranchedBound,
     BranchingProof,
     Case,
+    CaseSearch,
     Split,
     bound_of,
     cases,
     excluded,
 )
 from optfair.backends.exact import remainder
-from optfair.backends.integer_programs import _points, settled
+from optfair.backends.integer_programs import _points, integer_columns, settled
+from optfair.backends.registry import conic_interface
 from optfair.backends.request import Outcome, ReportedBound, Request
+from optfair.compile.form import compile_problem
 from optfair.diagnosis import infeasible
 from optfair.proofs.bounds import LowerBound, Unpaid
 from optfair.proofs.cones import Cone
 from optfair.solution.conic_form import ConicForm
+from optfair.transforms.relaxation import relaxed
 
 REPORTED = [
     *(f"textbook/knapsack{k}" for k in ("", "_p02", "_p03", "_p04", "_p06")),
@@ -154,7 +158,7 @@ def test_points_of_a_linear_form_are_exact_where_it_matters(monkeypatch: Any, ca
 
     assert not points(form, 0.05, 99) and not asked  # nothing is so low
     assert points(form, 1.0, 1) == pytest.approx([0.1]) and not asked  # too large for fractions
-    assert points(form, 1.0, 99)[-1] == 0.1 and len(asked) == 1
+    assert points(form, 1.0, 99)[1] == 0.1 and len(asked) == 1  # after the one in floats
     assert not points(half_line(0.0, 1.0), 1.0, 99)  # no point
     assert not capfd.readouterr().out
 
@@ -490,3 +494,48 @@ def test_a_binary_that_is_nearly_0_is_a_case_of_its_own() -> None:
     assert s["z"] == 1.0 and s["x"] == pytest.approx(0.81 / 0.97) and s.grade.word == "proved"
     bad = replace(s, values={**s.values, "z": np.array(np.nan)})
     assert p.solve("cone-cases", warm_start=bad).objective == pytest.approx(s.objective)
+
+
+def test_a_case_is_bounded_anew_where_more_is_asked_of_it(monkeypatch: Any) -> None:
+    form, asked = half_line(3.0, 0.0), list[float]()
+
+    def bounded(own: ConicForm, x: Any, z: Any, upper: float, enough: float) -> LowerBound:
+        asked.append(enough)
+        return LowerBound(min(enough, 2.0))
+
+    monkeypatch.setattr(branching, "lower_bound", bounded)
+    pair, other = (np.zeros(1), np.zeros(3)), (np.zeros(1), np.ones(3))
+    limits = ((0, True, 1),)
+    for enough, value in ((1.0, 1.0), (0.5, 1.0), (1.5, 1.5), (1.2, 1.5)):
+        assert branching.bound_of_case(form, limits, pair, np.inf, enough).value == value
+    assert asked == [1.0, 1.5]
+    assert branching.bound_of_case(form, limits, other, np.inf, 0.1).value == 0.1  # another pair
+    assert branching.bound_of_case(form, ((0, True, 2),), pair, np.inf, 0.2).value == 0.2
+    assert asked == [1.0, 1.5, 0.1, 0.2]
+
+
+def test_better_points_are_kept_while_cases_are_closed() -> None:
+    """The first point is poor: the tree is closed by those that it meets."""
+    z, x = cp.Variable(3, name="z", boolean=True), cp.Variable(name="x")
+    goal = cp.square(x - 2.2) + np.array([1.0, 0.6, 0.9]) @ z
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(goal), [x <= cp.sum(z), x >= 0]))
+    truth = min((max(0.0, 2.2 - k)) ** 2 + c for k, c in ((0, 0.0), (1, 0.6), (2, 1.5), (3, 2.5)))
+    compiled = compile_problem(relaxed(p), conic_interface())
+    search = CaseSearch(p, compiled, 1e-7, time.perf_counter() + 60.0)
+    search.keep(dict.fromkeys(integer_columns(p, compiled).tolist(), 0))
+    assert search.upper == pytest.approx(2.2**2)
+    tree = search.closed_below(())
+    assert search.upper == pytest.approx(truth, rel=1e-6)
+    bound = bound_of(compiled.form, search.integer, tree, search.upper).value
+    assert bound <= truth * (1 + 1e-12) and bound == pytest.approx(truth, rel=1e-6)
+
+
+def test_an_exclusion_counts_its_cases_and_says_what_excludes_them() -> None:
+    y = cp.Variable(2, integer=True, name="y")
+    rows = [2 * y[0] + 3 * y[1] >= 1.2, 2 * y[0] + 3 * y[1] <= 1.8, y >= 0, y <= 4]
+    proof = excluded(of.from_cvxpy(cp.Problem(cp.Minimize(y[0]), rows)), 20.0, 99)
+    assert isinstance(proof, BranchingProof) and proof.verify() and proof.by_multipliers
+    leaves = [node for _, node in cases(proof.tree) if not isinstance(node, Split)]
+    assert proof.leaves == len(leaves) > 1 and str(proof).startswith(f"{len(leaves)} cases")
+    one = replace(proof, tree=leaves[0])
+    assert str(one).startswith("1 case by") and one.leaves == 1

@@ -418,6 +418,11 @@ def test_rows_that_exclude_each_other_are_told_beside_cones() -> None:
     z_rows = excluded_by_rows(form)
     assert z_rows is not None and infeasibility(form, z_rows).proved
     assert not z_rows[~(form.equal | form.nonnegative)].any()
+    equal = [x[0] + z == 2, x[0] + z == 1, cp.norm(x) <= 3]
+    q = of.from_cvxpy(cp.Problem(cp.Minimize(z), equal))
+    form = compile_problem(relaxed(q), conic_interface()).form
+    z_rows = excluded_by_rows(form)
+    assert z_rows is not None and infeasibility(form, z_rows).proved
     near = compile_problem(relaxed(p.without("c2")), conic_interface()).form
     assert excluded_by_rows(near) is None
     linear = [x[0] + z >= 2, x[0] + z <= 1]  # where all rows are linear they were asked before
@@ -445,3 +450,18 @@ def test_the_rest_of_fixed_integers_has_their_costs_and_curvature() -> None:
     assert rest.slack(own) == pytest.approx(compiled.form.slack(full), abs=1e-6)
     side = float(Fraction(1e9 + 0.3) - 10**9)  # of the first row at z = 1, rounded once
     assert (rest.b == side).any()
+
+
+@pytest.mark.parametrize(
+    ("row", "sides", "z"),
+    [([1e16, 1.0, -1e16], 0.25, [1, 1, 1]), ([0.1, 0.0, 0.0], 0.3, [3, 0, 0])],
+)
+def test_what_integers_leave_of_a_side_is_rounded_once(
+    row: list[float], sides: float, z: list[int]
+) -> None:
+    x, n = cp.Variable(name="x"), cp.Variable(3, integer=True, name="n")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x), [x + np.array(row) @ n <= sides, x >= -5]))
+    compiled = compile_problem(relaxed(p), conic_interface())
+    rest = left_by(compiled.form, integers_of(p, compiled, {"x": 0.0, "n": np.array(z)}))
+    exact = Fraction(sides) - sum(Fraction(a) * v for a, v in zip(row, z, strict=True))
+    assert float(exact) in rest.b.tolist() and float(exact) != sides - float(np.dot(row, z))
