@@ -23,6 +23,7 @@ from optfair.backends.branching import (
     bound_of,
     cases,
     excluded,
+    within,
 )
 from optfair.backends.exact import remainder
 from optfair.backends.integer_programs import _points, integer_columns, settled
@@ -30,7 +31,7 @@ from optfair.backends.registry import conic_interface
 from optfair.backends.request import Outcome, ReportedBound, Request
 from optfair.compile.form import compile_problem
 from optfair.diagnosis import infeasible
-from optfair.proofs.bounds import LowerBound, Unpaid
+from optfair.proofs.bounds import LowerBound, Unpaid, infeasibility
 from optfair.proofs.cones import Cone
 from optfair.solution.conic_form import ConicForm
 from optfair.transforms.relaxation import relaxed
@@ -539,3 +540,50 @@ def test_an_exclusion_counts_its_cases_and_says_what_excludes_them() -> None:
     assert proof.leaves == len(leaves) > 1 and str(proof).startswith(f"{len(leaves)} cases")
     one = replace(proof, tree=leaves[0])
     assert str(one).startswith("1 case by") and one.leaves == 1
+
+
+def test_a_case_whose_integers_are_fixed_is_closed_by_the_multipliers_of_the_rest() -> None:
+    z, x = cp.Variable(2, name="z", integer=True), cp.Variable(2, name="x")
+    goal = cp.sum_squares(x - 1e6 * z + 0.3) + np.array([2.0, -1.0]) @ z
+    rows = [x <= 1e6 * z - 0.5, cp.norm(x) <= 1e7, z >= -5, z <= 5, cp.sum(x) >= -3e6]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(goal), rows))
+    compiled = compile_problem(relaxed(p), conic_interface())
+    search = CaseSearch(p, compiled, 1e-7, time.perf_counter() + 60.0)
+    first, second = search.integer.tolist()
+
+    def held(a: int, b: int) -> tuple[Any, ...]:
+        return tuple((j, above, v) for j, v in ((first, a), (second, b)) for above in (True, False))
+
+    assert search._held(held(1, 0)[:3]) is None  # one of them may be larger
+    assert search._held(held(1, 0)) is None and not np.isfinite(search.upper)  # nothing to reach
+    for a, b in ((2, 0), (1, 0), (0, 3)):
+        search.keep({first: a, second: b})
+        truth = 2 * 0.2**2 + 2.0 * a - b
+        case = search._held((*held(a, b), (first, True, a + 1), (second, False, b - 1)))
+        if truth > search.upper + 1e-9:  # it is as good as the best at most
+            continue
+        assert case is not None and case.x is not None
+        limits = (*held(a, b), (first, True, a + 1), (second, False, b - 1))
+        bound = branching.bound_of_case(
+            compiled.form, limits, (case.x, case.z), search.upper, np.inf
+        )
+        assert bound.unpaid is None and bound.value == pytest.approx(truth, rel=1e-6)
+        assert bound.value <= truth + 1e-9
+    excluded_case = search._held(held(-2, -2))  # sum x is -4e6 - 1 at most
+    assert excluded_case is not None and excluded_case.x is None
+    assert infeasibility(within(compiled.form, held(-2, -2)), excluded_case.z).proved
+
+
+def test_integers_a_rounding_beyond_a_limit_are_not_split_there() -> None:
+    p = knapsack()
+    compiled = compile_problem(relaxed(p), conic_interface())
+    search = CaseSearch(p, compiled, 1e-7, time.perf_counter() + 60.0)
+    x, tiny = np.zeros(compiled.form.q.size), 1e-9
+    first, second, third = search.integer[:3].tolist()
+    x[[first, second, third]] = 1.0 + tiny, 2.0 - tiny, 0.5
+    off = search.fractions(((first, True, 1), (second, False, 2)), x)
+    assert off[:3].tolist() == [0.0, 0.0, 0.5]
+    inside = search.fractions(((first, False, 1), (second, True, 2)), x)
+    assert inside[:2] == pytest.approx([tiny, tiny], rel=1e-3)
+    x[[first, second]] = 1.0, 2.0
+    assert not search.fractions(((first, True, 1), (second, False, 2)), x)[:2].any()
