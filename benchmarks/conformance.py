@@ -89,6 +89,8 @@ def measured(solver: str, p: of.Problem, value: float, tolerance: float) -> dict
     return {
         "outcome": s.status.termination,
         "residual": r.feasibility if local else max(r.feasibility, r.dual, r.gap),
+        # held to the sizes that solvers measure by, as its grade says
+        "loosely": not (s.grade.sound or p.integers) and bool(r.above(tolerance)),
         "error": abs(s.objective - value) / max(1.0, abs(value)) if value == value else None,
         "seconds": time.perf_counter() - begin,
     }
@@ -135,7 +137,7 @@ def _badness(found: dict[str, Any]) -> tuple[int, float]:
 def targets(rows: dict[str, Any], groups: dict[str, str], tolerance: float) -> list[dict[str, Any]]:
     """Return what must hold, measured on these cells."""
     cells = [found for row in rows.values() for found in row.values()]
-    optimal = [found for found in cells if found["outcome"] == "optimal"]
+    optimal = [f for f in cells if f["outcome"] == "optimal" and not f["loosely"]]
     held = [n for n, g in groups.items() if g in ("LP", "QP")]
     silent = [
         row[n]
