@@ -47,7 +47,7 @@ def formulas(u: float, seed: int) -> dict[str, Formula]:
     left, budget, box = A @ x - b, p @ x <= 3 * u, [x >= -5 * u, x <= 5 * u]
     less, more = cp.Minimize, cp.Maximize
     return {
-        "linear": (less(c @ x), [A @ x <= b + 3 * u, x >= -u], 1),
+        "linear": (less(c @ x), [A @ x <= b + 3 * u, x >= -u, x <= 9 * u], 1),
         "absolute values": (less(cp.sum(cp.abs(x - u))), [p @ x == u], 1),
         "largest of": (less(cp.max(left)), box, 1),
         "sum of largest": (less(cp.sum_largest(left, 3)), box, 1),
