@@ -47,7 +47,8 @@ class Residuals:
     primal : dict
         Largest violation of each constraint, every entry relative to its own right-hand side
         (where integers share it with others: what they leave of it) and the unit of the data (at
-        most 1; of an entry without a right-hand side, at least the size of its terms), and the distance of integer variables from integers.
+        most 1; of an entry without a right-hand side, at least the size of its terms), and the
+        distance of integer variables from integers.
     objective : float
         Stated minus declared objective at the values / max(unit, varying part).
     dual : float
