@@ -6,7 +6,7 @@ Best subsets, portfolios with few assets, integer least squares, places among ce
 with exponential costs, logistic regression on few features. Ratios below 1 say that optfair took
 less; SCIP is not asked for exponential cones, which it is not given by CVXPY. The default's answer
 is wrong if it is worse than CVXPY's by 1e-4, or its bound is beyond it by as much: less may be what
-SCIP's tolerances let large numbers hide (1e-5 of "places 6", whose optimum by enumeration is 0.96912941).
+SCIP's tolerances let large numbers hide.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from optfair.backends.integer_programs import (
     integer_columns,
     integers_of,
     left_by,
+    put_in,
     ways_to_solve,
 )
 from optfair.backends.registry import conic_interface
@@ -193,7 +194,7 @@ class BranchedBound:
         return self.compiled.entry_sizes(name, values, stated)
 
     def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
-        """Recompute the bound of every case, rounded outward."""
+        """Return the least bound of all cases, rounded outward; each pair is looked at once."""
         form, upper = self.compiled.form, self.compiled.form.objective(self.x)
         leaves = bound_of(form, integer_columns(self.problem, self.compiled), self.tree, upper)
         return DualCheck(
@@ -406,10 +407,7 @@ class CaseSearch:
 
         It may be violated by a share of the tolerance: what is as near as that to no point is none.
         """
-        rest, free = left_by(self.form, fixed), np.ones(self.form.q.size, dtype=bool)
-        free[[*fixed]] = False
-        known = np.zeros(free.size)
-        known[[*fixed]] = [float(v) for v in fixed.values()]
+        rest, (known, free) = left_by(self.form, fixed), put_in(self.form, fixed)
         ended = "violated where its integers are rounded"
         for solved in self.ways if free.any() else (lambda _: ("optimal", np.zeros(0), None),):
             status, own, _ = solved(rest)
@@ -519,10 +517,7 @@ class CaseSearch:
         if np.isfinite(self.upper):
             self.keep(fixed)
         own, rest = within(self.form, limits), left_by(self.form, fixed)
-        free = np.ones(self.form.q.size, dtype=bool)
-        free[[*fixed]] = False
-        x = np.zeros(free.size)
-        x[[*fixed]] = [float(v) for v in fixed.values()]
+        x, free = put_in(self.form, fixed)
         for solved in self.ways:
             status, near, z = solved(rest)
             if z is None or not (

@@ -192,14 +192,16 @@ def _exponents(forms: QuadraticForms) -> tuple[Floats, Floats]:
     return units[:n], units[n + terms[0].size :]
 
 
-def entry_sizes(forms: QuadraticForms, name: str, values: Values, stated: Any = None) -> Floats:
+def entry_sizes(
+    forms: QuadraticForms | None, name: str, values: Values, stated: Any = None
+) -> Floats:
     r"""Return what the terms of each entry of a constraint add up to, 0 where a side tells it.
 
     As `Compiled.entry_sizes` does of cone programs: a column counts for its unit, but not for more
     than the largest entry of its variable.
     """
-    term = next((t for t in forms.constraints if t.name == name), None)
-    if term is None:
+    term = next((t for t in (forms.constraints if forms else ()) if t.name == name), None)
+    if forms is None or term is None:
         return np.zeros(())
     x = np.exp2(_exponents(forms)[0])
     for variable, at in forms.columns.items():

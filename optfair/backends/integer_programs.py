@@ -71,17 +71,21 @@ def integers_of(problem: Problem, compiled: Compiled, values: Mapping[str, Any])
     return at
 
 
+def put_in(form: ConicForm, fixed: Mapping[int, int]) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return a point with these integers and 0 elsewhere, and the columns that they leave."""
+    at = np.fromiter(fixed, dtype=np.int64, count=len(fixed))
+    x, free = np.zeros(form.q.size), np.ones(form.q.size, dtype=bool)
+    x[at], free[at] = [float(v) for v in fixed.values()], False
+    return x, free
+
+
 def left_by(form: ConicForm, fixed: Mapping[int, int]) -> ConicForm:
     """Return the form without fixed columns, whose numbers are taken into sides and costs.
 
     Sides are rounded once: of a row that a large number times an integer switches, the side that
     is left is as it was declared.
     """
-    at = np.fromiter(fixed, dtype=np.int64, count=len(fixed))
-    x = np.zeros(form.q.size)
-    x[at] = [float(v) for v in fixed.values()]
-    free = np.ones(x.size, dtype=bool)
-    free[at] = False
+    x, free = put_in(form, fixed)
     used = np.flatnonzero(x)
     own = sp.csr_array(form.columns_of_rows[:, used])
     b = form.b - own @ x[used]
@@ -104,11 +108,8 @@ def left_by(form: ConicForm, fixed: Mapping[int, int]) -> ConicForm:
 
 def completed(form: ConicForm, fixed: Mapping[int, int]) -> Floats | None:
     """Return a point with these integers and room to the rows that they leave, whatever the costs."""
-    rest, free = left_by(form, fixed), np.ones(form.q.size, dtype=bool)
-    free[[*fixed]] = False
-    x, n = np.zeros(free.size), rest.q.size
-    x[[*fixed]] = [float(v) for v in fixed.values()]
-    if n:
+    rest, (x, free) = left_by(form, fixed), put_in(form, fixed)
+    if n := rest.q.size:
         nothing, zeros = sp.csc_array((n, n)), np.zeros(n)
         room = solve_cone_program(nothing, zeros, rest.A, rest.b, rest.cones, tolerance=1e-9)
         if room.status != "optimal" or room.x is None:
@@ -219,19 +220,16 @@ def settled(
         return None
     compiled = already_compiled(p) or compile_problem(relaxed(p), conic_interface())
     form, fixed = compiled.form, integers_of(p, compiled, solution.values)
-    whole = np.zeros(form.q.size, dtype=bool)
-    whole[[*fixed]] = True
+    x, free = put_in(form, fixed)
     near = max(map(abs, fixed.values()), default=0) <= FAR
-    if holds and (whole.all() or (near and balanced(form, whole) is None)):
+    if holds and (not free.any() or (near and balanced(form, ~free) is None)):
         return None
     enough = np.inf
     if holds:
         size = min(abs(solution.objective - constant) for constant in (0.0, p.objective_constant))
         enough = form.sign * solution.objective - request.tolerance * max(form.unit, size)
-    x = np.zeros(whole.size)
-    x[[*fixed]] = [float(v) for v in fixed.values()]
     for rest in _points(left_by(form, fixed), enough, entries, request.tolerance, deadline):
-        x[~whole] = rest
+        x[free] = rest
         values = with_whole(p, compiled.values(x))
         off = violations(p, values, compiled.entry_sizes)[0]
         value = form.sign * p.objective_at(values)

@@ -6,6 +6,7 @@ import importlib.metadata
 import importlib.util
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from pathlib import Path
@@ -592,9 +593,8 @@ class ReportedBound:
         """Return the size of each entry of a constraint, 0 where its right-hand side tells it."""
         from optfair.backends.global_backend import entry_sizes, quadratic_form
 
-        try:
-            if "form" not in self.__dict__:
-                self.__dict__["form"] = quadratic_form(self.problem)
-            return entry_sizes(self.__dict__["form"], name, values, stated)
-        except UnsupportedProblem:  # no quadratics state it
-            return np.zeros(())
+        if "form" not in (known := self.__dict__):
+            known["form"] = None  # where no quadratics state it
+            with suppress(UnsupportedProblem):
+                known["form"] = quadratic_form(self.problem)
+        return entry_sizes(known["form"], name, values, stated)
