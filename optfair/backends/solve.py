@@ -304,8 +304,7 @@ class _Search:
         if self.answer is not None:
             near, stop = self._feasible, self.answer.status.termination
             if near is not None and stop in EARLY and near.grade.sound:  # of an earlier one
-                sign = 1.0 if self.problem.sense == "minimize" else -1.0
-                word = near if sign * (near.objective - self.answer.objective) < 0 else self.answer
+                word = near if contradicts(near, self.answer, 0.0) else self.answer
                 self.answer = replace(word, status=replace(word.status, termination=stop))
             if not (self.further or self.attempts):
                 return self.answer
@@ -436,8 +435,14 @@ class _Search:
                 if complaints and holds:  # its bound is not one
                     better = f"{solution.objective:.8g}, better than {given:.8g}"
                     complaints = (f"its integers leave a point of {better}", *complaints)
-        late = outcome.termination == "time_limit" and solution.status.termination != "optimal"
-        if late and split and not complaints:
+        known = None if complaints or solution.grade.sound else self._feasible
+        done = solution.status.termination == "optimal"
+        if done and known is not None and contradicts(known, solution, request.tolerance):
+            complaints, off = (
+                (f"a point of {known.objective:.8g} is known",),
+                replace(off, gap=np.inf),
+            )
+        if outcome.termination == "time_limit" and not done and split and not complaints:
             complaints = ("its share of the time was over",)
         if not complaints:
             return solution

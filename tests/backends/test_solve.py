@@ -15,7 +15,7 @@ import optfair as of
 from optfair.backends import conic_backend
 from optfair.backends import registry as registry_of_solvers
 from optfair.backends.registry import choose, profile, profiles
-from optfair.backends.request import Outcome, Request, SolverProfile
+from optfair.backends.request import Outcome, ReportedBound, Request, SolverProfile
 from optfair.compile.form import compile_problem
 
 
@@ -471,3 +471,38 @@ def test_a_better_point_of_an_earlier_solver_is_returned_when_time_is_over() -> 
     s = of.from_cvxpy(cp.Problem(cp.Minimize(cp.norm(A @ x + B @ z - t)), rows)).solve(time_limit=1)
     assert s.status.termination == "time_limit" and s.grade.word == "proved"
     assert 5.0 < s.bound < s.objective < 7.5
+
+
+@pytest.mark.parametrize("better", [True, False])
+def test_a_point_that_is_known_denies_the_word_for_a_worse_one(
+    monkeypatch: pytest.MonkeyPatch, better: bool
+) -> None:
+    from optfair.backends import solve as module
+
+    z = cp.Variable(name="z", integer=True)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.square(z)), [z >= 2]))
+
+    def run(problem: Any, asked: SolverProfile, request: Request) -> Outcome:
+        if asked.name == "cone-cases":
+            return Outcome("inaccurate", {"z": np.array(2.0 if better else 4.0)}, {}, None, {})
+        word = ReportedBound(problem, 9.0, asked.name)
+        return Outcome("optimal", {"z": np.array(3.0)}, {}, word, {})
+
+    monkeypatch.setattr(module, "adapter_of", lambda asked: run)
+    if better:
+        with pytest.raises(of.SolverFailure, match="no result passed") as refused:
+            p.solve()
+        assert refused.value.solution["z"] == 2.0
+        assert "scip (optimal): a point of 4 is known" in refused.value.evidence
+    else:
+        s = p.solve()
+        assert s["z"] == 3.0 and str(s.grade) == "reported by scip"
+
+
+def test_what_is_lost_in_a_large_number_is_not_optimal_elsewhere() -> None:
+    """At z = 10^12 the norm is 1.04; scip calls some 10^12 the optimum."""
+    x, z = cp.Variable(name="x"), cp.Variable(name="z", integer=True)
+    cost = cp.norm(cp.hstack([z - 1e12 - 0.3, x]))
+    with pytest.raises(of.SolverFailure) as refused:
+        of.from_cvxpy(cp.Problem(cp.Minimize(cost), [x >= 1])).solve()
+    assert refused.value.solution.objective < 1.05
