@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import clarabel
@@ -494,10 +495,15 @@ def inverse_root(M: DoubleDouble, least: float = 0.0) -> DoubleDouble:
     return X
 
 
+# Iterations in which what is left should be halved, once it is within so many times what was asked.
+STALLED, NEAR = 3, 10.0
+
+
 class Stoppable:
     """A solver for CVXPY's interface that is asked at every iteration whether it should go on.
 
-    It has the methods that CVXPY's interface calls on a solver it finds in its cache: the one place
+    It does not where somebody stops it, nor at the end where it comes no nearer: what was asked of
+    it is far below what a solution is held to. It has the methods that CVXPY's interface calls on a solver it finds in its cache: the one place
     where the object can be reached before it solves.
 
     Parameters
@@ -513,7 +519,7 @@ class Stoppable:
 
         self._cones = dims_to_solver_cones(cones)
         self._solver: Any = None if before is None else before._solver
-        self._stopped = False
+        self._stopped, self._left = False, list[float]()
 
     def stop(self) -> None:
         """End at the next iteration."""
@@ -539,8 +545,29 @@ class Stoppable:
 
     def solve(self) -> Any:
         """Return the solver's own result, of the last iterate where it was stopped."""
-        self._solver.set_termination_callback(lambda info: self._stopped)
+        settings = self._solver.get_settings()
+        gaps, feasibility = (settings.tol_gap_abs, settings.tol_gap_rel), settings.tol_feas
+
+        def ended(info: Any) -> bool:
+            if not info.step_length > 0.0:  # it begins, or tries the last step in another way
+                return self._stopped
+            gap = min(info.gap_abs / gaps[0], info.gap_rel / gaps[1])
+            self._left.append(max(gap, info.res_primal / feasibility, info.res_dual / feasibility))
+            return self._stopped or self.stalled
+
+        self._left.clear()
+        self._solver.set_termination_callback(ended)
         try:
-            return self._solver.solve()
+            result = self._solver.solve()
         finally:
             self._solver.unset_termination_callback()
+        if self._stopped or not self.stalled or str(result.status) != "CallbackTerminated":
+            return result
+        named = {k: getattr(result, k) for k in dir(result) if not k.startswith("_")}
+        return SimpleNamespace(**named | {"status": "AlmostSolved"})
+
+    @property
+    def stalled(self) -> bool:
+        """Whether the last iterations came no nearer to what was asked, and are near it."""
+        before, last = self._left[:-STALLED], self._left[-STALLED:]
+        return bool(before) and 0.5 * min(before) < min(last) and last[-1] <= NEAR

@@ -106,8 +106,8 @@ def correcting_step(M: Any, residual: Floats, room: Floats) -> Floats | None:
     ----------
     M : sparse (k, m)
         Rows.
-    residual : array (k,)
-        r.
+    residual : array (k,) or (k, s)
+        r, or some, for as many steps by the same factors.
     room : array (m,)
         Entries with more room are moved more; those with none are left.
     """
@@ -122,7 +122,7 @@ def correcting_step(M: Any, residual: Floats, room: Floats) -> Floats | None:
     size = abs(own).max(axis=1).toarray().ravel()
     size[size == 0.0] = 1.0
     own.data = own.data / size[coordinates(own)[0]] * weight[own.indices]
-    side = -residual / size
+    side = -(residual.T / size).T
     own = own if large or _thin(own) else own.toarray()
     try:
         step = None
@@ -139,8 +139,8 @@ def correcting_step(M: Any, residual: Floats, room: Floats) -> Floats | None:
         return None
     if step is None:
         return None
-    moved = np.zeros(rows.shape[1])
-    moved[used] = step * weight
+    moved = np.zeros((m, *residual.shape[1:]))
+    moved[used] = (step.T * weight).T
     return moved if np.isfinite(moved).all() else None
 
 
@@ -167,7 +167,7 @@ def _shortest(M: Any, side: Floats, *, dependent: bool = False) -> Floats | None
             root = scipy.linalg.cho_factor(square)
             own, solve = np.diag(root[0]), partial(scipy.linalg.cho_solve, root)
         if dependent:
-            step = np.zeros(M.shape[1])
+            step = np.zeros((M.shape[1], *side.shape[1:]))
             for _ in range(STEPS):
                 left = side - M @ step
                 if np.abs(left).max() <= 1e-12 * np.abs(side).max():

@@ -310,23 +310,24 @@ class _Moves:
     def tilt(self, *, quick: bool) -> None:
         """Tilt all multipliers, by the shortest move or by a linear program."""
         form, x, boxes = self.form, self.x, self.boxes
-        near = _tilted(form, x, *self.own, boxes, quick=quick)
-        if near is not None:
+        for near in _tilted(form, x, *self.own, boxes, quick=quick):
             again = residual_of(form, x, near, form.q)
             again = sharper(form, again, x, near, form.q, np.flatnonzero(boxes.unpaid(again)))
             if self.offer(near, *peeled_in_turn(form, again, near, boxes)):
                 self.own = (near, again)
             elif np.count_nonzero(boxes.unpaid(again)) <= FEW:  # more is left, with more room
                 self.offer(near, *repaired(form, again, x, near, form.q, *boxes.of(again)))
+            if self.settled:
+                return
 
 
 def _tilted(
     form: ConicForm, x: Floats, z: Floats, residual: Residual, boxes: Boxes, *, quick: bool = False
-) -> Floats | None:
-    """Return multipliers tilted where less is left, None where that is not known."""
+) -> Iterator[Floats]:
+    """Yield multipliers tilted where less is left, the cheapest first."""
     start, nearer = polished(form, residual, x, z, form.q, *boxes.of(residual))
-    near = tilted(form, nearer, x, start, *boxes.of(nearer), quick=quick)
-    return None if near is None else in_dual(form.cones, near)
+    for near in tilted(form, nearer, x, start, *boxes.of(nearer), quick=quick):
+        yield in_dual(form.cones, near)
 
 
 def inside(form: ConicForm, x: Floats, z: Floats, *, quick: bool) -> Floats | None:
@@ -340,7 +341,8 @@ def inside(form: ConicForm, x: Floats, z: Floats, *, quick: bool) -> Floats | No
         return None if near is None else same.multipliers_back(near) / unit
     near = in_dual(form.cones, z)
     boxes = Boxes(*form.column_bounds, x=x, floor=form.curvature.floor)
-    return _tilted(form, x, near, residual_of(form, x, near, form.q), boxes, quick=quick)
+    room = _tilted(form, x, near, residual_of(form, x, near, form.q), boxes, quick=quick)
+    return next(reversed([*room]), None)
 
 
 def closed(

@@ -441,6 +441,8 @@ MARGIN, ELASTIC = 1e-2, 10.0
 # Depth of multipliers in curved cones, in sizes of what is left over, and the size from which on a move
 # of as much leaves their direction nearly as it is.
 DEPTH, TURNED = 8.0, 1e3
+# Shares of margin and depth that are tried: a step whose equations are exact needs less room.
+SHARES = (0.0, 1e-3, 1.0)
 # Share of the largest multiplier by which those of half-lines next to nothing may grow beside cones.
 SPARE = 1e-5
 
@@ -455,8 +457,8 @@ def tilted(
     *,
     curved: bool = True,
     quick: bool = False,
-) -> Floats | None:
-    r"""Return multipliers nearby whose residuals are paid for by the bounds there are.
+) -> tuple[Floats, ...]:
+    r"""Return multipliers nearby whose residuals are paid for by the bounds there are, cheapest first.
 
     A column with a lower bound alone pays for :math:`r_j \ge 0` only. The move Δ solves
 
@@ -486,12 +488,13 @@ def tilted(
     curved : bool
         Whether multipliers of cones move as well, which are left out where this leads nowhere.
     quick : bool
-        The shortest move that makes what is short of its margin as large as it, without a program.
+        The shortest moves that make what is short of its margin as large as it, or as shares of
+        it, without a program.
 
     Returns
     -------
-    array (m,) or None
-        None where the program is too large or has no solution.
+    tuple of arrays (m,)
+        None of them where the program is too large or has no solution.
     """
     low_only = np.isfinite(lower) & ~np.isfinite(upper)
     high_only = np.isfinite(upper) & ~np.isfinite(lower)
@@ -500,13 +503,13 @@ def tilted(
     unit = float(residual.size[unpaid].max(initial=0.0))
     normals, depths = normals_of(form, z if curved else np.zeros(z.size))
     if form.A.nnz > ENTRIES or not (0.0 < unit < np.inf):
-        return None
-    floor = max(unit, 64.0 * UNIT * float(np.abs(z).max()))
+        return ()
+    floor = max(unit, rounding := 64.0 * UNIT * float(np.abs(z).max()))
     kernels, low = (
         kernels_of(form, z, DEPTH * floor) if quick and curved else (normals[:0], depths[:0])
     )
     if not ((low_only | high_only)[unpaid].any() or normals.nnz or kernels.nnz):
-        return None
+        return ()
     unit = floor if normals.nnz or kernels.nnz else unit
     room, moving = np.zeros(z.size), np.zeros(z.size, dtype=bool)
     moving[normals.indices] = moving[kernels.indices] = True
@@ -525,15 +528,24 @@ def tilted(
     if quick:
         sides = np.where(low_only, residual.low, np.where(high_only, -residual.high, np.inf))
         some, shallow = neither | (sides < REACH * unit), depths < DEPTH * unit
-        off = np.where(neither, middle, side * np.minimum(sides - unit, 0.0))[some]
         deeper = normals[shallow][:, rows], kernels[:, rows]
         M = sp.vstack([by_column[some], *deeper], format="csr")
-        off = np.concatenate([off, depths[shallow] - DEPTH * unit, low])
-        step = correcting_step(M, off, room[rows] / float(np.abs(z).max()))
-        if step is None:
-            return None
-        (near := z.copy())[rows] += step
-        return near if (near[form.nonnegative] >= 0.0).all() else None
+        lacks = np.append(depths[shallow] - DEPTH * unit, low)
+
+        def off(share: float) -> Floats:
+            short = side * np.minimum(sides - share * unit, 0.0)
+            spared = np.minimum(lacks + (1.0 - share) * DEPTH * unit, 0.0)
+            lacking = np.where(lacks < 0.0, spared, lacks)
+            return np.append(np.where(neither, middle, short)[some], lacking)
+
+        shares = sorted({min(max(share, rounding / unit), 1.0) for share in SHARES})
+        offs = np.column_stack([off(share) for share in shares])
+        steps = correcting_step(M, offs, room[rows] / float(np.abs(z).max()))
+        moved = np.zeros((z.size, 0 if steps is None else len(shares)))
+        if steps is not None:
+            moved[rows] = steps
+        near = z + moved.T
+        return tuple(v for v in near if (v[form.nonnegative] >= 0.0).all())
     if normals.nnz:  # columns that pay on one side do so at the bound there
         slack = form.slack(np.where(low_only, lower, np.where(high_only, upper, x)))[rows]
     else:
@@ -555,7 +567,7 @@ def tilted(
     elastic = -sp.eye_array(side.size, format="csr")[:, np.flatnonzero(side < 0.0)]
     columns = np.flatnonzero(neither)
     if not all(np.isfinite(part).all() for part in (cost, side, most, both.data)):
-        return None
+        return ()
     solve: Any = scipy.optimize.linprog
     answer = solve(
         np.concatenate([cost, np.full(elastic.shape[1], ELASTIC)]),
@@ -576,7 +588,7 @@ def tilted(
     )
     if answer.status != 0:
         again = (form, residual, x, z, lower, upper)
-        return tilted(*again, curved=False) if normals.nnz else None
+        return tilted(*again, curved=False) if normals.nnz else ()
     step = np.zeros(z.size)
     step[rows] = unit * (answer.x[: rows.size] - answer.x[rows.size : 2 * rows.size])
-    return np.asarray(z + step)
+    return (np.asarray(z + step),)

@@ -1,8 +1,9 @@
-"""Pairs on the central path in 32 digits, and the problems that only these answer."""
+"""Where clarabel ends, pairs on the central path in 32 digits, and what only these answer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import cvxpy as cp
@@ -10,7 +11,12 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.backends.cone_program import central_pair, has_few_numbers, inverse_root
+from optfair.backends.cone_program import (
+    Stoppable,
+    central_pair,
+    has_few_numbers,
+    inverse_root,
+)
 from optfair.compile.form import compile_problem
 from optfair.proofs.digits import bound_nearby
 from optfair.proofs.rounding import DoubleDouble
@@ -63,7 +69,7 @@ def curve(degree: int, seed: int) -> cp.Problem:
 
 
 # Optima of the same programs with 50 digits would begin like these, as the bounds prove.
-CURVES = {(6, 2): 0.374959429, (6, 3): 0.512287129, (8, 2): 0.366884854, (8, 3): 0.490633333}
+CURVES = {(6, 2): 0.374959429, (8, 2): 0.366884854, (8, 3): 0.490633333}
 
 
 @pytest.mark.parametrize("key", CURVES, ids=str)
@@ -74,6 +80,13 @@ def test_polynomials_that_no_float_method_fits_to_the_tolerance_are_proved(
     assert s.grade.word == "proved" and s.solver == NAME and s.is_optimal()
     assert s.objective == pytest.approx(CURVES[key], abs=2e-9)
     assert 0.0 <= s.objective - s.bound <= 1e-7
+
+
+def test_a_tilt_that_costs_little_spares_more_digits() -> None:
+    s = of.from_cvxpy(curve(6, 3)).solve()
+    assert s.grade.word == "proved" and s.solver == "clarabel" and not s.attempts
+    assert s.objective == pytest.approx(0.512287129, abs=1e-7)
+    assert s.bound <= 0.512287129 + 1e-9
 
 
 def test_distances_without_noise_are_learned() -> None:
@@ -257,3 +270,59 @@ def test_a_sparse_precision_matrix_of_order_30_is_proved() -> None:
     # of the dual: max log det(S + U) + n over |U| <= 0.1, whose U is that of the optimum
     U = np.clip(np.linalg.inv(s["X"]) - S, -0.1, 0.1)
     assert -np.linalg.slogdet(S + U)[1] - n == pytest.approx(s.bound, rel=1e-5)
+
+
+class Given:
+    """A solver that reports what is left at given steps, and how many it made."""
+
+    def __init__(self, left: list[float], steps: list[float]) -> None:
+        self.left, self.steps, self.made = left, steps, 0
+
+    def get_settings(self) -> Any:
+        return SimpleNamespace(tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
+
+    def set_termination_callback(self, ended: Any) -> None:
+        self.ended = ended
+
+    def unset_termination_callback(self) -> None:
+        del self.ended
+
+    def solve(self) -> Any:
+        for k, (left, step) in enumerate(zip(self.left, self.steps, strict=True)):
+            self.made = k + 1
+            shown = {"gap_abs": 1.0, "gap_rel": left, "res_primal": 0.0, "res_dual": 0.1 * left}
+            if self.ended(SimpleNamespace(step_length=step, **shown)):
+                return SimpleNamespace(status="CallbackTerminated", x=[1.0])
+        return SimpleNamespace(status="Solved", x=[2.0])
+
+
+@pytest.mark.parametrize(
+    ("left", "steps", "made"),
+    [
+        # near what was asked, and three steps that do not halve it
+        ([1.0, 1e-5, 9e-10, 8e-10, 7e-10, 6e-10, 1e-11], 7 * [0.5], 6),
+        ([1.0, 1e-5, 9e-10, 4e-10, 7e-10, 6e-10, 1e-11], 7 * [0.5], 7),  # halved once
+        ([1.0, 1e-5, 9e-8, 8e-8, 7e-8, 6e-8, 5e-8], 7 * [0.5], 7),  # not near
+        ([1.0, 1e-5, 9e-10, 8e-10, 7e-10, 6e-10, 1e-11], [0.5, 0.5, 0.5, 0.0, 0.5, 0.5, 0.5], 7),
+    ],
+)
+def test_a_solver_ends_where_it_comes_no_nearer(
+    left: list[float], steps: list[float], made: int
+) -> None:
+    solver = Stoppable(SimpleNamespace(zero=0, nonneg=1, soc=[], psd=[], exp=0, p3d=[], pnd=[]))
+    solver._solver = given = Given(left, steps)
+    result = solver.solve()
+    assert given.made == made
+    assert (result.status, result.x) == (("AlmostSolved", [1.0]) if made < 7 else ("Solved", [2.0]))
+    solver.stop()  # by hand is another end
+    assert solver.solve().status == "CallbackTerminated" and given.made == 1
+
+
+def test_an_ellipsoid_of_largest_volume_takes_no_steps_that_lead_nowhere() -> None:
+    """Asked for 1e-10, it makes 55 iterations, of which those after the 21st change nothing."""
+    A = np.random.default_rng(0).normal(size=(80, 20))
+    B, d = cp.Variable((20, 20), PSD=True, name="B"), cp.Variable(20, name="d")
+    rows = [cp.norm(B @ a) + a @ d <= np.linalg.norm(a) + 1.0 for a in A]
+    s = of.from_cvxpy(cp.Problem(cp.Maximize(cp.log_det(B)), rows)).solve("clarabel")
+    assert s.options["iterations"] < 40 and not s.attempts
+    assert s.grade.word == "proved" and s.gap <= 1e-7
