@@ -18,8 +18,14 @@ from optfair.backends.isolation import one_thread
 from optfair.backends.registry import adapter_of, choose, profiles
 from optfair.backends.repeat import again, remember
 from optfair.backends.request import Outcome, Request, SolverProfile, outcome_of
-from optfair.backends.unattained import beginnings, endless, excluded_by_faces, faced, nearing
-from optfair.compile.form import already_compiled
+from optfair.backends.unattained import (
+    beginnings,
+    edged,
+    endless,
+    excluded_by_faces,
+    faced,
+    nearing,
+)
 from optfair.core.adopt import AdoptedProblem
 from optfair.core.certificate import reported
 from optfair.core.expressions import check_parameters
@@ -231,9 +237,9 @@ def solve_as_asked(problem: Problem, solver: str | None, request: Request) -> So
 
 
 # Solvers that are asked after an answer that nothing proves yet, in the hope of one with a proof;
-# each time that one is asked may take so many times as long as the answer, and some seconds: pairs
-# in many digits take 2 s (hinf6 of SDPLIB, measured).
-HOPE, WORTH, LEAST = 2, 5.0, {"SDP": 4.0}
+# each may take so many times as long as the answer, and some seconds: a process that one without a
+# clock needs takes some to begin (LISWET10 of Maros and Meszaros, by piqp).
+HOPE, WORTH, LEAST = 2, 5.0, 10.0
 # Entries of linear programs whose basis is solved in fractions for a proof, and the seconds.
 BASIS, BASIS_SECONDS = 2_000, 10.0
 # Cases of a tree that proves an integer problem infeasible, and the seconds.
@@ -327,7 +333,7 @@ class _Search:
             self.asked += 1
             if self.answer is not None:  # a proof is worth some times of what the answer took
                 self.hope, self.further = self.hope - first, True
-                most = max(LEAST.get(own, 1.0), WORTH * sum(self.answer.seconds.values()))
+                most = max(LEAST, WORTH * sum(self.answer.seconds.values()))
                 until = min(self.request.deadline, time.perf_counter() + most)
                 request = replace(request, time_limit=max(1e-3, until - request.started))
             try:
@@ -382,16 +388,8 @@ class _Search:
 
     @property
     def _edged(self) -> bool:
-        """Whether semidefinite constraints may exclude each other that points far out nearly satisfy."""
-        p, answer = self.problem, self.answer
-        left = time.perf_counter() < self.request.deadline
-        own = p.problem_class.convex and "psd" in p.problem_class.cones
-        if not (own and left) or self.named:
-            return False
-        compiled = already_compiled(p)
-        # a cost of nothing is proved of every point
-        costs = compiled is None or compiled.form.q.any() or compiled.form.P.nnz
-        return not (answer is not None and answer.grade.sound and p.objective and costs)
+        late = time.perf_counter() >= self.request.deadline
+        return not (late or self.named) and edged(self.problem, self.answer)
 
     def _enough(self) -> bool:
         return self.answer is not None and (self._final or self.hope == 0)
@@ -435,7 +433,8 @@ class _Search:
                 if complaints and holds:  # its bound is not one
                     better = f"{solution.objective:.8g}, better than {given:.8g}"
                     complaints = (f"its integers leave a point of {better}", *complaints)
-        known = None if complaints or solution.grade.sound else self._feasible
+        # of others it may be better by what violations are worth at their multipliers
+        known = None if complaints or solution.grade.sound or self.provable else self._feasible
         done = solution.status.termination == "optimal"
         if done and known is not None and contradicts(known, solution, request.tolerance):
             complaints, off = (
@@ -475,9 +474,7 @@ class _Search:
         claimed = [c.claim for c in self.claims][:1] == ["infeasible"]
         curved = self.problem.problem_class.name != "LP" and not self.named
         wanted = claimed if self.problem.integers else curved and self._feasible is None
-        if not wanted or left <= 0.0:
-            return None
-        return without_a_point(self.problem, left, CASES)
+        return without_a_point(self.problem, left, CASES) if wanted and left > 0.0 else None
 
     def _given_up(self, stop: str) -> Solution:
         """Return the best attempt where the search was stopped, else raise why there is no answer."""
@@ -559,18 +556,17 @@ def _verified(
     grade = grade.by_default(profile.name)
     feasible = off.feasibility <= request.tolerance
     termination, complaints = outcome.termination, tuple[str, ...]()
-    if termination == "local":
+    above = above if outcome.values else ("it left no point",)
+    if termination == "local" and outcome.values:
         # no bound was asked of it: what it left must hold, and is never called optimal
         broken = {k: v for k, v in off.primal.items() if not v <= request.tolerance}
         complaints = tuple(f"{k!r} is violated by {v:.1e}" for k, v in broken.items())
-        complaints = complaints if outcome.values else ("it left no point",)
     elif not above:
         termination = "optimal"
     elif termination == "time_limit" and request.time_limit is None:
-        above = above if outcome.values else ("it left no point",)
         complaints = ("it stopped at a limit of its own before it was done", *above)
     elif not (termination in EARLY and feasible):
-        complaints = above if outcome.values else ("it left no point",)
+        complaints = above
     dual = "feasible" if off.dual <= request.tolerance else "unknown"
     status = Status(termination, "feasible" if feasible else "infeasible", dual, grade)
     solution = Solution(

@@ -16,7 +16,7 @@ from optfair.backends.farkas import InfeasibilityProof, carriers
 from optfair.backends.registry import conic_interface
 from optfair.backends.request import SMALL, Outcome, Request
 from optfair.compile.conic_proof import ConicProof
-from optfair.compile.form import compile_problem
+from optfair.compile.form import already_compiled, compile_problem
 from optfair.convexity.algebra import Algebra
 from optfair.convexity.derivatives import slopes_along
 from optfair.convexity.domain import Domain
@@ -113,6 +113,16 @@ def facial_contradiction(problem: Problem, *, plain: bool = False) -> FacialCont
     z[[i for link in chain.links for i in link]] = 1.0
     names = carriers(compiled.by_name(np.zeros(form.q.size), z)[1])
     return FacialContradiction(form, z, names, proof=chain)
+
+
+def edged(problem: Problem, answer: Solution | None) -> bool:
+    """Whether semidefinite constraints may exclude each other that points far out nearly satisfy."""
+    if not (problem.problem_class.convex and "psd" in problem.problem_class.cones):
+        return False
+    compiled = already_compiled(problem)
+    # a cost of nothing is proved of every point
+    costs = compiled is None or compiled.form.q.any() or compiled.form.P.nnz
+    return not (answer is not None and answer.grade.sound and problem.objective and costs)
 
 
 def excluded_by_faces(problem: Problem, *, plain: bool = False) -> Infeasible | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import logging
 import time
+from dataclasses import replace
 from typing import Any
 
 import cvxpy as cp
@@ -506,3 +507,26 @@ def test_what_is_lost_in_a_large_number_is_not_optimal_elsewhere() -> None:
     with pytest.raises(of.SolverFailure) as refused:
         of.from_cvxpy(cp.Problem(cp.Minimize(cost), [x >= 1])).solve()
     assert refused.value.solution.objective < 1.05
+
+
+def test_an_answer_on_a_solvers_word_does_not_hurry_one_with_a_proof(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A process of its own, which one without a clock needs, may take seconds to begin."""
+    from optfair.backends import solve as module
+
+    real, given = conic_backend.run_highspy, list[float]()
+
+    def run(problem: Any, asked: SolverProfile, request: Request) -> Outcome:
+        outcome = real(problem, profile("highs"), replace(request, time_limit=None))
+        if asked.name == "pdlp":
+            return replace(outcome, proof=ReportedBound(problem, 3.0, asked.name), multipliers={})
+        given.append(request.seconds_left)
+        return outcome
+
+    chosen = tuple(profile(name) for name in ("pdlp", "highs"))
+    monkeypatch.setattr(module, "choose", lambda problem, solver: chosen)
+    monkeypatch.setattr(module, "adapter_of", lambda asked: run)
+    s = lp().solve()
+    assert (s.solver, s.grade.word) == ("highs", "proved")
+    assert [9.0 < left <= 10.0 for left in given] == [True]
