@@ -123,7 +123,8 @@ def correcting_step(M: Any, residual: Floats, room: Floats) -> Floats | None:
     size[size == 0.0] = 1.0
     own.data = own.data / size[coordinates(own)[0]] * weight[own.indices]
     side = -(residual.T / size).T
-    own = own if large or _thin(own) else own.toarray()
+    small = k * used.size <= QUICK or (used.size == k and not _thin(own))
+    own = own.toarray() if small and not large else own
     try:
         step = None
         if used.size == k and isinstance(own, np.ndarray):
@@ -144,6 +145,61 @@ def correcting_step(M: Any, residual: Floats, room: Floats) -> Floats | None:
     return moved if np.isfinite(moved).all() else None
 
 
+def _in_steps(M: Any, side: Floats, solve: Callable[[Floats], Floats]) -> Floats:
+    """Return a solution in steps that a factor with a ridge gives, each of them as long as is best.
+
+    They are conjugate residuals: what is left never grows, also of equations without a solution.
+    """
+    step, before = np.zeros((M.shape[1], *side.shape[1:])), list[tuple[Any, Any]]()
+    for _ in range(STEPS):
+        left = side - M @ step
+        if np.abs(left).max() <= 1e-12 * np.abs(side).max():
+            break
+        move = M.T @ solve(left)
+        image = M @ move
+        for other, own in before:
+            share = (own * image).sum(axis=0)
+            move, image = move - share * other, image - share * own
+        length = np.sqrt(np.square(image).sum(axis=0))
+        move, image = (np.divide(v, length, where=length > 0.0, out=0.0 * v) for v in (move, image))
+        before.append((move, image))
+        step = step + (image * left).sum(axis=0) * move
+    return np.asarray(step)
+
+
+def _bordered(M: Any) -> Callable[[Floats], Floats] | None:
+    """Return what solves M Mᵀ y = r, with a ridge, where most lines are thin: others border these.
+
+    None where few lines are, or their products with each other are not.
+    """
+    k, m = M.shape
+    full = np.diff(M.indptr) * THIN > m
+    thin, dense = M[~full], M[full].toarray()
+    square = sp.csc_array(thin @ thin.T)
+    if 2 * thin.shape[0] < k or THIN * square.nnz > thin.shape[0] ** 2:
+        return None
+    dense = dense[:, some := dense.any(axis=0)]
+    border = dense @ dense.T
+    ridge = RIDGE * max(square.diagonal().max(), np.diag(border).max(initial=0.0))
+    square = sp.csc_array(square + ridge * sp.eye_array(square.shape[0]))
+    how = {"SymmetricMode": True}
+    inner = splu(square, "MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=how)
+    across = thin[:, some] @ dense.T
+    behind = inner.solve(across)
+    border += ridge * np.eye(border.shape[0]) - across.T @ behind
+    root = scipy.linalg.cho_factor(border, overwrite_a=True) if border.size else None
+
+    def solve(r: Floats) -> Floats:
+        y = np.empty_like(r)
+        y[~full] = inner.solve(np.ascontiguousarray(r[~full]))
+        if root is not None:
+            y[full] = scipy.linalg.cho_solve(root, r[full] - across.T @ y[~full])
+            y[~full] -= behind @ y[full]
+        return y
+
+    return solve
+
+
 def _shortest(M: Any, side: Floats, *, dependent: bool = False) -> Floats | None:
     """Return the shortest solution by normal equations, where their condition allows for these.
 
@@ -153,6 +209,8 @@ def _shortest(M: Any, side: Floats, *, dependent: bool = False) -> Floats | None
     with contextlib.suppress(np.linalg.LinAlgError, ValueError, RuntimeError):
         solve: Callable[[Floats], Floats]
         square: Any
+        if dependent and not isinstance(M, np.ndarray) and (bordered := _bordered(M)):
+            return _in_steps(M, side, bordered)
         if not isinstance(M, np.ndarray) and _thin(M):
             square, how = sp.csc_array(M @ M.T), {"SymmetricMode": True}
             factor = splu(square, "MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options=how)
@@ -167,13 +225,7 @@ def _shortest(M: Any, side: Floats, *, dependent: bool = False) -> Floats | None
             root = scipy.linalg.cho_factor(square)
             own, solve = np.diag(root[0]), partial(scipy.linalg.cho_solve, root)
         if dependent:
-            step = np.zeros((M.shape[1], *side.shape[1:]))
-            for _ in range(STEPS):
-                left = side - M @ step
-                if np.abs(left).max() <= 1e-12 * np.abs(side).max():
-                    break
-                step = step + M.T @ solve(left)
-            return np.asarray(step)
+            return _in_steps(M, side, solve)
         if own.min() > 1e-4 * own.max():
             return np.asarray(M.T @ solve(side))
     return None

@@ -216,3 +216,46 @@ def test_equations_with_own_unknowns_are_in_no_dependency(k: int, m: int, seed: 
     assert rank(dense) == own.sum() + (rank(dense[~own]) if (~own).any() else 0)
     # and each column of those left has two entries among them, or none
     assert (np.count_nonzero(dense[~own], axis=0) != 1).all()
+
+
+@pytest.mark.parametrize("full", [0, 40])
+@pytest.mark.parametrize("weak", [1.0, 1e-6, 0.0])
+def test_full_equations_border_the_thin_ones_and_weak_ones_are_solved_too(
+    full: int, weak: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some equations are nearly those of others: by a share that the ridge does not see."""
+    rng = np.random.default_rng(full)
+    k, m = 300, 900
+    thin = sp.random_array((k, m), density=0.004, rng=rng) + sp.eye_array(k, m)
+    again = thin.tocsr()[:5] + weak * sp.eye_array(5, m, k=k)
+    rows = [thin, again, *([rng.normal(size=(full, m))] if full else [])]
+    M = sp.csr_array(sp.vstack(rows))
+    r = 1e-9 * M @ rng.normal(size=(m, 2))
+    made: list[Any] = []
+    real = equations._bordered
+    monkeypatch.setattr(equations, "_bordered", lambda M: made.append(real(M)) or made[-1])
+    for module, name in ((np.linalg, "solve"), (scipy.linalg, "lstsq")):
+        monkeypatch.setattr(module, name, None)
+    step = correcting_step(M, r, np.ones(m))
+    assert step is not None and step.shape == (m, 2)
+    assert np.abs(M @ step + r).max() <= 1e-9 * np.abs(r).max()
+    # the shortest, and each side has its own
+    shortest = np.linalg.lstsq(M.toarray(), -r, rcond=1e-13)[0]
+    off = 0.1 if 0.0 < weak < 1.0 else 1e-5  # what is left may be much along weak ones
+    np.testing.assert_allclose(step, shortest, atol=off * np.abs(shortest).max())
+    for one, other in zip(r.T, step.T, strict=True):
+        alone = correcting_step(M, one, np.ones(m))
+        assert alone is not None
+        np.testing.assert_allclose(alone, other, atol=off * np.abs(other).max())
+    assert all(made)
+
+
+def test_what_is_left_of_equations_without_a_solution_never_grows() -> None:
+    rng = np.random.default_rng(2)
+    M = sp.csr_array(sp.vstack([sp.random_array((40, 90), density=0.1, rng=rng)] * 2))
+    side = rng.normal(size=80)
+    lines = M.toarray()
+    square = lines @ lines.T + 1e-12 * np.eye(80)
+    step = equations._in_steps(M, side, lambda r: np.linalg.solve(square, r))
+    least = np.linalg.lstsq(lines, side, rcond=None)[0]
+    assert np.linalg.norm(side - M @ step) <= 1.001 * np.linalg.norm(side - M @ least)
