@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 Solved = tuple[str, Floats | None, Floats | None]
 Way = Callable[[ConicForm], Solved]
 
-# Seconds in which fixed integers may show a better point, and the size of integers from which
-# what a row takes off them may be far off.
-SECONDS, FAR = 10.0, 1_000
+# Seconds in which fixed integers may show a better point, and beyond the limit one that holds; the
+# size of integers from which what a row takes off them may be far off.
+SECONDS, GRACE, FAR = 10.0, 1.0, 1_000
 
 # Stops that leave an incumbent, which may or may not obey the cuts.
 EARLY = ("time_limit", "interrupted")
@@ -211,12 +211,14 @@ def settled(
     holds : bool
         Whether its values are feasible: then columns in units of their own are what is looked into.
     """
-    p, deadline = solution.problem, min(request.deadline, time.perf_counter() + SECONDS)
+    p, now = solution.problem, time.perf_counter()
+    # where nothing holds yet, a point is worth a little more time than was given
+    deadline = max(min(request.deadline, now + SECONDS), now if holds else now + GRACE)
     proof: Any = outcome.proof
     word = proof is None or isinstance(proof, ReportedBound)
     stopped = solution.status.termination != "optimal" or solution.grade.sound
     able = p.integers and p.problem_class.convex and word and solution.values
-    if not able or (holds and stopped) or time.perf_counter() > deadline:
+    if not able or (holds and (stopped or now >= deadline)):
         return None
     compiled = already_compiled(p) or compile_problem(relaxed(p), conic_interface())
     form, fixed = compiled.form, integers_of(p, compiled, solution.values)

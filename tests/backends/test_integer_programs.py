@@ -19,7 +19,7 @@ from optfair.backends import conic_backend
 from optfair.backends.conic_backend import run_cases
 from optfair.backends.integer_programs import excluded_by_rows, integers_of, left_by, with_cuts
 from optfair.backends.registry import _policy, choose, conic_interface
-from optfair.backends.request import Request
+from optfair.backends.request import Outcome, ReportedBound, Request
 from optfair.compile.form import compile_problem
 from optfair.proofs.bounds import infeasibility
 from optfair.registry import fact_files, load_facts
@@ -467,3 +467,24 @@ def test_what_integers_leave_of_a_side_is_rounded_once(
     rest = left_by(compiled.form, integers_of(p, compiled, {"x": 0.0, "n": np.array(z)}))
     exact = Fraction(sides) - sum(Fraction(a) * v for a, v in zip(row, z, strict=True))
     assert float(exact) in rest.b.tolist() and float(exact) != sides - float(np.dot(row, z))
+
+
+@pytest.mark.parametrize("off", [1e-5, 0.0])
+def test_an_incumbent_that_breaks_a_row_slightly_when_time_is_over_is_put_right(
+    monkeypatch: pytest.MonkeyPatch, off: float
+) -> None:
+    from optfair.backends import solve as module
+
+    x, z = cp.Variable(name="x"), cp.Variable(name="z", integer=True)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.square(x) + z), [x + z >= 2.5, z >= 0]))
+
+    def late(problem: Any, asked: Any, request: Request) -> Outcome:
+        time.sleep(max(0.0, request.seconds_left))
+        values = {"x": np.array(1.5 - off), "z": np.array(1.0)}
+        return Outcome("time_limit", values, {}, ReportedBound(problem, 0.0, asked.name), {})
+
+    monkeypatch.setattr(module, "adapter_of", lambda asked: late)
+    s = p.solve("scip", time_limit=0.2)
+    assert s.status.termination == "time_limit" and s["z"] == 1.0
+    assert s["x"] == pytest.approx(1.5, abs=1e-9) and s.bound == 0.0
+    assert s.residuals().feasibility <= 1e-7
