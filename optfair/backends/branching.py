@@ -89,15 +89,25 @@ def within(form: ConicForm, limits: Limits) -> ConicForm:
     """Return a form with limits on columns as further rows."""
     if not limits:
         return form
-    k, m = len(limits), form.b.size
+    k, m, columns = len(limits), form.b.size, np.array([j for j, _, _ in limits])
     sign = np.array([1.0 if above else -1.0 for _, above, _ in limits])
-    columns = [j for j, _, _ in limits]
-    rows = sp.csc_array((sign, (np.arange(k), columns)), shape=(k, form.q.size))
     ends = sign * [float(limit) for *_, limit in limits]
     cones = (*form.cones, Cone("nonneg", m, m + k))
 
     def longer(own: ConicForm, b: Floats) -> ConicForm:
-        return replace(own, A=sp.csc_array(sp.vstack([own.A, rows])), b=b, cones=cones)
+        A = sp.csc_array(own.A)
+        after, more = A.indptr[columns + 1], np.bincount(columns, minlength=own.q.size)
+        A = sp.csc_array(
+            (
+                np.insert(A.data, after, sign),
+                np.insert(A.indices, after, m + np.arange(k)),
+                A.indptr + np.append(0, np.cumsum(more)),
+            ),
+            shape=(m + k, own.q.size),
+        )
+        made = replace(own, A=A, b=b, cones=cones)
+        made.__dict__.update(curvature=own.curvature, bending=own.bending)  # costs are the same
+        return made
 
     made = longer(form, np.append(form.b, ends))
     if form.congruent is not None:  # its units are found once: a limit is in that of its column
@@ -387,12 +397,19 @@ class CaseSearch:
         self.integer = integer_columns(problem, compiled)
         self.tolerance, self.deadline, self.most = tolerance, deadline, most
         self.x, self.upper, self.closed = np.zeros(0), np.inf, 0
+        # how near the root everything is closed on one side, and how many cases were when it was
+        self.level, self.before = DEPTH, np.inf
 
     @property
     def target(self) -> float:
         """What a case must reach."""
         size = max(self.unit, abs(self.upper - self.constant))
         return self.upper - 0.5 * self.tolerance * size
+
+    @property
+    def expected(self) -> float:
+        """Cases at least, if the other sides are no smaller nearer to the root, as they seldom are."""
+        return self.closed + self.level * (self.closed - self.before)
 
     def tree(self, solution: Solution) -> Split | Case:
         """Fix the integers where the solution has them, then close every case."""
@@ -402,14 +419,16 @@ class CaseSearch:
             raise SolverFailure("the integer values of the solution leave no point", status)
         return self.closed_below(())
 
-    def keep(self, fixed: Mapping[int, int], share: float = 0.1) -> str:
+    def keep(self, fixed: Mapping[int, int], share: float = 0.1, *, quick: bool = False) -> str:
         """Keep the best point with these integers, if it is better; return how that ended.
 
         It may be violated by a share of the tolerance: what is as near as that to no point is none.
+        A quick look is one in floats.
         """
         rest, (known, free) = left_by(self.form, fixed), put_in(self.form, fixed)
         ended = "violated where its integers are rounded"
-        for solved in self.ways if free.any() else (lambda _: ("optimal", np.zeros(0), None),):
+        ways = self.ways[: 1 if quick else None]
+        for solved in ways if free.any() else (lambda _: ("optimal", np.zeros(0), None),):
             status, own, _ = solved(rest)
             if status != "optimal" or own is None:  # in floats a point may be lost that is there
                 ended = status
@@ -444,6 +463,8 @@ class CaseSearch:
         sides = (*limits, (j, True, limit)), (*limits, (j, False, limit + 1))
         first = int(value > limit + 0.5)
         trees = {first: self.closed_below(sides[first])}
+        if len(limits) < self.level:
+            self.level, self.before = len(limits), self.closed
         trees[1 - first] = self.closed_below(sides[1 - first])
         return Split(j, limit, trees[0], trees[1])
 
@@ -462,6 +483,7 @@ class CaseSearch:
             time.perf_counter() > self.deadline
             or len(limits) > DEPTH
             or self.closed + 0.5 * len(limits) >= self.most
+            or self.expected > self.most
         ):
             raise SolverFailure(
                 "the tree of cases is not closed in time",

@@ -72,12 +72,19 @@ def solve_cone_program(
     if np.isfinite(time_limit):
         settings.time_limit = max(time_limit, 1e-3)
     blocks = [_cone(c) for c in cones]
-    solver = clarabel.DefaultSolver(
-        sp.csc_matrix(sp.triu(sp.csc_matrix(P))), q, sp.csc_matrix(A), b, blocks, settings
-    )
+    solver = clarabel.DefaultSolver(_upper(P), q, sp.csc_matrix(A), b, blocks, settings)
     result = solver.solve()
     status = _STATUS.get(str(result.status), "failed")
     return ConeProgramResult(status, np.array(result.x), np.array(result.z), int(result.iterations))
+
+
+def _upper(P: Any) -> Any:
+    """Return the upper triangle, which Clarabel reads."""
+    columns = sp.csc_matrix(P)
+    entry = np.repeat(np.arange(columns.shape[1]), np.diff(columns.indptr))
+    kept = columns.indices <= entry
+    ends = np.append(0, np.cumsum(np.bincount(entry[kept], minlength=columns.shape[1])))
+    return sp.csc_matrix((columns.data[kept], columns.indices[kept], ends), shape=columns.shape)
 
 
 def _cone(cone: Cone) -> Any:

@@ -62,8 +62,8 @@ WORKER = "optfair.backends.ortools_worker"
 
 # Pairs that are proved within a radius, after which the first of them is taken.
 ROUNDS = 3
-# Cases that are looked at until one has a point.
-CASES = 1_000
+# Cases that are looked at until one has a point, and of all that there may be.
+CASES, SHARE = 1_000, 0.4
 # What a solver that was asked with options for large programs is not asked again without them for.
 DECISIVE = ("optimal", "infeasible", "unbounded", "time_limit", "interrupted")
 
@@ -281,7 +281,8 @@ def _first_point(search: CaseSearch) -> bool:
         Time is over, or many cases were looked at.
     """
     left: list[Limits] = [()]
-    for _ in range(CASES):
+    most = int(min(CASES, SHARE * search.most))
+    for _ in range(most):
         if not left:
             return bool(search.x.size)
         limits = left.pop()
@@ -292,7 +293,8 @@ def _first_point(search: CaseSearch) -> bool:
             continue
         own = x[search.integer]
         near, off = np.round(own).astype(int), search.fractions(limits, x)
-        search.keep(dict(zip(search.integer.tolist(), near.tolist(), strict=True)))
+        quick = off.max(initial=0.0) > FRACTION
+        search.keep(dict(zip(search.integer.tolist(), near.tolist(), strict=True)), quick=quick)
         least = FRACTION if search.x.size else 0.0  # a large number may multiply what is nearly 0
         if off.max(initial=0.0) <= least:
             if search.x.size:
@@ -305,7 +307,7 @@ def _first_point(search: CaseSearch) -> bool:
         left += [(*limits, (j, True, limit)), (*limits, (j, False, limit + 1))]
     if search.x.size:
         return True
-    raise SolverFailure("no case that was looked at has a point", f"at most {CASES} were")
+    raise SolverFailure("no case that was looked at has a point", f"at most {most} were")
 
 
 def run_mosek(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:

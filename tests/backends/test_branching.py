@@ -587,3 +587,37 @@ def test_integers_a_rounding_beyond_a_limit_are_not_split_there() -> None:
     assert inside[:2] == pytest.approx([tiny, tiny], rel=1e-3)
     x[[first, second]] = 1.0, 2.0
     assert not search.fractions(((first, True, 1), (second, False, 2)), x)[:2].any()
+
+
+def test_limits_are_rows_below_the_others() -> None:
+    x, z = cp.Variable(name="x"), cp.Variable(3, integer=True, name="z")
+    rows = [cp.norm(z) <= 5, cp.sum(z) + 1e6 * x >= 1, x <= 3e6, z[0] <= 4, z[0] >= -4]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.square(x) + cp.sum_squares(z - 0.3)), rows))
+    form = compile_problem(relaxed(p), conic_interface(), quadratic=True).form
+    at = compile_problem(relaxed(p), conic_interface(), quadratic=True).places()["z"].tolist()
+    limits = ((at[1], True, 2), (at[0], False, -1), (at[1], False, -3), (at[1], True, 1))
+    own = within(form, limits)
+    signs = sp.csr_array(
+        ([1.0, -1.0, -1.0, 1.0], (range(4), [j for j, *_ in limits])), shape=(4, form.q.size)
+    )
+    assert (sp.vstack([form.A, signs]) != own.A).nnz == 0 and own.A.has_canonical_format
+    np.testing.assert_array_equal(own.b, np.append(form.b, [2.0, 1.0, 3.0, 1.0]))
+    assert own.curvature is form.curvature and own.bending is form.bending
+    x0 = np.linspace(-1.0, 1.0, form.q.size)
+    np.testing.assert_array_equal(own.slack(x0)[: form.b.size], form.slack(x0))
+
+
+def test_a_search_gives_up_where_it_expects_more_cases_than_it_may_have() -> None:
+    z = cp.Variable(24, boolean=True, name="z")
+    rows = [2 * cp.sum(z) == 23]  # a tree of all binaries
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(0), rows))
+    compiled = compile_problem(relaxed(p), conic_interface())
+    search = CaseSearch(p, compiled, 1e-7, np.inf, most=1_000)
+    with pytest.raises(of.SolverFailure, match="not closed"):
+        search.closed_below(())
+    assert search.closed < 300 and search.expected > 1_000
+    # and not where the other sides close at once
+    few = of.from_cvxpy(cp.Problem(cp.Minimize(0), [2 * cp.sum(z) == 1]))
+    compiled = compile_problem(relaxed(few), conic_interface())
+    search = CaseSearch(few, compiled, 1e-7, np.inf, most=60)
+    assert isinstance(search.closed_below(()), Split) and search.closed == 25

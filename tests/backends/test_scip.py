@@ -17,13 +17,15 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import optfair as of
 from optfair.backends import scip_backend
 from optfair.backends.global_backend import quadratic_form
 from optfair.backends.registry import profile
 from optfair.backends.request import Outcome, Request
-from optfair.backends.scip_backend import export_scip
+from optfair.backends.scip_backend import export_scip, separated
 from optfair.methods.textbook.geometry import TrustRegion
 
 pyscipopt = importlib.import_module("pyscipopt")
@@ -662,3 +664,64 @@ def test_sides_of_cones_along_any_axis(axis: int) -> None:
     assert sides.size == 4
     at = np.array([2.0, 3.0])
     assert np.sort(sides.value(at)).tolist() == [-6.0, -4.0, -2.0, -2.0]
+
+
+@pytest.mark.parametrize("sense", ["minimize", "maximize"])
+@given(seed=st.integers(0, 10_000))
+def test_separated_squares_say_the_same(sense: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x, y = cp.Variable(3, name="x"), cp.Variable(2, integer=True, name="squares")
+    sign = 1.0 if sense == "minimize" else -1.0
+    weights = rng.uniform(1e-3, 1e3, 3)
+    cost = sign * (weights @ cp.square(x) + cp.sum_squares(y)) + x[0] - y[1]
+    rows = [
+        weights[:2] @ cp.square(x[:2]) + x[2] <= 5.0,  # separated
+        cp.square(x[0]) - cp.square(x[1]) <= 1.0,  # of two signs
+        cp.square(x[2]) + y[0] <= 9.0,  # one alone
+        x[0] * x[1] + cp.square(x[0]) + cp.square(x[1]) <= 4.0,
+    ]
+    goal = cp.Minimize(cost) if sense == "minimize" else cp.Maximize(cost)
+    forms = quadratic_form(of.from_cvxpy(cp.Problem(goal, rows)))
+    apart = separated(forms)
+    added = apart.size - forms.size
+    assert added == 5 and not apart.integer[forms.size :].any()
+    assert apart.total.affine and [t.affine for t in apart.constraints[:4]] == [True] + 3 * [False]
+    point = rng.normal(size=forms.size)
+    above = rng.uniform(0.0, 2.0, added) * rng.integers(0, 2)
+    whole = np.concatenate([point, np.square(point) + above])
+    own, last = apart.constraints[:-1], apart.constraints[-1]
+    for before, after in zip(
+        (*forms.objective, *forms.constraints), (*apart.objective, *own), strict=True
+    ):
+        off = after.value(whole) - before.value(point)
+        np.testing.assert_allclose(off, 0.0 if not above.any() else off, atol=1e-9)
+        assert (off >= -1e-9).all() or (sense == "maximize" and (off <= 1e-9).all())
+    # what each is off by counts no more than the sum of all
+    squares = last.value(whole)
+    assert (squares <= 1e-9).all() and (np.abs(squares) >= above - 1e-9).all()
+    assert (np.abs(last.map.Q.data) <= added).all()
+    assert apart.by_name(whole)["squares"].tolist() == point[3:5].tolist()
+
+
+def test_cones_and_products_are_not_separated() -> None:
+    x, t = cp.Variable(3, name="x"), cp.Variable(name="t")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(t + x[0] * x[1]), [cp.norm(x) <= t, cp.sum(x) == 1]))
+    forms = quadratic_form(p)
+    assert separated(forms) is forms
+
+
+def test_units_are_committed_at_quadratic_costs() -> None:
+    """As CVXPY's own call of the solver, within what it leaves of feasibility."""
+    rng = np.random.default_rng(0)
+    G, T = 4, 6
+    u, g = cp.Variable((G, T), boolean=True, name="u"), cp.Variable((G, T), name="g")
+    most = rng.uniform(50, 200, (G, 1)) @ np.ones((1, T))
+    need = 0.5 * most[:, 0].sum() * (1.0 + 0.3 * np.sin(np.arange(T)))
+    cost = cp.sum(0.01 * cp.square(g)) + rng.uniform(10, 30, G) @ cp.sum(g, 1) + 300 * cp.sum(u)
+    rows = [cp.sum(g, 0) >= need, g <= cp.multiply(most, u), g >= cp.multiply(0.3 * most, u)]
+    problem = cp.Problem(cp.Minimize(cost), rows)
+    s = of.from_cvxpy(problem).solve("scip")
+    problem.solve(solver=cp.SCIP)
+    assert s.status.termination == "optimal" and not s.attempts
+    assert s.objective == pytest.approx(problem.value, rel=1e-6)
+    assert set(s.values) == {"u", "g"}
