@@ -182,8 +182,7 @@ class PricedProof(ABC):
 
     def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
         """Recompute bound and residuals with the multipliers given."""
-        program = self.rules.program
-        form = program.form
+        program, form = self.rules.program, self.rules.program.form
         prices = np.asarray(multipliers["mass definition"], dtype=float)
         rules = program.proved_bound(self.y, self.z, prices)
         bound, unit = self.bound(prices, rules.value)
@@ -204,6 +203,7 @@ class PricedProof(ABC):
             max(apart, self._drift(multipliers)),
             unpaid=rules.unpaid,
             free=() if rules.unpaid is None else form.column_names(rules.unpaid.columns),
+            rows=self.rules.violation(self.y, values.get("masses", self.y[program.masses])),
         )
 
     def _drift(self, multipliers: Mapping[str, Any]) -> float:

@@ -65,6 +65,23 @@ class CompiledRules:
     program: MassProgram
     feasible: Floats
 
+    def violation(self, y: Floats, masses: Any) -> float:
+        """Return the largest violation of a linear rule at masses, relative to its own terms.
+
+        A mass counts for itself, at least for the share of its group: rules on groups of little
+        weight are as strict as those on others.
+        """
+        program, form = self.program, self.program.form
+        at = y.copy()
+        at[program.masses] = masses
+        s = form.slack(at)
+        outside = np.where(
+            form.equal, np.abs(s), np.where(form.nonnegative, np.maximum(-s, 0.0), 0.0)
+        )
+        at[program.masses] = np.maximum(np.abs(masses), program.shares[:, None])
+        size = np.maximum(form.products.terms(np.abs(at)), np.abs(form.b))
+        return float((outside / np.where(size > 0.0, size, 1.0)).max(initial=0.0))
+
 
 def compile_rules(problem: AnyProblem) -> CompiledRules:
     """Compile the rules of a problem with the structure ``mass-assignment``.

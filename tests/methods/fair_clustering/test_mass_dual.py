@@ -469,3 +469,16 @@ def test_masses_that_are_not_found_prove_nothing(monkeypatch: pytest.MonkeyPatch
     assert failure.value.claim == "infeasible"
     s = p.solve()  # the others do not take its word
     assert s.is_optimal(1e-7) and s.grade.sound and s.solver != "mass-dual"
+
+
+def test_rules_on_groups_of_little_weight_are_as_strict_as_others() -> None:
+    """What a rule misses is measured by the shares it is about, be they a billionth of all."""
+    weights = np.array([1.0, 0.1, 1e-6, 1.0, 1e-9, 1e-9, 1e-5, 1e-6])
+    costs = [[1, 2, 3], [1, 0, 2], [3, 1, 1], [1, 2, 3], [1, 1, 3], [0, 3, 2], [1, 3, 3], [3, 0, 0]]
+    plain = {"costs": np.array(costs, dtype=float), "groups": list("aabbccab")}
+    p = of.FairAssignment(**plain, sample_weight=weights, fairness=None)
+    b = 0.5 * float(p.shares.min() / p.shares.max())
+    s = p.with_constraints(fair=of.balance(b)).solve()
+    masses = np.asarray(s["masses"])
+    assert (masses[2] >= b * masses - 1e-9 * p.shares[2]).all()
+    assert s.is_optimal(1e-6)
