@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -411,11 +411,11 @@ def _all_within(narrow: FairFacilityLocation) -> Problem:
 
 
 def _same(one: Problem, other: Problem) -> bool:
-    """Whether two problems have the same integers and compile to the same rows."""
+    """Whether two problems have the same integers and compile to the same rows, whatever they minimise."""
     if one.integers != other.integers or one.constraints.keys() != other.constraints.keys():
         return False
     a, b = (compile_problem(relaxed(p), conic_interface()).form for p in (one, other))
-    return same_rows(a, b) and np.array_equal(a.b, b.b)
+    return same_rows(replace(a, P=b.P, q=b.q), b) and np.array_equal(a.b, b.b)
 
 
 def _inside(narrow: FairFacilityLocation, A: Floats) -> Floats | None:

@@ -234,6 +234,22 @@ def test_a_bracket_that_time_cuts_short_is_a_bracket() -> None:
     assert short.verify() and short.bound <= whole.bound <= whole.objective <= short.objective
 
 
+def test_a_radius_that_only_a_tree_excludes_is_verified() -> None:
+    D = [
+        [9.0, 13.0, 6.0, 11.0],
+        [16.0, 2.0, 10.0, 4.0],
+        [15.0, 5.0, 3.0, 1.0],
+        [7.0, 14.0, 8.0, 12.0],
+    ]
+    rule = of.fair_clustering.proportion(lower={"a": 0.06, "b": 0.18})
+    p = FairFacilityLocation(
+        costs=D, groups=list("babb"), n_centers=2, goal="bottleneck", fairness=rule
+    )
+    found = located_sites(p)
+    assert found.conflict is not None and found.gap == 0.0 and found.objective == 10.0
+    assert found.verify()
+
+
 # Sites by prices.
 
 

@@ -57,6 +57,21 @@ def test_no_labelling_is_better(rule: str, seed: int) -> None:
     assert found.gap <= 1e-6 and found.soft_gap >= found.gap
 
 
+@pytest.mark.parametrize("seed", [104, 218])
+def test_fixed_counts_that_break_a_rule_of_sums_are_excluded(seed: int) -> None:
+    """Their auxiliaries say so, a round after the counts are fixed."""
+    D = np.random.default_rng(seed).integers(0, 60, (9, 3)).astype(float)
+    p = of.FairAssignment(costs=D, groups=list("aaaabbbcc"), fairness=of.additive_gap(0.59))
+    assert hard_labels(p.solve(), gap=1e-9).gap <= 1e-6
+
+
+def test_the_units_of_costs_that_tie_in_all_rows_do_not_matter() -> None:
+    D = np.array([[8.0, 10.0, 0.0], [1.0, 0.0, 10.0], [8.0, 10.0, 0.0], [0.0, 1.0, 8.0]])
+    for unit in (1.0, 1e12, 1e-12):
+        p = of.FairAssignment(costs=D * unit, groups=list("cbca"), fairness=of.balance(0.05))
+        assert hard_labels(p.solve(), gap=1e-9).gap <= 1e-6
+
+
 def test_what_counted_rows_prove_holds_for_all_at_any_prices() -> None:
     rng = np.random.default_rng(5)
     X, g, w = rng.normal(size=(3000, 2)), rng.integers(0, 2, 3000), np.full(3000, 1 / 3000)

@@ -43,6 +43,8 @@ Integers = NDArray[np.intp]
 RANKS, SHARED, LEAST = 8.0, 2_000.0, 1.0
 # Arcs that a tree is tried on at most, and price of a row that leaves its box on the open side.
 MOST_ARCS, FAR = 80_000, 1e6
+# Share of the largest price below which a regret is rounding.
+TIED = 1e-12
 # Rows that are moved at most where labels miss their counts.
 MOVED = 200
 # Nodes after which labels are sought otherwise.
@@ -150,7 +152,10 @@ class CountTree:
         na = arcs.row.size
         if na > MOST_ARCS:
             return None
-        typical = np.exp2(np.round(np.log2(price_unit(arcs.regret, 0.25))))
+        largest = np.abs(self.base.prices).max()
+        apart = arcs.regret[arcs.regret > TIED * largest]  # all arcs may tie: then prices say
+        typical = price_unit(apart if apart.size else self.base.prices, 0.25)
+        typical = np.exp2(np.round(np.log2(typical)))
         self.mean *= typical  # costs near 1, whatever the units of the rows
         unit = np.ones(form.q.size)
         unit[program.masses] = self.unit[:, None]
@@ -178,8 +183,7 @@ class CountTree:
         low, high = (np.concatenate([v, self.counts, fixed, size]) for v in (low, high))
         weight = np.repeat(self.unit, K) / self.mean
         slopes = [
-            np.minimum(s.ravel(), FAR * (typical + np.abs(self.base.prices).max())) * weight
-            for s in (box.down, box.up)
+            np.minimum(s.ravel(), FAR * (typical + largest)) * weight for s in (box.down, box.up)
         ]
         # what rows cost, and what the rules do
         self._rows_cost = np.concatenate(

@@ -162,8 +162,10 @@ class CountRules:
     def tightened(self, low: Floats, high: Floats) -> tuple[Floats, Floats] | None:
         """Return limits that the rules leave within others; None where they leave nothing."""
         a, i, j = self._value, self._row, self._column
-        up = a > 0.0
-        for _ in range(ROUNDS):
+        up, whole = a > 0.0, self._whole
+        for turn in range(2 * ROUNDS):
+            if turn >= ROUNDS and (high > low)[whole].any():
+                break  # limits may creep; where all counts are fixed, few rounds more end it
             end = np.where(up, low[j], high[j])
             infinite = ~np.isfinite(end)
             least = a * np.where(infinite, 0.0, end)
@@ -179,12 +181,12 @@ class CountRules:
             above, below = high.copy(), low.copy()
             above[self._owner] = np.minimum(above[self._owner], most)
             below[self._owner] = np.maximum(below[self._owner], least_of)
-            whole = self._whole
             above[whole] = np.floor(above[whole] + FRACTION)
             below[whole] = np.ceil(below[whole] - FRACTION)
             if (below > above + FRACTION).any():
                 return None
-            moved = bool(((above < high) | (below > low))[whole].any())
+            # auxiliaries, too: where all counts are fixed, they alone say what is broken
+            moved = bool(((above < high) | (below > low)).any())
             low, high = below, above
             if not moved:
                 break
