@@ -583,8 +583,8 @@ class Limits:
             for k, sign in ((self.least[j], -1.0), (self.most[j], 1.0)):
                 z[self.of.rows[k]] = sign / self.of.entry[k]
             return self, z
-        middle = np.where(apart > 0.0, 0.5 * lower + 0.5 * upper, np.nan)
-        lower, upper = (np.where(np.isnan(middle), v, middle) for v in (lower, upper))
+        at, lower, upper = apart > 0.0, lower.copy(), upper.copy()
+        lower[at] = upper[at] = 0.5 * lower[at] + 0.5 * upper[at]
         return replace(self, lower=lower, upper=upper), None
 
     def multipliers(self, others: Floats, left: Floats) -> Floats:

@@ -201,6 +201,14 @@ def test_integer_columns_have_rows_for_bounds_that_are_not_whole() -> None:
     assert bounds.rows.size == 2 and Singletons(form).rows.size == 3
 
 
+def test_limits_that_cross_by_rounding_meet_beside_columns_without_any() -> None:
+    x = cp.Variable(2, name="x")
+    middle = 0.3 + 1e-12
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x[0] + cp.abs(x[1])), [x[0] >= middle, x[0] <= 0.3]))
+    s = p.solve(solver="highs")
+    assert abs(s["x"][0] - 0.3) <= 1e-11 and s["x"][1] == 0.0
+
+
 def circling(u: float) -> of.Problem:
     """Return a quadratic program whose active sets HiGHS 1.15 goes through for ever in small units."""
     x = cp.Variable(6, name="x")
