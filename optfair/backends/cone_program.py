@@ -108,7 +108,8 @@ def solve_form(
     """Solve a compiled program with its costs times a unit.
 
     Where that ends with a claim that there is no optimum it is solved again, in units in which the
-    largest entries of rows and columns are near 1: absolute residuals mislead a solver there.
+    largest entries of rows and columns are near 1, then right-hand sides as well: absolute
+    residuals mislead a solver there.
     """
     begin = time.perf_counter()
 
@@ -126,15 +127,16 @@ def solve_form(
         return replace(raw, z=raw.z / unit)
 
     raw = solved(form, unit, time_limit)
-    left = time_limit - (time.perf_counter() - begin)
-    if raw.status not in ("infeasible", "unbounded") or left <= 0.0:
-        return raw
-    rows, columns = equilibrium(form)
-    near = form.in_units(rows, columns)
-    again = solved(near, near.cost_scale("largest"), left)
-    if again.status != "optimal":
-        return raw  # the claim stands
-    return replace(again, x=again.x * columns, z=again.z * rows)
+    for sides in (False, True):
+        left = time_limit - (time.perf_counter() - begin)
+        if raw.status not in ("infeasible", "unbounded") or left <= 0.0:
+            break
+        rows, columns = equilibrium(form, sides=sides)
+        near = form.in_units(rows, columns)
+        again = solved(near, near.cost_scale("largest"), left)
+        if again.status == "optimal":
+            return replace(again, x=again.x * columns, z=again.z * rows)
+    return raw  # the claim stands
 
 
 # Share of the way to the boundary that a step goes at most, and the least reduction it aims for.

@@ -281,3 +281,12 @@ def test_fewer_members_than_features_are_proved_as_far_as_anybody_asks(seed: int
     s = p.solve()
     assert s.objective > 0.5 and s.grade.sound and s.certificate.verify()
     assert s.grade.radius > 1e6
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_a_single_member_is_moved_in_any_unit(unit: float) -> None:
+    """No matrix costs anything there; the mean alone has to go, far from 0."""
+    row, score = np.array([[-3.136, -6.272]]) * unit, (np.array([1.0, 0.0]) / unit, 0.0)
+    s = of.PSDMap(row, score=score, threshold=-2.637, K=3.0, k=1.5).solve()
+    assert s.is_optimal(1e-6)
+    assert s.objective / unit**2 == pytest.approx(0.499**2, rel=1e-6)
