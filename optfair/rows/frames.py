@@ -102,8 +102,8 @@ KNOWN = {
     "metric": ("sqeuclidean", "l1"),
     "search": ("restarts", "swap"),
 }
-# Starts by default, where centers are not given.
-STARTS = 10
+# Starts by default, where centers are not given, and the most that can be asked for.
+STARTS, MOST_STARTS = 10, 1_000_000
 
 
 def check_parameters(model: Any) -> None:
@@ -160,6 +160,12 @@ def start_seeds(random_state: Any, n_init: Any, *, given: bool) -> list[int]:
         Whether the centers are given.
     """
     count = 1 if given else (STARTS if n_init == "auto" else int(n_init))
+    if count > MOST_STARTS:
+        raise DeclarationError(
+            f"n_init={n_init!r} is more starts than can be made",
+            f"each has a seed, and {MOST_STARTS:,} are the most",
+            "give fewer, such as 100, and a time_limit",
+        )
     if isinstance(random_state, np.random.RandomState):
         return [int(s) for s in random_state.randint(2**31 - 1, size=count)]
     children = generator(random_state).spawn(count)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import optfair as of
 from optfair.rows.restarts import Ladder
 
 
@@ -54,3 +55,10 @@ def test_nothing_fitted_is_nothing_to_keep() -> None:
     steps, _ = ladder([3.0, 2.0], stop=1)
     with pytest.raises(KeyboardInterrupt):
         steps.run(0, "eps")
+
+
+@pytest.mark.parametrize("model", [of.FairKMeans, of.FairMixture])
+def test_more_starts_than_can_be_made_are_refused(model: Any) -> None:
+    X, groups = np.arange(12.0)[:, None], list("ab" * 6)
+    with pytest.raises(of.DeclarationError, match="n_init=1000000000000 is more starts"):
+        model(2, n_init=10**12, random_state=0).fit(X, groups=groups)

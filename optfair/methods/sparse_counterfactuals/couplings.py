@@ -326,7 +326,9 @@ class MixedEncoding:
         scales = np.ones(len(stack.names))
         for j in np.flatnonzero(stack.numeric):
             column = stack.numbers(codes, int(j))
-            scales[j] = column.std() if np.ptp(column) > 0 else 1.0
+            if (column != column[:1]).any():
+                unit = 2.0 ** np.floor(np.log2(np.abs(column).max()))  # squares stay floats
+                scales[j] = (column / unit).std() * unit
         return cls(stack, w, scales)
 
     def points(self, codes: Indices, stack: StackedRows | None = None) -> Floats:

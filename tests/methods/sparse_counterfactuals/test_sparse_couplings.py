@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import optfair as of
 from optfair.errors import DataError, DeclarationError
 from optfair.methods.sparse_counterfactuals.couplings import (
     COUPLINGS,
@@ -120,3 +121,11 @@ def test_weights_must_fit(weights: list[float]) -> None:
     stack = StackedRows.of(np.zeros((1, 3)), np.ones((1, 3)))
     with pytest.raises(DataError, match="feature_weights"):
         MixedEncoding.of(stack, weights)
+
+
+@pytest.mark.parametrize("size", [1e200, 1e308])
+def test_columns_whose_squares_are_no_floats_are_refused(size: float) -> None:
+    X = np.random.default_rng(0).uniform(-1.0, 1.0, (6, 2))
+    for rows, others in ((size * X, X), (X, size * X)):
+        with pytest.raises(of.DataError, match="entries beyond"):
+            of.SparseCounterfactuals(([1.0, 1.0], 0.0), on_missed="keep").fit(rows, others)
