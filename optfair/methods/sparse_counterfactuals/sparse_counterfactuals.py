@@ -270,10 +270,13 @@ class SparseCounterfactuals(BaseEstimator):  # type: ignore[misc]
         effects = self.effects()
         enough = np.flatnonzero(effects >= effect - REACHED)
         if not enough.size:
+            other = {"outcome": "label", "divergence": "mean"}
+            ways = [f'{k}="{v}"' for k, v in other.items() if getattr(self, k) != v]
+            measured = f", measure it on {' or '.join(ways)}" if ways else ""
             raise DataError(
-                f"no budget reaches an effect of {effect:g}",
+                f"no budget reaches an effect of {effect:g} in this order of edits",
                 f"the largest is {effects.max():.4g}, with {int(effects.argmax())} edits",
-                'ask for less, or measure it on outcome="label" or divergence="mean"',
+                f"ask for less{measured}, or solve fewest(effect), which looks at all sets of edits",
             )
         C = int(enough[0])
         edits, outputs = self._path.edits(C), self._path.outputs(C)

@@ -261,6 +261,9 @@ def test_counterfactuals_that_miss_say_their_effect() -> None:
     with pytest.raises(DataError, match="no budget reaches an effect of 1") as e:
         kept.minimum_actions(1.0)
     assert "0.75" in e.value.evidence
+    # what it is measured on already is no remedy, and another set of edits may do
+    assert "outcome" not in e.value.remedy and 'divergence="mean"' in e.value.remedy
+    assert "fewest(effect)" in e.value.remedy
     assert kept.minimum_actions(0.7).effect == 0.75
 
 
