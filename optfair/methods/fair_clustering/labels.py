@@ -534,7 +534,8 @@ def certified_kmeans(
     labels = np.argsort(np.argsort(first))[np.unique(labels, return_inverse=True)[1]]
     centers = np.full((K, X.shape[1]), np.nan)
     for k in range(labels.max() + 1):
-        centers[k] = X[labels == k].mean(axis=0)
+        rows = X[labels == k]
+        centers[k] = rows[0] + (rows - rows[0]).mean(axis=0)  # that of equal rows is the row
     objective = float(np.square(X - centers[labels]).sum() / n)
     bound = float(max(0.0, min(search.bound * search.unit, objective)))
     return CertifiedLabels(

@@ -262,3 +262,11 @@ def test_forty_rows_in_four_clusters(seed: int) -> None:
         X, groups=g, n_clusters=4, fairness=of.max_gap(0.1), gap=5e-3, time_limit=300.0
     )
     assert found.gap <= 5e-3
+
+
+def test_rows_that_are_equal_cost_nothing_and_no_gap_is_left() -> None:
+    X = np.array([[0.1], [0.1], [0.1], [1.1], [1.1], [1.1]])
+    best = of.fair_clustering.certified_kmeans(
+        X, groups=list("abaabb"), n_clusters=2, fairness=of.balance(0.2)
+    )
+    assert best.objective == best.gap == 0.0
