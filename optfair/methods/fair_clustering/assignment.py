@@ -294,12 +294,7 @@ class FairAssignment(GroupedRows):
                 "goal": goal,
             }
         )
-        if (size := typical_cost(self)) >= BEYOND:
-            raise DataError(
-                f"rows cost about {size:.1e} in a cluster",
-                f"numbers from {BEYOND:.0e} on count as no optimum",
-                "state rows or costs in larger units, as X / 1e6, or standardize the columns",
-            )
+        refuse_beyond(self)
         self._add_fairness(fairness, "balance(0.4)")
 
     movable = MappingProxyType({"centers": ""})
@@ -461,10 +456,21 @@ class FairAssignment(GroupedRows):
         )
 
 
-def typical_cost(problem: FairAssignment) -> float:
+def typical_cost(problem: GroupedRows) -> float:
     """Return the mean absolute cost of some rows over all clusters."""
-    step = max(1, problem.cost.rows // SAMPLED)
-    return float(np.abs(problem.cost.columns(slice(None, None, step))).mean())
+    cost: SeparableCost = problem.data["cost"]
+    step = max(1, cost.rows // SAMPLED)
+    return float(np.abs(cost.columns(slice(None, None, step))).mean())
+
+
+def refuse_beyond(problem: GroupedRows) -> None:
+    """Raise where costs are so large that no optimum would be taken for one."""
+    if (size := typical_cost(problem)) >= BEYOND:
+        raise DataError(
+            f"rows cost about {size:.1e} in a cluster",
+            f"numbers from {BEYOND:.0e} on count as no optimum",
+            "state rows or costs in larger units, as X / 1e6, or standardize the columns",
+        )
 
 
 def cluster_count(value: Any, most: int, what: str, places: str) -> int:

@@ -20,6 +20,7 @@ from optfair.methods.fair_clustering.assignment import (
     cluster_count,
     declared_cost,
     mass_terms,
+    refuse_beyond,
 )
 from optfair.methods.fair_clustering.margins import finite_vector
 from optfair.methods.fair_clustering.rules import PerfectFairness
@@ -195,6 +196,7 @@ class FairFacilityLocation(GroupedRows):
                 "whole": whole,
             }
         )
+        refuse_beyond(self)
         self._add_fairness(fairness, "balance(0.4)")
 
     def declare(self) -> Declaration:

@@ -301,6 +301,13 @@ def test_a_changed_answer_is_not_verified() -> None:
         assert not wrong.verify()
 
 
+def test_costs_that_count_as_no_optimum_are_refused_before_any_work() -> None:
+    X, groups = 1e9 * np.arange(8.0)[:, None], list("abababab")
+    for goal in ("median", "center", "bottleneck"):
+        with pytest.raises(of.DataError, match="rows cost about"):
+            FairFacilityLocation(X, groups=groups, n_centers=2, goal=goal)
+
+
 def test_other_problems_are_refused() -> None:
     D, groups, *_ = more_drawn()
     for more, why in (
