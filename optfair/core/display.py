@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 # Results as HTML, for notebooks: tables and what folds, with every text escaped and no script.
 
-# Rows that a notebook shows of a table; entries of a term whose powers are explained.
-SHOWN, READ = 20, 1000
+# Rows that a notebook shows of a table; entries of a term whose powers are explained; names in a line.
+SHOWN, READ, NAMED = 20, 1000, 12
 
 
 def html_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -54,6 +54,20 @@ def text_table(rows: Iterable[Sequence[str]], *, right: bool = False) -> list[st
     sides = ["<", *((">" if right else "<") * (len(widths) - 1))]
     form = "  ".join(f"{{:{side}{width}}}" for side, width in zip(sides, widths, strict=True))
     return [form.format(*row).rstrip() for row in cells]
+
+
+def listed(names: Iterable[str], most: int = NAMED) -> str:
+    """Return names with commas between them; what is behind the first is counted.
+
+    Examples
+    --------
+    >>> listed("abc"), listed("abcdef", 4)
+    ('a, b, c', 'a, b, c and 3 more')
+    """
+    every = list(names)
+    if len(every) <= most:
+        return ", ".join(every)
+    return f"{', '.join(every[: most - 1])} and {len(every) - most + 1} more"
 
 
 def html_folded(title: str, inside: str) -> str:
@@ -144,34 +158,42 @@ def html_certificate(c: Certificate) -> str:
 
 def describe(problem: Problem) -> str:
     """Return class, sizes, objective and constraint names, one line each."""
-    sizes = ", ".join(
+    sizes = [
         f"{name} {'x'.join(map(str, v.shape)) or 'scalar'}" for name, v in problem.variables.items()
-    )
-    rows = ", ".join(repr(name) for name in problem.constraints) or "none"
+    ]
+    rows = listed(map(repr, problem.constraints)) or "none"
     goal = " + ".join(problem.objective) or "0"
     return (
         f"{problem.title}: {problem.problem_class}\n"
-        f"  variables    {sizes}\n"
+        f"  variables    {listed(sizes)}\n"
         f"  {problem.sense:<12} {goal}\n"
         f"  constraints  {rows}"
     )
 
 
 def formulation(problem: Problem) -> str:
-    """Return the problem in LaTeX, as notebooks show it."""
+    """Return the problem in LaTeX, as notebooks show it; rows that read the same are one line."""
     word = r"\min" if problem.sense == "minimize" else r"\max"
     goal = " + ".join(t.formula for t in problem.objective.values()) or "0"
     lines = [rf"{word}\quad & {goal} &&"]
-    seen: set[str] = set()
-    for i, t in enumerate(problem.constraints.values()):
-        latex = t.formula
-        if latex in seen:
-            continue
-        seen.add(latex)
+    called: dict[str, dict[str, None]] = {}
+    terms = list(problem.constraints.values())
+    for t in terms[:READ]:
+        called.setdefault(t.formula, {})[family(t.name)] = None
+    for i, (formula, names) in enumerate(list(called.items())[:SHOWN]):
         lead = r"\text{s.t.}\quad & " if i == 0 else "& "
-        lines.append(rf"{lead}{latex} && \text{{({family(t.name)})}}")
+        lines.append(rf"{lead}{formula} && {_tag(listed(names, 3))}")
+    if len(called) > SHOWN or len(terms) > READ:
+        lines.append(r"& \dots")
     body = " \\\\\n".join(lines)
     return f"$$\\begin{{aligned}}\n{body}\n\\end{{aligned}}$$"
+
+
+def _tag(name: str) -> str:
+    """Return the name of a row as text, upright mathematics where a character is not for text."""
+    if not set(name) & _SIGNS.keys():
+        return rf"\text{{({name})}}"
+    return rf"\mathrm{{({_escaped(name)})}}".replace(" ", r"\ ")
 
 
 # Text about the class of a problem.
@@ -241,18 +263,24 @@ def explain_change(new: Problem, old: Problem) -> Explanation:
 
 # Entries of constants that are written out, and characters after which a formula is cut to its name.
 WRITTEN, LONGEST = 4, 400
-# Strength of binding: what stands lower needs brackets inside what stands higher.
-SUM, PRODUCT, ATOM = 1, 2, 3
+# Strength of binding: what stands lower needs brackets inside what stands higher. A base takes an
+# exponent or an index.
+SUM, PRODUCT, ATOM, BASE = 1, 2, 3, 4
+# Characters that mean something to LaTeX.
+_SIGNS = {c: f"\\{c}" for c in "%#&$_{}"} | {
+    "\\": r"\backslash{}",
+    "^": r"\wedge{}",
+    "~": r"\sim{}",
+}
 _FUNCTIONS = {
     "exp": r"\exp",
     "log": r"\log",
-    "log1p": r"\log(1 + \cdot)",
     "entr": r"\operatorname{entr}",
     "max": r"\max",
     "maximum": r"\max",
     "min": r"\min",
     "minimum": r"\min",
-    "trace": r"\operatorname{tr}",
+    "Trace": r"\operatorname{tr}",
     "lambda_max": r"\lambda_{\max}",
     "lambda_min": r"\lambda_{\min}",
     "log_det": r"\log\det",
@@ -298,7 +326,13 @@ def latex(written: Any) -> str:
 
 
 def _names(written: Any) -> str:
-    return ", ".join(_name(v.name()) for v in written.variables())
+    return listed((_name(v.name()) for v in written.variables()), 6).replace(
+        " and ", r"\text{ and }"
+    )
+
+
+def _escaped(text: str) -> str:
+    return "".join(_SIGNS.get(c, c) for c in text)
 
 
 def _name(name: str) -> str:
@@ -307,11 +341,9 @@ def _name(name: str) -> str:
     if not below and stem.rstrip("0123456789") and stem[-1:].isdigit():
         below = stem[len(stem.rstrip("0123456789")) :]
         stem = stem.rstrip("0123456789")
-    below = below.replace("_", r"\_")
-    written = stem if len(stem) == 1 else rf"\mathrm{{{stem or name}}}".replace(" ", r"\ ")
-    for sign in "%#&$":
-        written, below = written.replace(sign, f"\\{sign}"), below.replace(sign, f"\\{sign}")
-    return written + (rf"_{{\mathrm{{{below}}}}}" if below else "")
+    plain = len(stem) == 1 and stem not in _SIGNS
+    written = stem if plain else rf"\mathrm{{{_escaped(stem or name)}}}".replace(" ", r"\ ")
+    return written + (rf"_{{\mathrm{{{_escaped(below)}}}}}" if below else "")
 
 
 def _number(value: float) -> str:
@@ -354,36 +386,92 @@ def _text(e: Any) -> tuple[str, int]:
     """Return LaTeX and how strongly it binds."""
     kind, args = type(e).__name__, e.args
     if kind in ("Variable", "Parameter"):
-        return _name(e.name()), ATOM
+        return _name(e.name()), BASE
     if kind == "Constant":
         return _constant(e.value)
-    if kind in ("Promote", "broadcast_to", "reshape", "Wrap", "psd_wrap", "symmetric_wrap", "conv"):
+    if kind in ("Promote", "broadcast_to", "Wrap") or kind.endswith("_wrap"):
         return _text(args[0])
+    if kind == "reshape":
+        return _reshaped(args[0], e.shape)
     if kind == "AddExpression":
-        return _sum(args), SUM
+        varying = [a for a in args if not _zero(a)]
+        return (
+            (_sum(varying), SUM) if len(varying) > 1 else _text(varying[0] if varying else args[0])
+        )
     if kind == "NegExpression":
         return "-" + _bracketed(args[0], PRODUCT), SUM
     if kind in ("MulExpression", "multiply"):
-        scalar = [
-            a.is_constant() and (not a.shape or (kind == "multiply" and _uniform(a))) for a in args
-        ]
-        if scalar[1] and not scalar[0]:  # numbers stand first
-            args = args[::-1]
-        left, right = (_factor(a, kind) for a in args)
-        if any(scalar):
-            return rf"{left}\, {right}", PRODUCT
-        sign = r" \odot " if kind == "multiply" and args[0].shape and args[1].shape else r"\, "
-        if args[0].ndim == 1 and args[1].ndim == 1 and kind == "MulExpression":
-            left += r"^\top"
-        return f"{left}{sign}{right}", PRODUCT
+        return _product(args, kind)
+    if kind in ("conv", "convolve"):
+        return r" \ast ".join(_factor(a, "MulExpression") for a in args), PRODUCT
     if kind == "DivExpression":
         return rf"\frac{{{_text(args[0])[0]}}}{{{_text(args[1])[0]}}}", ATOM
-    return _atom(e, kind), ATOM
+    if kind == "Sum":
+        return _summed(e)
+    return _atom(e, kind)
+
+
+def _zero(e: Any) -> bool:
+    """Whether an expression is the number 0, broadcast or not."""
+    while type(e).__name__ in ("Promote", "broadcast_to", "NegExpression"):
+        e = e.args[0]
+    return type(e).__name__ == "Constant" and e.size > 0 and _uniform(e) and not np.any(e.value)
+
+
+def _reshaped(e: Any, shape: tuple[int, ...]) -> tuple[str, int]:
+    """Return what an array of another shape is: itself, turned, or with its entries in a row."""
+    size, old, new = e.size, [n for n in e.shape if n > 1], [n for n in shape if n > 1]
+    if e.shape == shape or size == 1 or (len(old) < 2 and len(new) < 2):
+        turned = (
+            size > 1 and len(shape) == 2 and (shape[0] == 1) != (e.ndim == 2 and e.shape[0] == 1)
+        )
+        return (rf"{_bracketed(e, BASE)}^\top", ATOM) if turned else _text(e)
+    size_of = r" \times ".join(map(str, shape))
+    name = r"\operatorname{vec}" if len(new) < 2 else rf"\operatorname{{mat}}_{{{size_of}}}"
+    return rf"{name}({_text(e)[0]})", BASE
+
+
+def _summed(e: Any) -> tuple[str, int]:
+    """Return the sum of all entries, of each row or of each column."""
+    inside, axis = e.args[0], e.axis
+    if inside.size == 1:
+        return _text(inside)
+    if inside.ndim > 2:
+        return _along(r"\operatorname{sum}", e, [_text(inside)[0]]), BASE
+    text = _bracketed(inside, ATOM)
+    rows = "" if inside.ndim == 2 and axis == 1 else r"\mathbf 1^\top "
+    columns = r"\, \mathbf 1" if inside.ndim == 2 and axis != 0 else ""
+    return f"{rows}{text}{columns}", PRODUCT
+
+
+def _product(args: Any, kind: str) -> tuple[str, int]:
+    """Return the product of two factors; numbers stand first."""
+    scalar = [
+        a.is_constant() and (not a.shape or (kind == "multiply" and _uniform(a))) for a in args
+    ]
+    if scalar[1] and not scalar[0]:
+        args = args[::-1]
+    if any(scalar):
+        left, right = (_factor(a, kind) for a in args)
+        if _text(args[0])[0].startswith("-"):  # a number below 0 is as good as a sign
+            return rf"{_text(args[0])[0]}\, {right}", SUM
+        dot = r" \cdot " if left[-1:].isdigit() and right[:1].isdigit() else r"\, "
+        return f"{left}{dot}{right}", PRODUCT
+    if kind == "MulExpression" and args[0].ndim == 1:
+        row = rf"{_constant(args[0].value, broadcast=False)[0] if _plain(args[0]) else _bracketed(args[0], BASE)}^\top"
+        return rf"{row}\, {_factor(args[1], kind)}", PRODUCT
+    sign = r" \odot " if kind == "multiply" and args[0].shape and args[1].shape else r"\, "
+    return sign.join(_factor(a, kind) for a in args), PRODUCT
+
+
+def _plain(e: Any) -> bool:
+    """Whether an expression is an array of numbers."""
+    return type(e).__name__ == "Constant" and bool(e.shape)
 
 
 def _factor(e: Any, kind: str) -> str:
     """Return a factor; in a product of matrices one of equal entries is no number."""
-    if kind == "MulExpression" and type(e).__name__ == "Constant" and e.shape:
+    if kind == "MulExpression" and _plain(e):
         return _constant(e.value, broadcast=False)[0]
     return _bracketed(e, PRODUCT)
 
@@ -399,46 +487,98 @@ def _sum(args: Any) -> str:
     return text
 
 
-def _atom(e: Any, kind: str) -> str:
+def _atom(e: Any, kind: str) -> tuple[str, int]:
     """Return a function of its arguments."""
     inside = [_text(a)[0] for a in e.args]
     if kind in ("index", "special_index"):
-        key = e.get_data()[0] if kind == "index" else None
-        places = (
-            [_place(k, n) for k, n in zip(key, e.args[0].shape, strict=False)] if key else ["I"]
-        )
-        return rf"{{{_bracketed(e.args[0], ATOM)}}}_{{{', '.join(places)}}}"
-    if kind == "Sum":
-        return rf"\mathbf 1^\top {_bracketed(e.args[0], ATOM)}"
+        key = e.get_data()[0]
+        parts = key if isinstance(key, tuple) else (key,)
+        places = [_place(k, n) for k, n in zip(parts, e.args[0].shape, strict=False)]
+        return rf"{{{_bracketed(e.args[0], BASE)}}}_{{{', '.join(places)}}}", BASE
     if kind == "abs":
-        return rf"\left|{inside[0]}\right|"
+        return rf"\left|{inside[0]}\right|", BASE
     if kind in ("norm1", "norm_inf", "Pnorm", "PnormApprox", "normNuc"):
-        p = {"norm1": "1", "norm_inf": r"\infty", "normNuc": "*"}.get(kind) or _number(float(e.p))
-        return rf"\|{inside[0]}\|_{{{p}}}" if len(p) > 1 else rf"\|{inside[0]}\|_{p}"
-    if kind == "quad_over_lin":
-        square = rf"\|{inside[0]}\|_2^2"
-        return square if inside[1] == "1" else rf"\frac{{{square}}}{{{inside[1]}}}"
+        return _norm(e, kind), BASE
+    if kind == "quad_over_lin" and getattr(e, "axis", None) is None:
+        square = (
+            rf"\|{inside[0]}\|_{'F' if e.args[0].ndim == 2 and min(e.args[0].shape) > 1 else 2}^2"
+        )
+        return (square if inside[1] == "1" else rf"\frac{{{square}}}{{{inside[1]}}}"), ATOM
     if kind in ("QuadForm", "SymbolicQuadForm"):
-        x = _bracketed(e.args[0], ATOM)
-        return rf"{x}^\top {_bracketed(e.args[1], ATOM)}\, {x}"
+        x = _bracketed(e.args[0], BASE)
+        return rf"{x}^\top {_bracketed(e.args[1], ATOM)}\, {x}", PRODUCT
     if kind in ("Power", "PowerApprox", "power"):
-        power, base = float(e.p.value), _bracketed(e.args[0], ATOM)
+        power, base = float(e.p.value), _bracketed(e.args[0], BASE)
         if power == 0.5:
-            return rf"\sqrt{{{inside[0]}}}"
+            return rf"\sqrt{{{inside[0]}}}", BASE
         if power == -1:
-            return rf"\frac{{1}}{{{inside[0]}}}"
-        return rf"{{{base}}}^{{{_number(power)}}}"
+            return rf"\frac{{1}}{{{inside[0]}}}", ATOM
+        return rf"{{{base}}}^{{{_number(power)}}}", ATOM
     if kind == "transpose":
-        return rf"{_bracketed(e.args[0], ATOM)}^\top"
-    name = _FUNCTIONS.get(kind) or rf"\operatorname{{{kind.replace('_', ' ')}}}"
-    return rf"{name}({', '.join(inside)})"
+        return rf"{_bracketed(e.args[0], BASE)}^\top", ATOM
+    if kind == "log1p":
+        return rf"\log(1 + {inside[0]})", BASE
+    if kind in ("Vstack", "Hstack"):
+        return _stacked(e, kind), BASE
+    name = (
+        _FUNCTIONS.get(kind) or rf"\operatorname{{{kind[:1].lower()}{kind[1:].replace('_', ' ')}}}"
+    )
+    further = {"sum_largest": "k", "huber": "M", "lambda_sum_largest": "k"}.get(kind)
+    if further is not None:
+        number = getattr(getattr(e, further), "value", getattr(e, further))
+        name += rf"_{{{_number(float(np.asarray(number).item()))}}}"
+    return _along(name, e, inside), BASE
+
+
+def _along(name: str, e: Any, inside: Sequence[str]) -> str:
+    """Return a function, with the axis along which it is taken."""
+    axis = getattr(e, "axis", None)
+    below = rf"_{{\text{{axis {axis}}}}}" if axis is not None and e.args[0].ndim > 1 else ""
+    return rf"{name}{below}({', '.join(inside)})"
+
+
+def _norm(e: Any, kind: str) -> str:
+    """Return a norm of a vector, of all entries of a matrix, or of each of its rows or columns."""
+    of = e.args[0]
+    p = {"norm1": "1", "norm_inf": r"\infty", "normNuc": "*"}.get(kind) or _number(float(e.p))
+    below = rf"_{{{p}}}" if len(p) > 1 else f"_{p}"
+    if getattr(e, "axis", None) is not None and of.ndim == 2:
+        i, place = ("i", "i, :") if e.axis == 1 else ("j", ":, j")
+        return rf"\left(\|{{{_bracketed(of, BASE)}}}_{{{place}}}\|{below}\right)_{i}"
+    if p == "2" and type(of).__name__ == "reshape":
+        of = of.args[0]
+    below = "_F" if p == "2" and of.ndim == 2 and min(of.shape) > 1 else below
+    return rf"\|{_text(of)[0]}\|{below}"
+
+
+def _stacked(e: Any, kind: str) -> str:
+    """Return arrays on or beside each other."""
+    if kind == "Hstack" and all(a.ndim < 2 for a in e.args):
+        return rf"\left({', '.join(_text(a)[0] for a in e.args)}\right)"
+    each = [
+        rf"{_bracketed(a, BASE)}^\top"
+        if kind == "Vstack" and a.ndim == 1 and a.size > 1
+        else _text(a)[0]
+        for a in e.args
+    ]
+    body = (" & " if kind == "Hstack" else r" \\ ").join(each)
+    return rf"\begin{{bmatrix}} {body} \end{{bmatrix}}"
 
 
 def _place(key: Any, size: int) -> str:
-    """Return an index: one place, or a range."""
+    """Return an index: one place, a range, or some places."""
     if not isinstance(key, slice):
-        return str(key)
-    start, stop = key.start or 0, size if key.stop is None else key.stop
-    if stop - start == 1:
-        return str(start)
+        picked = np.atleast_1d(np.asarray(key))
+        if picked.dtype == bool and picked.ndim == 1:
+            picked = np.flatnonzero(picked)
+        few = picked.ndim == 1 and picked.dtype != bool and picked.size <= WRITTEN
+        return rf"\{{{', '.join(str(int(k)) for k in picked)}\}}" if few else "I"
+    start, step = key.start or 0, key.step or 1
+    stop = size if key.stop is None else key.stop
+    each = range(start, stop, step)
+    if len(each) == 1:
+        return str(each[0])
+    if step != 1:
+        shown = [*map(str, each[:2]), r"\dots", str(each[-1])] if len(each) > 3 else map(str, each)
+        return rf"\{{{', '.join(shown)}\}}"
     return ":" if (start, stop) == (0, size) else f"{start}:{stop}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optfair.core.certificate import UNKNOWN, Certificate, DualProof, Grade, Optimality, reported
+from optfair.core.display import listed
 from optfair.core.labels import Named, frame
 from optfair.core.verbs import SolutionVerbs
 from optfair.errors import DataError, DeclarationError, kind_of, nearest
@@ -250,7 +251,7 @@ class Solution(SolutionVerbs):
             f"Solution of {self.problem.title} by {self.solver} {self.version}: {self.status}",
             f"  objective  {self.objective:.10g}",
             f"  bound      {self.bound:.10g} ({grade}), gap {self.gap:.1e}",
-            f"  values     {', '.join(self.values)}",
+            f"  values     {listed(self.values)}",
             f"  seconds    {total:.3f}",
         ]
         if self.problem.problem_class.cones and not self.attained:

@@ -97,6 +97,8 @@ def test_keys_complete() -> None:
 
 X, Y = cp.Variable(3, name="x"), cp.Variable(name="y_low")
 Z = cp.Variable((2, 2), name="Z", symmetric=True)
+M = cp.Variable((2, 3), name="M")
+C23 = np.arange(6.0).reshape(2, 3)
 
 
 @pytest.mark.parametrize(
@@ -116,6 +118,33 @@ Z = cp.Variable((2, 2), name="Z", symmetric=True)
         (cp.sqrt(Y) + cp.inv_pos(Y), r"\sqrt{y_{\mathrm{low}}} + \frac{1}{y_{\mathrm{low}}}"),
         (cp.max(cp.abs(X)) <= 1e-7, r"\max(\left|x\right|) \le 1 \cdot 10^{-7}"),
         (cp.Variable(name="pay_2%") <= 1, r"\mathrm{pay}_{\mathrm{2\%}} \le 1"),
+        (cp.Variable(name="a^b") >= 0, r"0 \le \mathrm{a\wedge{}b}"),
+        (cp.sum(M), r"\mathbf 1^\top M\, \mathbf 1"),
+        (cp.sum(M, axis=0), r"\mathbf 1^\top M"),
+        (cp.sum(M, axis=1), r"M\, \mathbf 1"),
+        (cp.sum(X + 1) ** 2, r"{\left(\mathbf 1^\top \left(x + 1\right)\right)}^{2}"),
+        (
+            cp.square(cp.quad_over_lin(X, Y)),
+            r"{\left(\frac{\|x\|_2^2}{y_{\mathrm{low}}}\right)}^{2}",
+        ),
+        (cp.norm(M, "fro"), r"\|M\|_F"),
+        (cp.norm(M, axis=1), r"\left(\|{M}_{i, :}\|_2\right)_i"),
+        (cp.max(M, axis=0), r"\max_{\text{axis 0}}(M)"),
+        (X[::-1], r"{x}_{\{2, 1, 0\}}"),
+        (X[[0, 2]], r"{x}_{\{0, 2\}}"),
+        (cp.sum(X[::2]), r"\mathbf 1^\top {x}_{\{0, 2\}}"),
+        (cp.convolve(np.ones(2), X), r"(1, 1) \ast x"),
+        (cp.outer(X, X), r"x\, x^\top"),
+        (cp.vec(M, order="F"), r"\operatorname{vec}(M)"),
+        ((C23 @ X) @ [1, 2], r"\left(C_{2 \times 3}\, x\right)^\top\, (1, 2)"),
+        (X @ C23.T, r"x^\top\, C_{3 \times 2}"),
+        (-1.5 * Y + 3 * (2 * Y), r"-1.5\, y_{\mathrm{low}} + 3 \cdot 2\, y_{\mathrm{low}}"),
+        (Z >> 0, r"Z \succeq 0"),
+        (cp.log1p(Y) + cp.trace(Z), r"\log(1 + y_{\mathrm{low}}) + \operatorname{tr}(Z)"),
+        (cp.huber(Y, 2), r"\operatorname{huber}_{2}(y_{\mathrm{low}})"),
+        (cp.sum_largest(X, 2), r"\operatorname{sum largest}_{2}(x)"),
+        (cp.hstack([X, Y]), r"\left(x, y_{\mathrm{low}}\right)"),
+        (cp.vstack([X, X]), r"\begin{bmatrix} x^\top \\ x^\top \end{bmatrix}"),
     ],
     ids=str,
 )
@@ -127,3 +156,20 @@ def test_long_formulas_are_named() -> None:
     long = sum(cp.square(X[i % 3] - i) for i in range(60)) <= 1
     assert latex(long) == r"\text{Inequality of } x"
     assert r"\texttt" not in adopted()._repr_latex_()
+
+
+def test_rows_that_read_the_same_keep_their_names_and_long_lists_are_counted() -> None:
+    x = cp.Variable(5, name="x")
+    terms = {f"row_{i} %": (np.arange(5.0) * i + np.arange(5.0)) @ x >= 1 for i in range(4)}
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), list(terms.values())), list(terms))
+    shown = p.with_constraints(sign=x >= 0)._repr_latex_()
+    assert r"\mathrm{(row\_0\ \%,\ row\_1\ \%\ and\ 2\ more)}" in shown
+    assert r"\text{(sign)}" in shown
+    caps = {f"cap{i}": x[0] <= i for i in range(50)}
+    many = of.from_cvxpy(cp.Problem(cp.Minimize(-x[0]), list(caps.values())), list(caps))
+    assert len(many._repr_latex_().splitlines()) < 30 and "'cap0', 'cap1'" in repr(many)
+    assert "and 39 more" in repr(many) and len(repr(many)) < 500
+    each = [cp.Variable(name=f"y{i}", nonneg=True) for i in range(40)]
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(sum(each)), [each[0] >= 1])).solve()
+    assert "y0, y1" in repr(s) and "and 29 more" in repr(s)
+    assert r"\text{AddExpression of } y_{\mathrm{0}}" in s.problem._repr_latex_()
