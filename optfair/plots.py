@@ -167,6 +167,47 @@ LEADER, RADIUS = 12.0, 5.0
 POINT, LABEL, OUTSIDE = 10.0, 20.0, 2.0
 
 
+def draw_chords(
+    ax: Axes,
+    chords: Sequence[tuple[NDArray[Any], NDArray[Any], str]],
+    graph: tuple[NDArray[Any], NDArray[Any], str] | None = None,
+) -> None:
+    """Draw at most two chords of a function, and by how much their middles are missed.
+
+    Parameters
+    ----------
+    ax : Axes
+        Where.
+    chords : sequence of tuple
+        Of each the places, the function there, and what is to be said; the middle is the middle one.
+    graph : tuple, optional
+        Places, the function there, and the name of its variable. Without it, each chord has a scale
+        of its own.
+    """
+    colours = (COLOURS[5], COLOURS[0])
+    if graph is not None:
+        x, f, name = graph
+        known = np.concatenate([along[[0, along.size // 2, -1]] for _, along, _ in chords])
+        room = 2 * np.ptp(known)  # a pole would leave nothing to see of the chords
+        seen = (f >= known.min() - room) & (f <= known.max() + room)
+        ax.plot(x, np.where(seen, f, np.nan), color=INK, label="f")
+    ax.set_xlabel(
+        "from the first point of a chord (0) to the second (1)" if graph is None else name
+    )
+    lines: list[Any] = [*ax.get_lines()]
+    for i, ((place, f, said), colour) in enumerate(zip(chords, colours, strict=False)):
+        own = ax if graph is not None or i == 0 else ax.twinx()
+        half, middle = (f[0] + f[-1]) / 2, f.size // 2
+        if graph is None:
+            own.plot(place, f, color=colour)
+            own.tick_params(axis="y", colors=colour)
+            own.spines["top"].set_visible(False)
+        own.plot(place[[middle, middle]], [half, f[middle]], color=colour, lw=3, alpha=0.4)
+        ends = [f[0], half, f[-1]]
+        lines += own.plot(place[[0, middle, -1]], ends, "o--", color=colour, ms=5, label=said)
+    legend_below(ax, lines)
+
+
 def label_points(
     ax: Axes, points: Sequence[tuple[float, float]], texts: Sequence[str], avoid: Floats
 ) -> None:

@@ -27,7 +27,7 @@ LANGUAGE = {
     "numbers": {"attributes", "errors"},
     "registry": {"errors", "storage"},
     "proofs": set(),
-    "convexity": {"core", "errors", "numbers"},
+    "convexity": {"core", "errors", "numbers", "plots"},
     "core": {"convexity", "errors", "numbers", "proofs"},
     "solution": {"core", "numbers", "proofs"},
     "compile": {"core", "errors", "numbers", "proofs", "solution", "storage"},

@@ -207,7 +207,7 @@ def write_picture(path: Path, draw: Callable[[Any], object]) -> None:
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots()
+    figure, axes = plt.subplots(layout="constrained")
     draw(axes)
     write_whole(path, figure.savefig)
     plt.close(figure)

@@ -21,6 +21,7 @@ from optfair.convexity.reading import demanded, read
 from optfair.convexity.rules import RULES, Goal, Kind
 from optfair.errors import OptfairError
 from optfair.numbers import Floats
+from optfair.plots import draw_chords, new_axes, plain, tidy
 
 if TYPE_CHECKING:
     from optfair.core.certificate import Verdict
@@ -240,6 +241,9 @@ def _verdict(reasons: tuple[str, ...]) -> Verdict:
 
 class _Answer:
     """What the three answers share: nothing of them changes, so a copy is itself."""
+
+    #: what would make it convex or concave; a proof asks for nothing
+    hints: tuple[str, ...] = ()
 
     def __copy__(self) -> Any:
         return self
@@ -465,38 +469,71 @@ class CurvatureWitness(_Answer):
         ]
 
     def plot(self, ax: Any = None) -> Any:
-        """Draw the function along the chords, and the chords.
+        """Draw the function and the chords that it crosses.
+
+        A function of one number is drawn over its variable. Of more, it is drawn along each chord,
+        from its first end at 0 to its second at 1, with a scale of its own.
 
         Parameters
         ----------
         ax : matplotlib axes, optional
             Where; by default a new figure.
-        """
-        import matplotlib.pyplot as plt
 
-        ax = plt.subplots()[1] if ax is None else ax
+        Returns
+        -------
+        matplotlib axes
+            Of the first chord.
+        """
+        ax = new_axes(ax, 6.4, 4.8)
         node = read_again(self.expression, self.domain, refuting=True)
+        title = {"neither": "Neither convex nor concave"}.get(self.curvature)
+        tidy(
+            ax,
+            title or self.curvature.capitalize(),
+            f"f = {plain(text(node, 90), 75)}" if node else "",
+        )
+        if node is None:
+            return ax
+        t, graph = np.linspace(0.0, 1.0, 201), self._graph(node)
+        drawn = []
         for c in self.chords:
-            if node is None:
-                break
-            t = np.linspace(0.0, 1.0, 201)
-            along = {
-                n: Interval.exactly(a[:, None] * (1 - t) + c.second[n][:, None] * t)
-                for n, a in c.first.items()
+            points = {
+                n: a[:, None] * (1 - t) + c.second[n][:, None] * t for n, a in c.first.items()
             }
-            evaluated = values(node, along)
-            if evaluated is None:
-                continue
-            f = (evaluated.low[c.entry] + evaluated.high[c.entry]) / 2
-            ax.plot(t, f, label=f"f, not {c.kind}")
-            ax.plot([0.0, 0.5, 1.0], [f[0], (f[0] + f[-1]) / 2, f[-1]], "o--", label="chord")
-        ax.set_xlabel("from the first point (0) to the second (1)")
-        ax.legend()
+            place = t if graph is None else next(iter(points.values()))[0]
+            side = "above" if c.kind == "convex" else "below"
+            said = f"f is {abs(c.gap):.3g} {side} the middle of this chord: not {c.kind}"
+            drawn.append((place, _middle(node, points, c.entry), said))
+        draw_chords(ax, drawn, graph)
         return ax
+
+    def _graph(self, node: Node) -> tuple[Floats, Floats, str] | None:
+        """Return a function of one number around all chords, None where one would not be seen."""
+        leaves = {n for c in self.chords for n in c.first}
+        if len(leaves) != 1 or node.size != 1 or next(iter(leaves)).size != 1:
+            return None
+        leaf = leaves.pop()
+        ends = np.array([[c.first[leaf].item(), c.second[leaf].item()] for c in self.chords])
+        width, inside = np.ptp(ends), self.domain.range(leaf)
+        if np.abs(ends[:, 1] - ends[:, 0]).min() < width / 20:
+            return None
+        x = np.linspace(ends.min() - width / 8, ends.max() + width / 8, 1601)
+        x = x[(x >= float(inside.low.min())) & (x <= float(inside.high.max()))]
+        return x, _middle(node, {leaf: x[None]}, 0), leaf.name
 
     def __str__(self) -> str:
         lines = [f"{self.curvature}: " + "; ".join(_chord_text(c) for c in self.chords)]
         return "\n".join([*lines, *self.hints])
+
+
+def _middle(node: Node, points: Mapping[Leaf, Floats], entry: int) -> Floats:
+    """Return one entry of a function at points (size, K), NaN where it is not defined."""
+    evaluated = values(node, {n: Interval.exactly(x) for n, x in points.items()})
+    if evaluated is None:
+        return np.full(next(iter(points.values())).shape[1], np.nan)
+    with np.errstate(all="ignore"):
+        middle: Floats = (evaluated.low[entry] + evaluated.high[entry]) / 2
+    return np.where(np.isfinite(middle), middle, np.nan)
 
 
 def _chord_text(c: Chord) -> str:

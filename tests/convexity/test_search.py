@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import cvxpy as cp
+import numpy as np
 import pytest
 
 from optfair.convexity import theorems
 from optfair.convexity.domain import Domain
-from optfair.convexity.prove import domain_of
+from optfair.convexity.prove import domain_of, prove
 from optfair.convexity.reading import read
 from optfair.convexity.search import Search
 from optfair.convexity.writing import parse, parse_bounds
@@ -71,3 +72,31 @@ def test_fractions_of_one_exponential_need_no_boxes(text: str, bounds: str, kind
     assert step.rule == "rational function of an exponential"
     other = "convex" if kind == "concave" else "concave"
     assert search.prove(node, other) is None  # type: ignore[arg-type]
+
+
+def test_chords_are_drawn_over_one_variable_or_each_on_a_scale_of_its_own() -> None:
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    x, y = cp.Variable(name="x"), cp.Variable(name="y")
+    one = prove(x * x * x - 2 * x, [x <= 4, x >= -4])
+    ax = one.plot()
+    assert ax.get_xlabel() == "x" and ax.get_title(loc="left") == "Neither convex nor concave"
+    graph = ax.get_lines()[0].get_xydata()
+    assert np.allclose(graph[:, 1], graph[:, 0] ** 3 - 2 * graph[:, 0])
+    for c, drawn in zip(one.chords, ax.get_lines()[2::2], strict=True):
+        ends = [v.item() for end in (c.first, c.second) for v in end.values()]
+        assert np.allclose(drawn.get_xdata()[[0, -1]], ends)
+    assert len(ax.figure.axes) == 1 and "not convex" in ax.get_legend().get_texts()[1].get_text()
+    pole = prove(1 / x).plot().get_lines()[0].get_ydata()
+    assert np.isnan(pole).any() and np.nanmax(np.abs(pole)) < 1e6
+    given = pyplot.figure().subplots()
+    assert prove(x * x + y * y - 3 * x * y).plot(given) is given
+    assert len(given.figure.axes) == 2 and "first point" in given.get_xlabel()
+    single = prove(x * x * y * y, [x >= 1, y >= 1, x <= 2, y <= 2], curvature="convex")
+    assert single.curvature == "not convex" and len(single.plot().figure.axes) == 1
+    pyplot.close("all")
+
+
+def test_every_answer_has_hints() -> None:
+    x = cp.Variable(name="x")
+    assert prove(x * x).hints == () and prove(cp.square(x)).hints == ()
+    assert prove(x * x * x).hints
