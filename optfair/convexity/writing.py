@@ -38,14 +38,37 @@ def _power(x: Any, p: Any) -> Any:
     return cp.power(x, float(p))
 
 
-# Functions of CVXPY that go by its own names.
+def _of_entries(name: str) -> Callable[..., Any]:
+    """Return a function of a vector, which may be written with its entries as arguments."""
+    function, entrywise = getattr(cp, name), {"max": cp.maximum, "min": cp.minimum}.get(name)
+
+    def call(first: Any, *more: Any) -> Any:
+        if not more:
+            return function(first)
+        if entrywise is not None:
+            return entrywise(first, *more)
+        if any(
+            np.ndim(a) if isinstance(a, np.ndarray) else getattr(a, "ndim", 0)
+            for a in (first, *more)
+        ):
+            if name == "geo_mean":  # and its weights
+                return function(first, *more)
+            raise ValueError(f"{name} takes one vector, or numbers")
+        return function(cp.hstack([first, *more]))
+
+    return call
+
+
+# Functions of CVXPY that go by its own names, and those of them that are of a vector.
 _ATOMS = (
-    *("exp", "log", "sqrt", "square", "abs", "sum", "max", "min", "maximum", "minimum"),
-    *("norm", "entr", "logistic", "log_sum_exp", "geo_mean", "trace", "lambda_max"),
+    *("exp", "log", "sqrt", "square", "abs", "maximum", "minimum"),
+    *("norm", "entr", "logistic", "trace", "lambda_max"),
 )
+_OF_VECTORS = ("sum", "max", "min", "log_sum_exp", "geo_mean")
 #: What may be called, by name.
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     **{name: getattr(cp, name) for name in _ATOMS},
+    **{name: _of_entries(name) for name in _OF_VECTORS},
     **{f.__name__: f for f in (sin, cos, tan, sinh, tanh, asinh)},
     "power": _power,
 }
@@ -127,7 +150,8 @@ class _Writer:
                 return left / right
         except (ValueError, ZeroDivisionError) as e:
             raise self.refuse(node, str(e), "bring both sides to one shape") from None
-        raise self.refuse(node, "the operators are + - * / @ **")
+        power = "write ** for a power" if isinstance(node.op, ast.BitXor) else ""
+        raise self.refuse(node, "the operators are + - * / @ **", power)
 
     def power(self, node: ast.BinOp, base: Any, p: Any) -> Any:
         if not isinstance(p, float):
@@ -152,7 +176,7 @@ class _Writer:
         try:
             return FUNCTIONS[name](*args)
         except (TypeError, ValueError) as e:
-            raise self.refuse(node, str(e)) from None
+            raise self.refuse(node, " ".join(str(e).split())) from None
 
     def entry(self, node: ast.Subscript) -> Any:
         base, index = self.write(node.value), node.slice

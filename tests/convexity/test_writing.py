@@ -36,11 +36,29 @@ from optfair.errors import DataError
         ("[1, 2] @ [3, 4] + x", 8.0),
         ("[x, 5][1]", 5.0),
         ("--x", -3.0),
+        ("max(x, 2*x, -7)", -3.0),
+        ("min(x, 2*x)", -6.0),
+        ("max([x, 2*x])", -3.0),
+        ("max([1, 2], [2, x])", [2.0, 2.0]),
+        ("sum(x, 5, x)", -1.0),
+        ("log_sum_exp(x, x)", -3.0 + float(np.log(2.0))),
+        ("geo_mean(x + 5, 8)", 4.0),
+        ("geo_mean([x + 5, 16], [2, 1])", 4.0),
+        ("norm([x, 4], 1)", 7.0),
     ],
 )
 def test_a_formula_has_its_value(text: str, truth: Any) -> None:
     variables: dict[str, Any] = {"x": cp.Variable(name="x", value=-3.0)}
     assert parse(text, variables).value == pytest.approx(np.array(truth))
+
+
+def test_a_power_is_said_to_have_two_stars_and_reasons_are_one_line() -> None:
+    with pytest.raises(DataError) as refused:
+        parse("x^2")
+    assert "write ** for a power" in str(refused.value)
+    with pytest.raises(DataError) as refused:
+        parse("[1, 2] + [1, 2, 3]*x")
+    assert len(str(refused.value).splitlines()) <= 3
 
 
 @pytest.mark.parametrize("text", ["x**1", "x**-1", "x**-2", "x**3"])
@@ -62,6 +80,9 @@ def test_whole_powers_are_products_for_any_sign(text: str) -> None:
             "f(x)",
             "[1, 2][0.5]",
             "1 // x",
+            "x^2",
+            "sum([1, 2], x)",
+            "log_sum_exp([x, 1], [x, 2])",
             "'x'",
             "x[5]",
         ),
