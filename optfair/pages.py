@@ -16,7 +16,8 @@ from optfair.errors import NotInstalled
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# What all pages share: escaping, and a style that needs nothing from elsewhere.
+# What all pages share: escaping, and a style that needs nothing from elsewhere; what they end in.
+PAGES = (".html", ".htm")
 
 
 def check_page(modules: Iterable[str] = ("matplotlib", "jinja2")) -> None:

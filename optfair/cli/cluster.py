@@ -23,7 +23,7 @@ from optfair.cli.console import (
     write_files,
 )
 from optfair.errors import DataError
-from optfair.pages import check_page
+from optfair.pages import PAGES, check_page
 
 LABELS = "cluster"
 
@@ -101,6 +101,7 @@ def cluster(
 
     with reporting(as_json):
         check_outputs({"--out": out, "--report": report}, force, read={"the file to read": file})
+        check_outputs({"--report": report}, force, endings=PAGES)
         if report is not None:
             check_page()
         read = read_table(file)

@@ -248,7 +248,12 @@ def named(name: str) -> Named:
 
     if is_problem_file(name):
         return Named(name, read(name))
-    instance = load(name)
+    try:
+        instance = load(name)
+    except DataError:
+        if Path(name).is_file():  # of an ending that cannot be read, which the reader says
+            return Named(name, read(name))
+        raise
     return Named(instance.name, instance.problem(), instance)
 
 

@@ -36,7 +36,7 @@ from optfair.cli.console import (
 )
 from optfair.errors import DataError
 from optfair.formats.text import readable, writable
-from optfair.pages import check_page
+from optfair.pages import PAGES, check_page
 from optfair.storage import csv_text
 
 if TYPE_CHECKING:
@@ -487,7 +487,7 @@ def compare(
     from optfair.comparison import compare_solvers
 
     with reporting(as_json):
-        check_outputs({"--report": report}, force)
+        check_outputs({"--report": report}, force, endings=PAGES)
         if report is not None:
             check_page()
         asked = None if names is None else _split(names)
@@ -548,8 +548,9 @@ def _print_comparison(comparison: Any, written: list[str]) -> None:
             listing=False,
         )
     refused = comparison.refusals()
+    pairs = "pair" if len(refused) == 1 else "pairs"
     lines(
         "",
-        f"  refused    {len(refused)} pairs where the solver does not take the problem",
+        f"  refused    {len(refused)} {pairs} where the solver does not take the problem",
         *(f"  wrote      {path}" for path in written),
     )

@@ -25,7 +25,7 @@ from optfair.comparison.run import OUTCOMES, PROOFS, Run
 from optfair.core import display
 from optfair.errors import DataError, data_frame, nearest, needed
 from optfair.numbers import check_path, check_positive, check_text, checked
-from optfair.pages import check_page
+from optfair.pages import PAGES, check_page
 from optfair.storage import check_record, csv_text, read_json, write_text, write_whole
 
 # Whether verified answers agree with each other and with what is certified.
@@ -90,6 +90,8 @@ def _close(a: float | None, b: float | None, tolerance: float) -> bool:
 
 # What came out of a comparison.
 
+# Solvers that took nothing whose reason is printed.
+IDLE = 6
 # Columns of the printed table.
 HEAD = ("solver", "taken", "answered", "seconds", "to best", "added MB")
 MEASURES = ("seconds", "cpu_seconds", "megabytes", "megabytes_added")
@@ -421,11 +423,13 @@ class Comparison:
         NotInstalled
             matplotlib or Jinja2 is missing.
         DataError
-            The place cannot be written.
+            The place cannot be written, or its name does not end in .html.
         """
         from optfair.comparison.figures import rendered  # draws: not where nothing is drawn
 
         check_page()
+        if path is not None and check_path(path, "path").suffix.lower() not in PAGES:
+            raise DataError(f"{str(path)!r} is no name of a page", remedy="end it in .html")
         text = rendered(self, check_text(command, "command") if command else "")
         if path is not None:
             write_text(check_path(path, "path"), text)
@@ -469,7 +473,17 @@ class Comparison:
             f"{len(self.problems)} problem{'s' * (len(self.problems) != 1)}, tolerance {self.tolerance:g}, time limit"
             f" {self.time_limit:g} s; seconds: shifted geometric mean (1 s)"
         )
-        return "\n".join([first, *table, *(f"CONFLICT {text}" for text in self.conflicts())])
+        conflicts = (f"CONFLICT {text}" for text in self.conflicts())
+        return "\n".join([first, *table, *self._idle(), *conflicts])
+
+    def _idle(self) -> list[str]:
+        """Return for solvers that took no problem the reason, of the first few."""
+        reasons: dict[str, str] = {}
+        for run in self.refusals():
+            reasons.setdefault(run.solver, run.reason)
+        idle = [row.solver for row in self.summary() if not row.taken and row.solver in reasons]
+        shown = [f"{s} took none: {' '.join(reasons[s].split())[:100]}" for s in idle[:IDLE]]
+        return shown + [f"{len(idle) - IDLE} more took none"] * (len(idle) > IDLE)
 
     def _repr_html_(self) -> str:
         first = repr(self).splitlines()[0]
@@ -477,6 +491,7 @@ class Comparison:
         return (
             display.html_lines(first)
             + display.html_table(HEAD, map(_line, self.summary()))
+            + "".join(f"<p>{display.html.escape(text)}</p>" for text in self._idle())
             + conflicts
         )
 

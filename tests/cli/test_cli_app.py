@@ -87,6 +87,17 @@ def test_list():
     assert "textbook/knapsack" in text and "309" in text and "infeasible:" in text
 
 
+def test_a_file_that_cannot_be_read_is_no_unknown_instance(tmp_path):
+    for name, said in (
+        ("m.nl", "can be written only"),
+        ("m.xyz", "format of 'm.xyz' is not known"),
+    ):
+        (tmp_path / name).write_text("x")
+        result = run("solve", str(tmp_path / name))
+        assert result.exit_code == 2 and said in result.stderr, result.stderr
+    assert "no instance" in run("solve", str(tmp_path / "none.nl")).stderr
+
+
 def test_list_without_a_match():
     result = run("list", "knapsak")
     assert result.exit_code == 2 and result.stdout == ""

@@ -181,6 +181,7 @@ def test_exit_codes(tmp_path, monkeypatch):
     monkeypatch.setattr("optfair.comparison.compare_solvers", None)  # nothing may be run
     assert run("diet", "--report", tmp_path / "r.html").exit_code == 2
     assert run("diet", "--report", tmp_path / "none" / "r.html").exit_code == 2
+    assert run("diet", "--report", tmp_path / "r.pdf").exit_code == 2
     wrong = Comparison((one("p", "a", stated=4.0),), 1e-8, 60.0)
     monkeypatch.setattr("optfair.comparison.compare_solvers", lambda *a, **k: wrong)
     result = run("diet")

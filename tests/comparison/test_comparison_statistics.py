@@ -338,10 +338,21 @@ def test_a_page_is_written_from_python(tmp_path, monkeypatch):
     assert (tmp_path / "c.html").read_text(encoding="utf-8") == text
     assert "mine &amp; yours" in text and "2 solvers on 4 problems" in text
     assert text.count("<svg") == 3  # profile, objective, feasibility
-    for bad in (tmp_path, tmp_path / "none" / "c.html"):
+    for bad in (tmp_path, tmp_path / "none" / "c.html", tmp_path / "c.pdf"):
         with pytest.raises(of.DataError):
             FOUR.to_html(bad)
     monkeypatch.setattr("optfair.pages.importlib.util.find_spec", lambda name: None)
     with pytest.raises(of.NotInstalled, match="is not installed"):
         FOUR.to_html(tmp_path / "d.html")
     assert not (tmp_path / "d.html").exists()
+
+
+def test_a_solver_that_took_nothing_says_why():
+    mixed = compared(
+        *(run("p", f"s{i}", "refused", None, reason=f"no licence\nof {i}") for i in range(9)),
+        run("p", "a"),
+    )
+    text = repr(mixed).splitlines()
+    assert "s0 took none: no licence of 0" in text and text[-1] == "3 more took none"
+    assert "s5 took none" in mixed._repr_html_()
+    assert "took none" not in repr(FOUR)
