@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import statistics
 from collections.abc import Callable, Iterable, Mapping
@@ -491,7 +492,7 @@ class Comparison:
         return (
             display.html_lines(first)
             + display.html_table(HEAD, map(_line, self.summary()))
-            + "".join(f"<p>{display.html.escape(text)}</p>" for text in self._idle())
+            + "".join(f"<p>{html.escape(text)}</p>" for text in self._idle())
             + conflicts
         )
 

@@ -85,7 +85,8 @@ def constraint_term(
         raise DeclarationError(
             f"constraint {name!r} uses variables of another problem: {', '.join(unknown)}",
             f"this problem has {', '.join(sorted(set(names.values())))}",
-            "write it on p[...] of this problem or of one it was made from",
+            "write it on p[...] of this problem or of one it was made from; "
+            "a new variable comes in by p.with_variables(NAME=...)",
         )
     finite = bounded_rows(name, constraint, names)
     bounded = proved_assertions(name, finite)

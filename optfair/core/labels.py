@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from optfair.core.term import ConstraintTerm
 
 
+# What terms are called, behind the name of their variable, that were its signs and bounds.
+SIGNS = ("nonnegative", "nonpositive", "lower", "upper")
+
+
 @dataclass(frozen=True)
 class Axis:
     """Names along one axis of an array.
@@ -173,7 +177,8 @@ class Labels:
     def with_labels(self, labels: Mapping[str, Any] | None = None, **named: Any) -> Self:
         """Return this problem with names along the axes of variables and constraints.
 
-        `Solution.frame` and exported files then carry them.
+        `Solution.frame` and exported files then carry them; signs and bounds that a variable was
+        declared with have its labels.
 
         Parameters
         ----------
@@ -204,10 +209,15 @@ class Labels:
                 known = [*problem.variables, *terms]
                 raise DeclarationError(f"nothing is called {name!r}", remedy=nearest(name, known))
             shape = _shape(problem, name)
-            axes[name] = axes_of(given, shape, repr(name))
-            if name in terms:
-                own = tuple(entry_names(name, axes[name], shape))
-                terms[name] = replace(terms[name], labels=partial(tuple, own))
+            of_name = axes_of(given, shape, repr(name))
+            signs = [f"{name} {word}" for word in SIGNS if name in problem.variables]
+            for each in (name, *(s for s in signs if s in terms and s not in axes)):
+                if _shape(problem, each) != shape:  # bounds of some entries only
+                    continue
+                axes[each] = of_name
+                if each in terms:
+                    own = tuple(entry_names(each, of_name, shape))
+                    terms[each] = replace(terms[each], labels=partial(tuple, own))
         made = problem._child(constraints=MappingProxyType(terms))
         made._set(given_axes=axes)  # it travels as it is
         return cast("Self", made)

@@ -166,7 +166,8 @@ def unbounded_finding(
     moving = {k: v for k, v in direction.items() if np.abs(v).max(initial=0.0) > 0.0}
     terms = ", ".join(map(repr, problem.objective))
     word = "falls" if problem.sense == "minimize" else "grows"
-    lines = [f"along {listed(moving, nonzero=True)} it {word} by {abs(ray.rate):.6g} per step"]
+    along = listed(moving, nonzero=True, label=problem.entry_label)
+    lines = [f"along {along} it {word} by {abs(ray.rate):.6g} per step"]
     proved = bool(ray.verify())  # a point that is feasible to a tolerance is no proof
     if point is None:
         lines.append("no feasible point is known: the problem is unbounded or infeasible")

@@ -427,7 +427,7 @@ def _relaxation_finding(system: System, conflicts: list[Conflict], clock: Clock)
             lines.append("there are further conflicts: all constraints were let give")
             together, elastic = wider, wider.elastic
     shown = tuple(n for n in elastic if n in names or together.total(n) > 0.0)
-    rows = tuple((n, *_alone(alone.get(n)), _amount(together, n)) for n in shown)
+    rows = tuple((n, *_alone(alone.get(n), system.problem), _amount(together, n)) for n in shown)
     if all(r.solution is None for r in (together, *alone.values())):
         return None
     evidence, remedies = Relaxations(together, alone), []
@@ -474,22 +474,25 @@ def _within_tolerance(r: Relaxation, system: System) -> bool:
     return r.largest(name) <= system.tolerance * system.size(name)
 
 
-def _alone(r: Relaxation | None) -> tuple[str, str]:
+def _alone(r: Relaxation | None, problem: Problem) -> tuple[str, str]:
     if r is None:
         return "not tried", ""
     if r.solution is None:
         return r.refusal, ""
     name = r.elastic[0]
-    return f"{r.total(name):.6g}", f"{r.largest(name):.6g}{_place(r, name)}"
+    return f"{r.total(name):.6g}", f"{r.largest(name):.6g}{_place(r, name, problem)}"
 
 
-def _place(r: Relaxation, name: str) -> str:
-    """Return the index of the entry that gives most, empty for a single one."""
+def _place(r: Relaxation, name: str, problem: Problem) -> str:
+    """Return the entry that gives most, by its labels or index; empty for a single one."""
     given = r.amounts()[name]
     if given.size <= 1:
         return ""
     index = np.unravel_index(int(np.argmax(given)), given.shape)
-    return f" at [{', '.join(str(int(i)) for i in index)}]"
+    entry = tuple(int(i) for i in index)
+    whole = name in problem.constraints and problem.constraints[name].shape == given.shape
+    label = problem.entry_label(name, entry) if whole else ", ".join(map(str, entry))
+    return f" at [{label}]"
 
 
 def _amount(together: Relaxation, name: str) -> str:

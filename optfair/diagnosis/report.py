@@ -222,8 +222,13 @@ class Diagnosis:
 SHOWN = 8
 
 
-def listed(values: Mapping[str, Any], *, nonzero: bool = False) -> str:
-    """Return the entries, the largest when there are too many.
+def listed(
+    values: Mapping[str, Any],
+    *,
+    nonzero: bool = False,
+    label: Callable[[str, tuple[int, ...]], str] = lambda _, index: ", ".join(map(str, index)),
+) -> str:
+    """Return the entries by index or label, the largest when there are too many.
 
     Examples
     --------
@@ -234,7 +239,7 @@ def listed(values: Mapping[str, Any], *, nonzero: bool = False) -> str:
     for name, value in values.items():
         x = np.asarray(value, dtype=float)
         for index in np.ndindex(x.shape):
-            where = f"[{', '.join(map(str, index))}]" if index else ""
+            where = f"[{label(name, index)}]" if index else ""
             if not nonzero or x[index] != 0.0:
                 cells.append((f"{name}{where}", float(x[index])))
         if len(cells) > 100_000:

@@ -83,6 +83,29 @@ def test_ranges_carry_them() -> None:
     assert "demand[north]" in repr(r) and list(r.frame()["label"])[:3] == ["0", "1", "2"]
 
 
+def test_signs_and_bounds_have_the_labels_of_their_variable() -> None:
+    x = cp.Variable((2, 2), name="ship", nonneg=True)
+    y = cp.Variable(2, name="y", bounds=[np.array([0.0, -np.inf]), np.array([1.0, 2.0])])
+    goal = cp.Minimize(cp.sum(x) - cp.sum(y))
+    p = of.from_cvxpy(cp.Problem(goal, [cp.sum(x, axis=0) >= 1]), ["need"])
+    p = p.with_labels(ship=(TOWNS[:2], MARKETS), y=["a", "b"])
+    s = p.solve()
+    assert list(s.frame("ship nonnegative").index) == TOWNS[:2]
+    assert list(s.frame("y upper").index) == ["a", "b"] and p.axes("y lower") == ()
+    own = p.with_labels({"y upper": ["c", "d"], "y": ["e", "f"]})
+    assert list(own.solve().frame("y upper").index) == ["c", "d"]
+
+
+def test_a_diagnosis_says_labels() -> None:
+    x = cp.Variable(2, name="x")
+    rows = {"need": x >= [1, 4], "most": x <= [5, 1]}
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x[0]), list(rows.values())), list(rows))
+    p = p.with_labels(x=["rye", "oat"], need=["rye", "oat"])
+    assert "3 at [oat]" in [row[2] for row in p.diagnose()["relaxation"].rows]
+    free = of.from_cvxpy(cp.Problem(cp.Minimize(x[1]), [x[0] >= 1])).with_labels(x=["rye", "oat"])
+    assert "along x[oat] = -1 it falls" in str(free.diagnose()["ray"])
+
+
 def test_what_does_not_fit_is_refused() -> None:
     p = transport()
     for bad, cause in (
