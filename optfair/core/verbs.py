@@ -240,6 +240,26 @@ class SolutionVerbs:
 
         return shadow_prices(cast("Solution", self))
 
+    @property
+    def slack(self) -> Mapping[str, NDArray[Any]]:
+        """Map from constraint to what is left of it at the values, below 0 where it is violated.
+
+        Of an inequality, the larger side less the smaller one; of a second-order cone t - ‖x‖, of
+        a semidefinite block its least eigenvalue. Integer problems have slacks, and no prices.
+
+        Examples
+        --------
+        >>> import cvxpy as cp, optfair as of
+        >>> x = cp.Variable(2, name="x", integer=True)
+        >>> rows = [x >= 0, [3, 2] @ x <= 8]
+        >>> s = of.from_cvxpy(cp.Problem(cp.Maximize([2, 1] @ x), rows), ["sign", "cap"]).solve()
+        >>> s["x"].round(6).tolist(), float(s.slack["cap"].round(6)) + 0.0
+        ([2.0, 1.0], 0.0)
+        """
+        from optfair.solution.residuals import slacks
+
+        return slacks(cast("Solution", self))
+
     def save(self, path: str | Path) -> None:
         """Write values, multipliers and proof as JSON and npz; see `optfair.load_solution`."""
         from optfair.formats.files import save_solution

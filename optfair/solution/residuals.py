@@ -8,12 +8,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from cvxpy.constraints import Equality, Inequality, NonPos, Zero
+from cvxpy.constraints import (
+    PSD,
+    SOC,
+    Equality,
+    ExpCone,
+    Inequality,
+    NonNeg,
+    NonPos,
+    PowCone3D,
+    Zero,
+)
 from numpy.typing import NDArray
 
 from optfair.core.certificate import BEYOND, PROVED, DualCheck, DualProof, Grade, reported, within
 from optfair.core.composition import right_hand_side
-from optfair.core.expressions import Values, check_parameters
+from optfair.core.expressions import Evaluator, Values, check_parameters
 from optfair.core.solution import LazyValues, Solution, check_solution
 from optfair.numbers import Floats, checked
 from optfair.proofs.bounds import Unpaid
@@ -495,3 +505,46 @@ def shadow_price_sign(constraint: Any) -> float:
     if isinstance(constraint, (Zero, NonPos)):
         return -1.0
     return 1.0
+
+
+# What is left of each constraint at a point.
+
+
+def slacks(solution: Solution) -> Mapping[str, Any]:
+    r"""Return by constraint name how far the values are inside, below 0 where they are outside.
+
+    Of ``left <= right`` and ``left >= right`` that is the larger side less the smaller one, of
+    ``left == right`` the right side less the left. Of a second-order cone it is
+    :math:`t - \lVert x \rVert`, of a semidefinite block its least eigenvalue, of an exponential
+    cone :math:`z - y e^{x/y}`, of a power cone :math:`x^a y^{1-a} - |z|`.
+    """
+    p = solution.problem
+
+    def left(name: str) -> NDArray[Any]:
+        constraint = p.constraints[name].build()
+        evaluator = Evaluator(constraint, p.names)
+        sides = evaluator.sides(solution.values)
+        if sides is not None:
+            return np.asarray(sides[1] - sides[0], dtype=float) + 0.0
+        return np.asarray(evaluator.read(solution.values, _inside), dtype=float) + 0.0
+
+    return p.labelled(LazyValues({n: partial(left, n) for n in p.constraints}), "multipliers")
+
+
+def _inside(constraint: Any) -> Any:
+    """Return how far the arguments of a cone that hold values are inside it."""
+    each = [np.asarray(a.value) for a in constraint.args]
+    if isinstance(constraint, SOC):
+        return each[0].ravel() - np.linalg.norm(each[1], axis=constraint.axis)
+    if isinstance(constraint, PSD):
+        return np.linalg.eigvalsh((each[0] + each[0].swapaxes(-1, -2).conj()) / 2).min(axis=-1)
+    if isinstance(constraint, ExpCone):
+        x, y, z = each
+        return np.where(y > 0.0, z - y * np.exp(x / np.where(y > 0.0, y, 1.0)), np.minimum(z, -x))
+    if isinstance(constraint, PowCone3D):
+        x, y, z = each
+        power = np.asarray(constraint.alpha.value, dtype=float)
+        return np.maximum(x, 0.0) ** power * np.maximum(y, 0.0) ** (1.0 - power) - np.abs(z)
+    if isinstance(constraint, (NonNeg, NonPos, Zero)):
+        return each[0] if isinstance(constraint, NonNeg) else -each[0]
+    return -np.asarray(constraint.violation())
