@@ -7,6 +7,7 @@ import atexit
 import contextlib
 import contextvars
 import io
+import logging
 import math
 import mmap
 import os
@@ -19,11 +20,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from threadpoolctl import ThreadpoolController
 
 from optfair.errors import SolverFailure
+
+if TYPE_CHECKING:
+    from optfair.core.solution import Solution
 
 # A solver that goes on for so many seconds after Ctrl-C does not listen, and is left behind.
 DEAF_AFTER = 1.0
@@ -237,6 +241,48 @@ def round_progress(
                 console.log(shown)
 
         yield report
+
+
+# Whether what is done is shown already, by a call around this one.
+_WATCHED: contextvars.ContextVar[bool] = contextvars.ContextVar("watched", default=False)
+
+
+@contextmanager
+def watched(verbose: int) -> Iterator[Callable[[Solution], Solution]]:
+    """Show on the terminal's error stream who is asked and what comes of it, unless told not to.
+
+    Parameters
+    ----------
+    verbose : int
+        0 for silence.
+
+    Yields
+    ------
+    callable
+        Shows a solution, and returns it.
+    """
+    if not verbose or _WATCHED.get():
+        yield lambda s: s
+        return
+    log, begin = logging.getLogger("optfair"), time.perf_counter()
+    handler, level, token = logging.StreamHandler(), log.level, _WATCHED.set(True)
+
+    def line(record: logging.LogRecord) -> str:
+        return f"{time.perf_counter() - begin:7.2f} s  {record.getMessage()}"
+
+    def show(s: Solution) -> Solution:
+        log.info("%s: %s, %.10g, %s, gap %.1e", s.solver, s.status, s.objective, s.grade, s.gap)
+        return s
+
+    handler.format = line  # type: ignore[method-assign]
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    try:
+        yield show
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+        _WATCHED.reset(token)
 
 
 def show_line(text: str) -> None:

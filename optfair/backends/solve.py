@@ -14,7 +14,7 @@ import numpy as np
 from optfair.backends.branching import without_a_point
 from optfair.backends.exact import basic, contradicts, exactly
 from optfair.backends.integer_programs import EARLY, pooled, settled, with_cuts
-from optfair.backends.isolation import one_thread
+from optfair.backends.isolation import one_thread, watched
 from optfair.backends.registry import adapter_of, choose, profiles
 from optfair.backends.repeat import again, remember
 from optfair.backends.request import Outcome, Request, SolverProfile, outcome_of
@@ -232,8 +232,8 @@ def solve_as_asked(problem: Problem, solver: str | None, request: Request) -> So
     check_parameters(problem.terms)
     search = _Search(problem, request, choose(problem, solver), begin, named=solver is not None)
     general = search.candidates[0].via != "structured"  # others multiply large matrices
-    with one_thread() if general else contextlib.nullcontext():
-        return search.run()
+    with one_thread() if general else contextlib.nullcontext(), watched(request.verbose) as show:
+        return show(search.run())
 
 
 # Solvers that are asked after an answer that nothing proves yet, in the hope of one with a proof;
@@ -302,7 +302,7 @@ class _Search:
                 raise
             stop = "interrupted"
             self.attempts.append("stopped by hand")
-            logger.info("stopped by hand: the best attempt is returned")
+            logger.info("stopped by hand")
         if self.answer is None and self.best is not None and stop != "interrupted":
             self._prove(self.best[1])
         if self._edged and stop != "interrupted" and (none := excluded_by_faces(self.problem)):
@@ -413,6 +413,7 @@ class _Search:
         split = left > 0 and profile.via != "structured" and (quick or not self.problem.integers)
         share = tried + (QUICK if quick else PATIENCE) * (self.request.deadline - tried)
         request = request.until(share) if split else request
+        logger.info("%s is asked", profile.name)
         run = adapter_of(profile)
         self.spent["import"] = self.spent.get("import", 0.0) + time.perf_counter() - tried
         outcome = outcome_of(run, self.problem, profile, request)
@@ -555,6 +556,9 @@ def _verified(
             bound = measured.word
     grade = grade.by_default(profile.name)
     feasible = off.feasibility <= request.tolerance
+    # a solver that stopped with more time left than it used was stopped by no clock
+    used = outcome.seconds.get("solve", 0.0) if outcome.values else 1e300
+    own = outcome.termination == "time_limit" and used < request.deadline - time.perf_counter()
     termination, complaints = outcome.termination, tuple[str, ...]()
     above = above if outcome.values else ("it left no point",)
     if termination == "local" and outcome.values:
@@ -563,10 +567,8 @@ def _verified(
         complaints = tuple(f"{k!r} is violated by {v:.1e}" for k, v in broken.items())
     elif not above:
         termination = "optimal"
-    elif termination == "time_limit" and request.time_limit is None:
-        complaints = ("it stopped at a limit of its own before it was done", *above)
-    elif not (termination in EARLY and feasible):
-        complaints = above
+    elif (own and request.time_limit is None) or not (termination in EARLY and feasible):
+        complaints = ("it stopped at a limit of its own before it was done",) * own + above
     dual = "feasible" if off.dual <= request.tolerance else "unknown"
     status = Status(termination, "feasible" if feasible else "infeasible", dual, grade)
     solution = Solution(

@@ -530,3 +530,25 @@ def test_an_answer_on_a_solvers_word_does_not_hurry_one_with_a_proof(
     s = lp().solve()
     assert (s.solver, s.grade.word) == ("highs", "proved")
     assert [9.0 < left <= 10.0 for left in given] == [True]
+
+
+def test_a_verbose_call_says_who_is_asked_and_what_came_of_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    x = cp.Variable(2, name="x", integer=True)
+    p = of.from_cvxpy(cp.Problem(cp.Maximize([2, 1] @ x), [x >= 0, [3, 2] @ x <= 8]))
+    p.solve(verbose=True)
+    first, last = capsys.readouterr().err.splitlines()
+    assert first.endswith("s  highs is asked") and "highs: optimal, 5, reported by highs" in last
+    p.solve()
+    assert capsys.readouterr().err == ""
+    with pytest.raises(of.SolverFailure):
+        p.solve("highs", verbose=1, options={"mip_max_nodes": 0, "mip_rel_gap": 0.9})
+    assert "highs is asked" in capsys.readouterr().err
+
+
+def test_a_limit_of_its_own_is_said_beside_a_time_limit() -> None:
+    p = of.library.load("textbook/diet_salt").problem()
+    for limit in (None, 1000.0):
+        with pytest.raises(of.SolverFailure, match="limit of its own"):
+            p.solve("osqp", options={"max_iter": 10}, time_limit=limit)
