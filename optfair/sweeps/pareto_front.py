@@ -12,7 +12,7 @@ import numpy as np
 from optfair.core import display
 from optfair.errors import DeclarationError, data_frame
 from optfair.numbers import Floats, check_number, checked
-from optfair.plots import COLOURS, new_axes
+from optfair.plots import COLOURS, new_axes, plain, tidy
 from optfair.sweeps.sweep_result import columns
 
 if TYPE_CHECKING:
@@ -271,6 +271,9 @@ class ParetoFront:
             ax.figure.colorbar(drawn, ax=ax, label=self.names[2])
         for axis, name, sense in zip("xy", self.names, self.senses, strict=False):
             getattr(ax, f"set_{axis}label")(name if sense > 0 else f"{name} (more is better)")
+        worst = max(p.within for p in self.points)
+        beside = f"no point is dominated by more than {worst:.1e} of the ranges ({self.grade})"
+        tidy(ax, f"Front of {plain(' and '.join(self.names))}", beside)
         return ax
 
     def _table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:

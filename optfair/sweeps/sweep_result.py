@@ -21,7 +21,7 @@ from optfair.core.parameters import Family, Parameter, chosen, parameters
 from optfair.core.problem import Problem, check_problem
 from optfair.errors import DeclarationError, UnsupportedProblem, data_frame
 from optfair.numbers import check_number, checked
-from optfair.plots import COLOURS, new_axes
+from optfair.plots import COLOURS, legend_below, new_axes, plain, tidy
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
@@ -385,6 +385,7 @@ class Sweep:
             ax.figure.colorbar(drawn, ax=ax, label="optimum")
             ax.set_xlabel(self.names[0])
             ax.set_ylabel(self.names[1])
+            tidy(ax, "Optimum", plain(self.dependence, 80))
             return ax
         solved = [p for p in self.points if p.solved]
         ts = np.array([p.at[0] for p in solved])
@@ -393,11 +394,16 @@ class Sweep:
             lower, upper = np.array([self.band(t) for t in fine]).T
             ax.fill_between(fine, lower, upper, color=COLOURS[0], alpha=0.25, lw=1.2, label="band")
         ax.plot(ts, [p.value for p in solved], "o", ms=3.5, color=COLOURS[0], label="solved")
-        for p in self.points:
-            if p.status == "infeasible":
-                ax.axvline(p.at[0], color=COLOURS[5], lw=0.8, alpha=0.6)
+        without, label = [p.at[0] for p in self.points if p.status == "infeasible"], "infeasible"
+        for t in without:
+            ax.axvline(t, color=COLOURS[5], lw=0.8, alpha=0.6, label=label)
+            label = "_" + label  # one entry of the legend
+        tidy(ax, f"Optimum along {plain(self.names[0])}", plain(self.dependence, 80))
         ax.set_xlabel(self.names[0])
         ax.set_ylabel("optimum")
+        handles = ax.get_legend_handles_labels()[0]
+        if len(handles) > 1:
+            legend_below(ax, handles)
         return ax
 
     def _said(self) -> str:

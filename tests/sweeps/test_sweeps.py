@@ -287,6 +287,13 @@ def test_the_picture_has_points_and_a_band() -> None:
     p, ends = sides("min")
     ax = sweep(p, "t", np.linspace(*ends, 4)).plot()
     assert len(ax.collections) == 1 and len(ax.lines[0].get_xdata()) == 4
+    x = cp.Variable(name="x")
+    rows = {"low": x >= 1, "cap": x <= 3}
+    q = of.from_cvxpy(cp.Problem(cp.Minimize(x), list(rows.values())), list(rows))
+    ax = sweep(q, "cap", [-1.0, 0.0, 2.0, 3.0]).plot()
+    said = [t.get_text() for t in ax.get_legend().get_texts()]
+    assert said == ["band", "solved", "infeasible"]
+    assert ax.get_title(loc="left") == "Optimum along cap"
     plt.close("all")
 
 
