@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair import registry
-from optfair.errors import DataError, needed
+from optfair.errors import DataError, kind_of, needed
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -380,6 +380,10 @@ def plot_profile(
     E. D. Dolan, J. J. Moré, Benchmarking optimization software with performance profiles,
     Mathematical Programming 91, 2002.
     """
+    if not (hasattr(comparison, "ratios") or hasattr(comparison, "profile")):
+        raise DataError(
+            f"comparison is {kind_of(comparison)}", remedy="give what compare_solvers() returns"
+        )
     profile = comparison if hasattr(comparison, "ratios") else comparison.profile(measure)
     if not profile.ratios:
         raise DataError(

@@ -347,6 +347,14 @@ def test_a_page_is_written_from_python(tmp_path, monkeypatch):
     assert not (tmp_path / "d.html").exists()
 
 
+def test_a_picture_of_something_else_is_refused():
+    from optfair.plots import plot_accuracy, plot_profile
+
+    for draw in (plot_profile, plot_accuracy):
+        with pytest.raises(of.DataError):
+            draw(3)
+
+
 def test_a_solver_that_took_nothing_says_why():
     mixed = compared(
         *(run("p", f"s{i}", "refused", None, reason=f"no licence\nof {i}") for i in range(9)),
