@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from enum import StrEnum
 from fnmatch import fnmatch
@@ -441,8 +442,14 @@ def demo(out: Annotated[Path, typer.Option(help="Folder to write to.")] = Path("
 
 
 def main() -> None:
-    """Run the command line."""
-    app(prog_name="optfair")
+    """Run the command line; what cannot be printed, as on a full disk, ends it with 1."""
+    try:
+        app(prog_name="optfair")
+    except OSError as e:
+        typer.echo(f"the output cannot be written\n  why: {e.strerror or e}", err=True)
+        with open(os.devnull, "w") as nowhere:  # what is left in the buffer goes nowhere
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        sys.exit(FAILED)
 
 
 def _matching(pattern: str) -> list[Instance]:

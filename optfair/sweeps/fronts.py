@@ -206,7 +206,10 @@ def _goals(problem: Problem, objectives: Any) -> tuple[_Goal, ...]:
             raise DeclarationError(f"objective {name!r} depends on no variable")
         goals.append(_Goal(str(name), sign, term.build(), term))
     if len(goals) < 2:
-        raise DeclarationError(f"{len(goals)} objectives", remedy="a front needs two or more")
+        raise DeclarationError(
+            f"{len(goals) or 'no'} objective{'' if len(goals) == 1 else 's'}",
+            remedy="a front needs two or more",
+        )
     return tuple(goals)
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -96,6 +99,15 @@ def test_a_file_that_cannot_be_read_is_no_unknown_instance(tmp_path):
         result = run("solve", str(tmp_path / name))
         assert result.exit_code == 2 and said in result.stderr, result.stderr
     assert "no instance" in run("solve", str(tmp_path / "none.nl")).stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a system without a full device")
+def test_output_that_cannot_be_written_is_said():
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "optfair", "list", "textbook"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=100)
+    assert done.returncode == 1
+    assert done.stderr.startswith("the output cannot be written") and "Traceback" not in done.stderr
 
 
 def test_list_without_a_match():

@@ -169,7 +169,7 @@ def test_what_no_bound_is_near_is_not_called_proved() -> None:
 def test_what_is_no_front_is_refused() -> None:
     p, goals, _ = linear()
     for bad, cause in (
-        ({"a": goals["a"]}, "1 objectives"),
+        ({"a": goals["a"]}, "1 objective"),
         (["nothing", "objective"], "no objective term 'nothing'"),
         ({"a": goals["a"], "b": 3.0}, "is a float"),
         ("objective", "objectives are a str"),
