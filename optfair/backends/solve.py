@@ -224,10 +224,7 @@ def _explained(problem: Problem, e: SolverFailure) -> OptfairError:
 
 
 def solve_as_asked(problem: Problem, solver: str | None, request: Request) -> Solution:
-    """Do what `solve` does, and leave an infeasible problem unexplained.
-
-    For routes that solve many problems, of which infeasible ones are expected.
-    """
+    """Do what `solve` does, and leave an infeasible problem unexplained, as routes expect some."""
     begin = time.perf_counter()
     check_parameters(problem.terms)
     search = _Search(problem, request, choose(problem, solver), begin, named=solver is not None)
