@@ -376,11 +376,14 @@ def test_a_little_of_cases_comes_first_and_all_of_them_last() -> None:
 
 def test_too_many_cases_are_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
     p, truth = few()
-    profile = replace(choose(p, "cone-cases")[0], fixed={"entries": 1})
-    outcome = run_cases(p, profile, Request())
+    form = compile_problem(relaxed(p), conic_interface()).form
+    budget = {"entries": 4 * (form.A.nnz + form.P.nnz)}
+    outcome = run_cases(p, replace(choose(p, "cone-cases")[0], fixed=budget), Request())
     assert outcome.termination == "inaccurate" and outcome.proof is not None
     value = p.objective_at(outcome.values)  # the dive has a point, and the relaxation a bound
     assert outcome.proof.check(outcome.values, {}).bound < 0.9 * truth < truth <= value + 1e-9
+    none = run_cases(p, replace(choose(p, "cone-cases")[0], fixed={"entries": 1}), Request())
+    assert none.termination == "inaccurate" and not none.values  # the dive costs as much as cases
     monkeypatch.setitem(_policy(fact_files("solvers")["_policy"])["integers"], "entries", 1)
     s = p.solve()
     assert s.solver == "scip" and s.attempts[0].startswith("cone-cases (inaccurate)")
