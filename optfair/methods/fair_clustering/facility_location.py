@@ -19,11 +19,12 @@ from optfair.methods.fair_clustering.assignment import (
     GroupedRows,
     cluster_count,
     declared_cost,
+    each_rule,
     mass_terms,
     refuse_beyond,
 )
 from optfair.methods.fair_clustering.margins import finite_vector
-from optfair.methods.fair_clustering.rules import PerfectFairness
+from optfair.methods.fair_clustering.rules import ClusterShare, PerfectFairness
 from optfair.numbers import (
     Floats,
     check_flag,
@@ -101,7 +102,7 @@ class FairFacilityLocation(GroupedRows):
     DataError
         As `FairAssignment`; a number of centers out of range, capacities that do not hold the rows.
     DeclarationError
-        Unknown goal or metric, a rule that cannot hold.
+        Unknown goal or metric, a rule that cannot hold for so many open sites.
 
     Examples
     --------
@@ -198,6 +199,9 @@ class FairFacilityLocation(GroupedRows):
         )
         refuse_beyond(self)
         self._add_fairness(fairness, "balance(0.4)")
+        for _, rule in () if fairness is None else each_rule(fairness):
+            if isinstance(rule, ClusterShare):
+                _check_share(rule, m, most)
 
     def declare(self) -> Declaration:
         """Declare which sites are open, who goes where, and the masses of groups."""
@@ -315,6 +319,24 @@ class FairFacilityLocation(GroupedRows):
         array of int
         """
         return np.flatnonzero(np.asarray(solution["open"]) > 0.5)
+
+
+def _check_share(rule: ClusterShare, sites: int, most: int) -> None:
+    """Refuse bounds of shares that no ``most`` of the sites can obey while the others are empty."""
+    low, high = rule.limits(sites)
+    largest, held = np.sort(high)[sites - most :].sum(), int((low > 0.0).sum())
+    if largest < 1.0 - 1e-12:
+        raise DeclarationError(
+            f"{rule!r} does not hold with {most} open sites",
+            f"their largest shares sum to {largest:g}, the rows to 1",
+            "raise the upper bounds, or open more sites",
+        )
+    if held > most:
+        raise DeclarationError(
+            f"{rule!r} does not hold with {most} open sites",
+            f"{held} sites must hold rows, and those that stay closed hold none",
+            "leave the lower bounds out, or open more sites",
+        )
 
 
 def _sizes(value: Any, count: int, what: str) -> Floats:

@@ -121,6 +121,14 @@ def test_capacities_are_in_units_of_the_rows() -> None:
             {"whole": True, "capacities": 5.0, "sample_weight": [6.0] + [1.0] * 11},
             "row 0, which is to stay whole",
         ),
+        (
+            {"n_centers": 2, "fairness": [of.max_gap(0.5), of.cluster_share(upper=0.4)]},
+            "their largest shares sum to 0.8",
+        ),
+        (
+            {"n_centers": 2, "fairness": {"size": of.cluster_share(lower=0.1)}},
+            "5 sites must hold rows",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_before_work(wrong: dict[str, Any], words: str) -> None:
