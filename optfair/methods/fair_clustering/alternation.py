@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from optfair.core.solution import Solution, check_solution
 from optfair.errors import DeclarationError, SolverFailure
-from optfair.methods.fair_clustering.algorithms.costs import CENTERS, best_centers
+from optfair.methods.fair_clustering.algorithms.costs import CENTERS, SeparableCost, best_centers
 from optfair.methods.fair_clustering.algorithms.descent import (
     EMPTY,
     Assigned,
     Descent,
     Flow,
+    Integers,
     descend,
     moved_centers,
 )
@@ -278,13 +279,16 @@ def _finished(run: Descent[Solution]) -> Alternation:
     )
 
 
-# Swap moves between clusterings: a cluster that is missed least is opened again elsewhere.
+# Swap moves between clusterings: clusters that are missed least are opened again elsewhere.
 
-# Clusters among which the one to close is chosen, and rows among which the place to open is.
-CLOSED, OPENED = 4, 8
-# Swaps whose centers move at the prices of before, for so many passes; passes that cost as much as
-# an assignment. Assignments after which the best of these is judged, without soft choices.
-TRIED, PASSES, PASS, TRIAL = 4, 4, 6, 6
+# Clusters among which those to close are chosen, and rows among which places to open are.
+CLOSED, OPENED = 8, 16
+# Swaps that are looked at one by one, and at most so many at a time; passes in which centers move at
+# the prices of before. What looking at them takes, in assignments.
+SINGLE, TOGETHER, PASSES, LOOK = 4, 4, 2, 1.0
+# Assignments after which a clustering is judged, without soft choices. Relative fall of the objective
+# that counts: less is the error of a trial.
+TRIAL, CLEAR = 6, 1e-4
 # Rows that regrets are estimated from, and places to open are drawn from.
 LOOKED_AT = 20_000
 
@@ -318,13 +322,14 @@ def swapped(
     *,
     rng: np.random.Generator,
     budget: float,
-    most: int | None,
+    patience: float,
     deadline: float,
 ) -> float:
-    r"""Improve a clustering by swaps until a budget of assignments, or time, is spent.
+    r"""Improve a clustering by swaps until they fail, or a budget of assignments, or time, is spent.
 
     At given prices :math:`\sum_i w_i \min_k (D_{ik} + \Lambda_{g_i k})` is, but for a constant, a lower
-    bound of the objective at any centers: of several swaps, the one of least bound is tried.
+    bound of the objective at any centers: of several swaps, and of several at a time, those of
+    least bound are tried.
 
     Parameters
     ----------
@@ -337,8 +342,8 @@ def swapped(
     rng : Generator
     budget : float
         Assignments.
-    most : int or None
-        Swaps in a row that may fail.
+    patience : float
+        Assignments after which swaps that fail end.
     deadline : float
         ``time.perf_counter()`` value.
 
@@ -347,27 +352,37 @@ def swapped(
     float
         What is left of the budget.
     """
-    failed = 0
-    while budget > 0 and (most is None or failed < most) and time.perf_counter() < deadline:
-        swaps = _swaps(problem, best.centers, best.prices, rng)
-        budget -= 1 + len(swaps) * PASSES / PASS
+    together, until = TOGETHER, budget - patience
+    while budget > max(0.0, until) and time.perf_counter() < deadline:
+        swaps = _swaps(problem, best.centers, best.prices, rng, together)
+        budget -= LOOK
         if not swaps:
             break
-        failed += 1
         worth, moved, prices = min(swaps, key=lambda swap: swap[0])
         if worth >= 0.0:
             continue
         trial = tried(moved, prices)
         budget -= trial.taken
+        if trial.value < (1.0 - CLEAR) * best.value:
+            together, until = min(TOGETHER, 2 * together), budget - patience
+        elif trial.value >= best.value:
+            together = max(1, together // 2)
         if trial.value < best.value:
-            best, failed = trial, 0
+            best = trial
     return budget
 
 
 def _swaps(
-    problem: FairAssignment, centers: Floats, prices: Floats, rng: np.random.Generator
+    problem: FairAssignment,
+    centers: Floats,
+    prices: Floats,
+    rng: np.random.Generator,
+    together: int,
 ) -> list[tuple[float, Floats, Floats]]:
-    """Return swaps: by how much their bound is above that of the centers, their centers and prices."""
+    """Return swaps: by how much their bound is above that of the centers, their centers and prices.
+
+    A cluster that is opened has the prices of the one that its place belonged to.
+    """
     cost, K = problem.cost, len(centers)
     step = max(1, cost.rows // LOOKED_AT)
     rows = np.arange(int(rng.integers(step)), cost.rows, step)
@@ -376,7 +391,8 @@ def _swaps(
         problem.data["groups"][rows],
         np.arange(rows.size),
     )
-    far = replace(cost, centers=centers).columns(rows)
+    few = replace(cost, points=cost.points[rows])
+    far = replace(few, centers=centers).columns(slice(None))
     reduced = far + prices[groups].T
     nearest = reduced.argmin(axis=0)
     low, chance = reduced[nearest, here], w * far[nearest, here]
@@ -384,26 +400,54 @@ def _swaps(
         return []
     reduced[nearest, here] = np.inf
     second = reduced.min(axis=0)
+    reduced[nearest, here] = low
     closed = np.argsort(np.bincount(nearest, w * (second - low), K))[:CLOSED]
-    places = cost.points[rng.choice(rows, OPENED, p=chance / chance.sum())]
-    near = replace(cost, centers=places).columns(rows)
+    drawn = rng.choice(rows.size, OPENED, p=chance / chance.sum())
+    places, own = few.points[drawn], prices[:, nearest[drawn]]
+    near = replace(few, centers=places).columns(slice(None)) + own[groups].T
     ways = []
     for k in closed.tolist():
-        own = np.delete(prices, k, axis=1).mean(axis=1)
         left = np.where(nearest == k, second, low)
-        ways += [
-            (float(np.minimum(left, at + own[groups]) @ w), k, place, own)
-            for at, place in zip(near, places, strict=True)
-        ]
+        ways += [(float(np.minimum(left, at) @ w), k, j) for j, at in enumerate(near)]
+    ways.sort()
+    apart: list[tuple[float, int, int]] = []  # clusters and places that are not near each other
+    for way in ways:
+        split = nearest[drawn[way[2]]]
+        if len(apart) < together and all(
+            way[1] != k and split != nearest[drawn[j]] for _, k, j in apart
+        ):
+            apart.append(way)
+    sets = [[way] for way in ways[:SINGLE]] + [apart[:m] for m in range(2, len(apart) + 1)]
     swaps = []
-    for _, k, place, own in sorted(ways, key=lambda way: way[0])[:TRIED]:
-        moved, priced = centers.copy(), prices.copy()
-        moved[k], priced[:, k] = place, own
-        for _ in range(PASSES):
-            reduced = replace(cost, centers=moved).columns(rows) + priced[groups].T
-            of_cluster = (reduced.argmin(axis=0)[:, None] == np.arange(K)) * w[:, None]
-            held = of_cluster.any(axis=0)
-            moved[held] = best_centers(cost.metric, cost.points[rows], of_cluster[:, held])
-        reduced = replace(cost, centers=moved).columns(rows) + priced[groups].T
-        swaps.append((float(w @ (reduced.min(axis=0) - low)), moved, priced))
+    for chosen in sets:
+        moved, priced, costs = centers.copy(), prices.copy(), reduced.copy()
+        for _, k, j in chosen:
+            moved[k], priced[:, k], costs[k] = places[j], own[:, j], near[j]
+        _settle(few, w, groups, nearest, moved, priced, costs)
+        swaps.append((float(w @ (costs.min(axis=0) - low)), moved, priced))
     return swaps
+
+
+def _settle(
+    few: SeparableCost,
+    weights: Floats,
+    groups: Integers,
+    before: Integers,
+    centers: Floats,
+    prices: Floats,
+    costs: Floats,
+) -> None:
+    """Move the centers of clusters that gain or lose rows, and their costs, at given prices."""
+    K = len(centers)
+    for _ in range(PASSES):
+        now = costs.argmin(axis=0)
+        other, changed = now != before, np.zeros(K, dtype=bool)
+        changed[now[other]] = changed[before[other]] = True
+        held = np.flatnonzero(changed & (np.bincount(now, weights, K) > 0.0))
+        if not held.size:
+            return
+        some = np.flatnonzero(changed[now])
+        of_cluster = (now[some, None] == held) * weights[some, None]
+        centers[held] = best_centers(few.metric, few.points[some], of_cluster)
+        at = replace(few, centers=centers[held]).columns(slice(None))
+        costs[held], before = at + prices[:, held][groups].T, now

@@ -75,10 +75,12 @@ class FairKMeans(
         Starts; by default 10, 50 for up to 50 rows, as many of 50 as ``time_limit`` leaves room
         for, and 1 for given centers.
     search : {"restarts", "swap"}
-        "swap": one start, a look at where others lead, then clusters that are missed least are
-        closed and opened again at rows drawn by cost; of a few such swaps the one of least bound is
-        tried, and where they keep failing more starts are looked at. In all about the work of
-        ``n_init`` starts. It pays from about 30 clusters on; with fewer it looks at nearly all starts.
+        "swap": one start, then brief looks at where others lead, in turns with swaps: clusters that
+        are missed least are closed and opened again at rows drawn by cost, one or some at a time; of
+        many such swaps those of least bound are tried. They go on from the best of all while that
+        falls, else from the start that was looked at last. With fewer than 24 clusters all starts
+        are looked at first, as far as they would lead. In all about the work of ``n_init`` starts.
+        It pays from about 30 clusters on.
     max_iter : int
         Largest number of assignments per start; from 200,000 rows on also of the sample that
         the first ones run on. ``n_iter_`` and ``history_`` leave these out, and what from 2,000

@@ -15,7 +15,10 @@ from optfair.methods.fair_clustering.algorithms.charged_rows import ChargedRows
 from optfair.methods.fair_clustering.algorithms.costs import CostRows
 from optfair.methods.fair_clustering.algorithms.descent import Assigned, Descent, HeldRows, descend
 from optfair.methods.fair_clustering.algorithms.pricing import smallest_ratio
-from optfair.methods.fair_clustering.algorithms.soft_descent import SmoothedStart, smoothed_start
+from optfair.methods.fair_clustering.algorithms.soft_descent import (
+    SmoothedStart,
+    smoothed_start,
+)
 from optfair.methods.fair_clustering.alignment import printed_alignment
 from optfair.methods.fair_clustering.alternation import TRIAL, Tried, alternate, swapped
 from optfair.methods.fair_clustering.assignment import FairAssignment
@@ -26,7 +29,6 @@ from optfair.numbers import Floats, check_matrix
 from optfair.rows.restarts import Iteration, Restart, Step, step_progress
 
 # Centers that a clustering starts from.
-
 
 INITS = ("k-means", "k-means++", "random")
 # Iterations of plain k-means, at most; between looks at the clock. The part of a time limit it takes.
@@ -160,17 +162,19 @@ def _drawn(X: Floats, weights: Floats, n_clusters: int, seed: int) -> Floats:
 
 Fitter = Callable[[int, "float | None", Step], tuple[Restart, "Fit"]]
 
-
 # Relative rise of the objective that two exact steps may show.
 RISE = 2e-7
 # Violation of the rules that random blocks of unequal sizes leave.
 BLOCKS = 1e-3
-# A search by swaps looks at further starts while LOOKS / K of its budget lasts; after so many swaps
-# that fail, at one more.
-LOOKS, FAILED = 12.0, 5
-# What soft choices take, in assignments: to begin with, and moves that take one, where all rules are
+# Below so many clusters a search by swaps begins with all starts, led as far as fits are; from so many
+# rows on it compares where soft choices lead.
+ALL_STARTS, SOFT_ROWS = 24, 500
+# Relative distance from the least within which such starts are run to their ends; brief looks that
+# take as long as a start, at most.
+CLOSE, BRIEF = 2e-3, 2.0
+# What soft choices take, in assignments: first prices, and passes that take one, where all rules are
 # equations and where not. What the proof of a start takes.
-AHEAD, MOVES, PROOF = (2.0, 5.0), (12.0, 4.0), 2.0
+AHEAD, PASSES, PROOF = 2.0, (12.0, 6.0), 1.0
 # Seconds for an incumbent at prices that are given: its pass is made whatever the limit.
 SOON = 1e-3
 
@@ -257,8 +261,9 @@ def first_descent(
 ) -> Descent[Any]:
     """Run one start on rows in memory: soft choices, exact iterations, and swaps if asked.
 
-    Swaps go on from the best of several starts; where they keep failing, starts go on. All are
-    compared by where soft choices lead, or a few assignments, and the best is run to its end.
+    A search by swaps looks at starts in turn, and at swaps of the best of all while these lower it, else
+    of the start at hand. All are compared by where soft choices lead, or a few assignments, and the
+    best is run to its end.
     """
     deadline = np.inf if limit is None else time.perf_counter() + limit
     demanding, K = not compile_rules(problem).program.only_equations, problem.cost.clusters
@@ -281,17 +286,18 @@ def first_descent(
             mixed=begun.soft,
         )
 
-    def tried(at: Floats, prices: Floats | None, most: int = TRIAL) -> Tried:
+    def tried(at: Floats, prices: Floats | None, most: int = TRIAL, brief: bool = True) -> Tried:
         """Return where centers lead, and how many assignments that took; none if ``most`` is 0."""
         nonlocal best
-        begun = softly(problem, at, model, left(), prices)
+        fewest = SOFT_ROWS if model.search == "swap" and starts > 1 else None
+        begun = softly(problem, at, model, left(), prices, brief=brief, fewest=fewest)
         trial, stopped = Tried(np.inf, at, prices, 0.0, False), False
         if begun is not None:
-            taken = begun.moves / MOVES[demanding] + (prices is None) * AHEAD[demanding]
+            taken = begun.passes / PASSES[demanding] + (not brief) * AHEAD
             trial = Tried(begun.value, begun.centers, begun.prices, taken, True)
             stopped = begun.interrupted
         if most and not stopped and not np.isfinite(trial.value):
-            run = onwards(trial, most)
+            run = onwards(trial, 1 if trial.soft else most)
             own, stopped = run.best, run.status == "interrupted"
             taken = trial.taken + len(run.history)
             trial = Tried(own.objective, own.centers, own.answer.prices, taken, trial.soft)
@@ -301,7 +307,7 @@ def first_descent(
         return trial
 
     try:
-        first = tried(start_of(problem, init, seeds[0], left()), None, 0)
+        first = tried(start_of(problem, init, seeds[0], left()), None, 0, False)
     except KeyboardInterrupt:
         if best is None:
             raise
@@ -312,40 +318,51 @@ def first_descent(
     if not np.isfinite(first.value):
         own = run.best
         first = Tried(own.objective, own.centers, own.answer.prices, first.taken, first.soft)
-    best, rest, interrupted = first, list(seeds[1:]), False
+    best, rest, led, interrupted = first, list(seeds[1:]), [first], False
+    rng, patience, looked, lower = np.random.default_rng(seeds[0]), np.inf, first, True
     budget = (starts - 1) * (len(run.history) + first.taken + PROOF)
-    kept = budget * (1.0 - min(1.0, LOOKS / K))
-    rng = np.random.default_rng(seeds[0])
     try:
         while budget > 0.0 and time.perf_counter() < deadline:
-            if rest:
-                budget -= tried(start_of(problem, init, rest.pop(0), left()), None).taken
-            if rest and budget > kept:
-                continue
-            kept = np.inf
+            before = best.value
+            if isinstance(init, str):
+                asked, whole = bool(rest), bool(rest) and K < ALL_STARTS
+                seed = rest.pop(0) if asked else int(rng.integers(2**31 - 1))
+                looked = tried(start_of(problem, init, seed, left()), None, brief=not whole)
+                patience = looked.taken
+                # a whole one is a start but for half its end, and none takes less than some brief ones
+                half = 0.5 * len(run.history)
+                budget -= first.taken + half if whole and first.soft else patience
+                if asked and looked.soft and not whole:
+                    budget += max(0.0, BRIEF * patience - first.taken)
+                led += [looked] if whole else []
+                if whole and rest:
+                    continue
             budget = swapped(
                 problem,
-                best,
+                best if lower else looked,
                 tried,
                 rng=rng,
                 budget=budget,
-                most=FAILED if rest else None,
+                patience=patience,
                 deadline=deadline,
             )
-            if not rest:
-                break
+            lower = best.value < before
     except KeyboardInterrupt:
         interrupted = True
-    if best is not first:
+    start = run
+    close = [t for t in led if t is not best and t.value <= (1.0 + CLOSE) * best.value]
+    for begun in (best, *close):
+        if begun is first or (interrupted and begun is not best):
+            continue
         try:
-            last = onwards(best, 1 if interrupted else None)
+            last = onwards(begun, 1 if interrupted else None)
         except KeyboardInterrupt:
             last, interrupted = run, True
         interrupted = interrupted or last.status == "interrupted"
         if last.best.objective < run.best.objective:
             # the search goes on from where the first start ended: its history stays in front
-            history, gaps = (*run.history, last.history[-1]), (*run.gaps, last.gaps[-1])
-            run = replace(last, history=history, gaps=gaps, reseeded=run.reseeded)
+            history, gaps = (*start.history, last.history[-1]), (*start.gaps, last.gaps[-1])
+            run = replace(last, history=history, gaps=gaps, reseeded=start.reseeded)
     return replace(run, status="interrupted") if interrupted else run
 
 
@@ -422,6 +439,9 @@ def softly(
     model: Any,
     time_limit: float | None,
     prices: Floats | None,
+    *,
+    brief: bool,
+    fewest: int | None,
 ) -> SmoothedStart | None:
     """Return where the first iterations lead that need no exact assignment; None without them."""
     demands = problem.demands
@@ -436,6 +456,8 @@ def softly(
         tol=model.tol,
         max_iter=model.max_iter,
         prices=prices,
+        brief=brief,
+        fewest=fewest,
         deadline=np.inf if time_limit is None else time.perf_counter() + 0.5 * time_limit,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -95,9 +96,9 @@ def test_starts_of_a_search_are_those_of_restarts_and_in_its_budget(
     begun, values, ends, taken = [], [], [], []
     softly, descent = single_start.softly, single_start.descent
 
-    def soft(*a: Any) -> Any:
+    def soft(*a: Any, **k: Any) -> Any:
         begun.append(a[1])
-        made = softly(*a)
+        made = softly(*a, **k)
         values.extend([] if made is None else [made.value])
         return made
 
@@ -129,27 +130,113 @@ def test_starts_of_a_search_are_those_of_restarts_and_in_its_budget(
         assert best.value == pytest.approx(swap.objective_, rel=1e-2)
 
 
-@pytest.mark.slow
-def test_where_swaps_fail_starts_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("clusters", [3, 24])
+def test_starts_go_on_from_where_swaps_fail(clusters: int, monkeypatch: pytest.MonkeyPatch) -> None:
     X, groups = data()
-    drawn, failed = [], []
+    drawn, begun = [], []
     start_of = single_start.start_of
 
     def counted(problem: Any, init: Any, seed: int, limit: float | None) -> Any:
         drawn.append(seed)
         return start_of(problem, init, seed, limit)
 
-    def failing(problem: Any, best: Any, tried: Any, *, budget: float, **k: Any) -> float:
-        failed.append((k["most"], best.value))
+    def failing(problem: Any, at: Any, tried: Any, *, budget: float, **k: Any) -> float:
+        begun.append((at.value, k["patience"], len(drawn)))
         return budget
 
     monkeypatch.setattr(single_start, "start_of", counted)
     monkeypatch.setattr(single_start, "swapped", failing)
-    monkeypatch.setattr(single_start, "LOOKS", 1.0)
-    fitted(X, groups, n_init=30, search="swap")
-    assert len(drawn) == len(set(drawn)) > len(failed) > 1  # looked at, and later those of failures
-    assert {most for most, _ in failed[:-1]} == {single_start.FAILED}
-    assert (np.diff([objective for _, objective in failed]) <= 0.0).all()
+    monkeypatch.setattr(single_start, "ALL_STARTS", 8)
+    of.FairKMeans(clusters, init="random", random_state=0, n_init=5, search="swap").fit(
+        X, groups=groups
+    )
+    assert len(drawn) == len(set(drawn)) >= 5  # and further ones, where there is room
+    # few clusters: all that were asked for first; else one at a time
+    assert begun[0][2] == (5 if clusters < 8 else 2)
+    assert (np.diff([made for *_, made in begun]) == 1).all()
+    assert len({value for value, *_ in begun}) > 1 and min(p for _, p, _ in begun) > 0.0
+
+
+def test_given_centers_have_swaps_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, groups = data()
+    patiences = []
+    swapped = single_start.swapped
+
+    def kept(*a: Any, **k: Any) -> float:
+        patiences.append(k["patience"])
+        return swapped(*a, **k)
+
+    monkeypatch.setattr(single_start, "swapped", kept)
+    one, swap = (fitted(X, groups, init=X[:8], n_init=n, search="swap") for n in (1, 6))
+    assert patiences and set(patiences) == {np.inf}
+    assert swap.objective_ <= one.objective_ * (1.0 + 1e-12)
+
+
+@pytest.mark.parametrize("metric", ["sqeuclidean", "l1"])
+@pytest.mark.parametrize("looked_at", [20_000, 50])
+def test_swaps_are_worth_what_the_bound_at_their_centers_says(
+    metric: str, looked_at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alternation, "LOOKED_AT", looked_at)
+    X, groups = data()
+    centers = X[:6]
+    p = of.FairAssignment(X, groups=groups, centers=centers, metric=metric)
+    prices = 0.1 * np.random.default_rng(1).normal(size=(2, 6))
+    cost, w, g = p.cost, p.data["weights"], p.data["groups"]
+
+    def bound(at: Any, priced: Any) -> float:
+        costs = replace(cost, centers=at).columns(slice(None)) + priced[g].T
+        return float(costs.min(axis=0) @ w)
+
+    swaps = alternation._swaps(p, centers, prices, np.random.default_rng(0), 3)
+    assert len(swaps) > alternation.SINGLE
+    for worth, moved, priced in swaps:
+        assert (moved != centers).any() and moved.shape == centers.shape
+        if looked_at > len(X):
+            apart = bound(moved, priced) - bound(centers, prices)
+            assert worth == pytest.approx(apart, rel=1e-9, abs=1e-9)
+    changed = [(priced != prices).any(axis=0).sum() for _, _, priced in swaps]
+    assert max(changed[: alternation.SINGLE]) <= 1 and max(changed) <= 3
+
+
+def test_several_swaps_at_a_time_are_fewer_after_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, groups = data()
+    p = of.FairAssignment(X, groups=groups, centers=X[:6])
+    asked, values = [], [9.0, 11.0, 10.99999, 8.0, 8.0 * (1.0 - 1e-6), 12.0]
+
+    def swaps(*a: Any) -> Any:
+        asked.append(a[-1])
+        return [(-1.0, X[:6], None)]
+
+    def tried(at: Any, prices: Any) -> Any:
+        return alternation.Tried(values[len(asked) - 1], at, prices, 1.0, False)
+
+    monkeypatch.setattr(alternation, "_swaps", swaps)
+    start = alternation.Tried(10.0, X[:6], None, 1.0, False)
+    each = 1.0 + alternation.LOOK
+    left = alternation.swapped(
+        p,
+        start,
+        tried,
+        rng=np.random.default_rng(0),
+        budget=100.0,
+        patience=2 * each,
+        deadline=np.inf,
+    )
+    # a fall that counts gives patience anew; the third failure in a row would be one too many
+    assert asked == [4, 4, 2] and left == 100.0 - 3 * each
+    values[2:4] = [8.0, 11.0]
+    asked.clear()
+    alternation.swapped(
+        p,
+        start,
+        tried,
+        rng=np.random.default_rng(0),
+        budget=100.0,
+        patience=2 * each,
+        deadline=np.inf,
+    )
+    assert asked == [4, 4, 2, 4, 2]
 
 
 @pytest.mark.filterwarnings("ignore:the best start ended by time_limit")

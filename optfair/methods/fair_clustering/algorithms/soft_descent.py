@@ -37,8 +37,10 @@ TILE = 15
 # goes there.
 LADDER = ((0.1, 1e-5, 120), (0.03, 3e-6, 60), (0.01, 1e-6, 200))
 FINAL, FURTHER = ((0.01, 1e-6, 200),), 1.8
-# The same where a search compares where centers lead.
-TRIED = ((0.03, 1e-4, 8), (0.01, 1e-4, 12))
+# The same where a search compares where centers lead: those of a swap, at prices that are nearly right,
+# and those of a start, without prices.
+TRIED = ((0.1, 1e-4, 8), (0.03, 1e-4, 8), (0.01, 1e-4, 12))
+LOOKED = ((0.1, 1e-4, 40), *TRIED[1:])
 # Distance of masses from the rules, in parts of a typical cluster, at which centers move: at
 # temperature 1, and at most. So many rows choose softly, and masses must be nearer than theirs.
 NEAR, NEAREST = 20.0, 0.5
@@ -63,7 +65,7 @@ STALE, MANY = 2, 16
 
 @dataclass(frozen=True, eq=False)
 class SmoothedStart:
-    """Centers (K, d), prices (G, K), how often centers moved, and whether Ctrl-C ended it.
+    """Centers (K, d), prices (G, K), passes, how often centers moved, and whether Ctrl-C ended it.
 
     The value is that of the last temperature, near the optimum at these centers; infinite where
     masses are far from the rules, as it says nothing then.
@@ -73,6 +75,7 @@ class SmoothedStart:
     prices: Floats
     moves: int
     value: float
+    passes: int
     interrupted: bool = False
 
 
@@ -83,6 +86,8 @@ def smoothed_start(
     tol: float,
     max_iter: int,
     prices: Floats | None = None,
+    brief: bool = False,
+    fewest: int | None = None,
     deadline: float = np.inf,
 ) -> SmoothedStart | None:
     """Return where `soft_descent` leads on rows in memory, from the centers of their costs.
@@ -97,14 +102,20 @@ def smoothed_start(
         Rows, metric "sqeuclidean", at the centers to start from.
     prices : array (G, K), optional
         Prices that are nearly right: a short way on is enough.
+    brief : bool
+        Whether nothing is needed but how low centers lead, within some thousandths.
+    fewest : int, optional
+        Rows from which it pays.
     tol, max_iter, deadline
         As of `soft_descent`.
     """
-    if costs.size < FEWEST or max_iter < 2 or not program.form.b.size:
+    if costs.size < (fewest or FEWEST) or max_iter < 2 or not program.form.b.size:
         return None
-    ladder = LADDER if prices is None else TRIED
-    if prices is None:
-        few, nothing = thinned(costs, STARTERS), np.zeros(program.masses.shape)
+    ladder, nothing = TRIED, np.zeros(program.masses.shape)
+    if prices is None and brief:
+        ladder, prices = LOOKED, nothing
+    elif prices is None:
+        ladder, few = LADDER, thinned(costs, STARTERS)
         prices = smoothed_prices(
             program, few, lambda tau: SmoothedRows(few, tau), few.size, nothing, deadline=deadline
         )
@@ -280,6 +291,7 @@ def soft_descent(
         search.prices * unit**2,
         search.moves,
         np.inf if search.apart else search.value * unit**2,
+        search.passes,
         interrupted,
     )
 
