@@ -93,7 +93,7 @@ def test_digits_that_one_multiplier_lost_beside_another_come_back() -> None:
 def test_a_radius_in_units_of_the_open_columns_is_told_in_those_of_the_problem(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("optfair.proofs.moves.tilted", lambda *_, **__: None)  # columns stay open
+    monkeypatch.setattr("optfair.proofs.moves.tilted", lambda *_, **__: ())  # columns stay open
     problem = of.from_cvxpy(cp.Problem(*PROBLEMS["cubes"](1e3)[:2]))
     solution = problem.solve()
     proof: Any = solution.proof
