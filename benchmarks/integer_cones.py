@@ -85,6 +85,22 @@ def entropy(r: Any, n: int) -> Any:
     return cp.Problem(cp.Maximize(10 * mu @ x + 0.3 * cp.sum(cp.entr(x))), rows)
 
 
+def commitment(r: Any, hours: int) -> Any:
+    """Return ten units that are committed by the hour, at quadratic costs."""
+    most, ones = r.uniform(50, 200, (10, 1)), np.ones((1, hours))
+    on, begun = (cp.Variable((10, hours), boolean=True, name=name) for name in ("on", "begun"))
+    power = cp.Variable((10, hours), name="power")
+    need = most.sum() * (0.45 + 0.25 * np.sin(2 * np.pi * np.arange(hours) / 24))
+    bent, slope = r.uniform(0.001, 0.01, (10, 1)) @ ones, r.uniform(10, 30, 10)
+    costs = [cp.sum(cp.multiply(bent, cp.square(power))), slope @ cp.sum(power, axis=1)]
+    costs += [r.uniform(100, 500, 10) @ cp.sum(on, axis=1)]
+    costs += [r.uniform(200, 1000, 10) @ cp.sum(begun, axis=1)]
+    limit = cp.multiply(most @ ones, on)
+    rows = [power <= limit, power >= 0.3 * limit, cp.sum(limit, axis=0) >= 1.1 * need]
+    rows += [cp.sum(power, axis=0) >= need, begun[:, 1:] >= on[:, 1:] - on[:, :-1]]
+    return cp.Problem(cp.Minimize(sum(costs)), rows)
+
+
 def whole(r: Any, n: int) -> Any:
     """Return integer least squares."""
     A = r.normal(size=(n + 4, n))
@@ -116,6 +132,7 @@ KINDS: dict[str, tuple[Callable[[Any, int], Any], tuple[int, ...]]] = {
     "variance": (variance, (15, 40, 100)),
     "deviation": (deviation, (15, 40)),
     "entropy": (entropy, (8, 25)),
+    "commitment": (commitment, (6, 24)),
     "integer least squares": (whole, (8, 16)),
     "places": (places, (4, 6, 10)),
     "knapsack": (knapsack, (20, 50)),
