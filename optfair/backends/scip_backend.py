@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 _FORMATS = (".cip", ".lp", ".mps")
 GAPS = ("limits/gap", "limits/absgap")
 FEASIBILITY = "numerics/feastol"
+# Squares from which on a sum of them is separated: it gains little from fewer, and loses digits.
+SQUARES = 8
 # A feasible point with an objective beyond this ends the search: it is taken for unbounded.
 BEYOND = 1e15
 
@@ -152,12 +154,12 @@ def separated(forms: QuadraticForms) -> QuadraticForms:
 
 
 def _only_squares(entries: QuadraticMap, sign: float) -> Flags:
-    """Return which entries are sums of squares with coefficients of a sign, two of them at least."""
+    """Return which entries are sums of many squares with coefficients of a sign."""
     Q, (i, j) = entries.Q, entries.pairs
     row = np.repeat(np.arange(Q.shape[0]), np.diff(Q.indptr))
     right = (i == j)[Q.indices] & (sign * Q.data > 0.0)
     count = np.bincount(row[right], minlength=Q.shape[0])
-    return np.asarray((count >= 2) & (count == np.diff(Q.indptr)))
+    return np.asarray((count >= SQUARES) & (count == np.diff(Q.indptr)))
 
 
 def export_scip(problem: Problem, path: str | Path) -> Path:

@@ -669,7 +669,13 @@ def test_sides_of_cones_along_any_axis(axis: int) -> None:
 @pytest.mark.parametrize("sense", ["minimize", "maximize"])
 @given(seed=st.integers(0, 10_000))
 def test_separated_squares_say_the_same(sense: str, seed: int) -> None:
-    rng = np.random.default_rng(seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scip_backend, "SQUARES", 2)
+        separate(sense, np.random.default_rng(seed))
+
+
+def separate(sense: str, rng: Any) -> None:
+    """Compare forms with those separated, and count what is."""
     x, y = cp.Variable(3, name="x"), cp.Variable(2, integer=True, name="squares")
     sign = 1.0 if sense == "minimize" else -1.0
     weights = rng.uniform(1e-3, 1e3, 3)
@@ -708,6 +714,10 @@ def test_cones_and_products_are_not_separated() -> None:
     p = of.from_cvxpy(cp.Problem(cp.Minimize(t + x[0] * x[1]), [cp.norm(x) <= t, cp.sum(x) == 1]))
     forms = quadratic_form(p)
     assert separated(forms) is forms
+    for n in (7, 8):  # few squares are not worth it
+        y = cp.Variable(n, name="y")
+        forms = quadratic_form(of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(y)), [y >= 1])))
+        assert (separated(forms) is forms) == (n < 8)
 
 
 def test_units_are_committed_at_quadratic_costs() -> None:
