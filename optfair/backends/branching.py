@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -419,15 +419,17 @@ class CaseSearch:
             raise SolverFailure("the integer values of the solution leave no point", status)
         return self.closed_below(())
 
-    def keep(self, fixed: Mapping[int, int], share: float = 0.1, *, quick: bool = False) -> str:
+    def keep(
+        self, fixed: Mapping[int, int], share: float = 0.1, ways: Sequence[Way] | None = None
+    ) -> str:
         """Keep the best point with these integers, if it is better; return how that ended.
 
         It may be violated by a share of the tolerance: what is as near as that to no point is none.
-        A quick look is one in floats.
+        The first way that has one is taken.
         """
         rest, (known, free) = left_by(self.form, fixed), put_in(self.form, fixed)
         ended = "violated where its integers are rounded"
-        ways = self.ways[: 1 if quick else None]
+        ways = self.ways if ways is None else ways
         for solved in ways if free.any() else (lambda _: ("optimal", np.zeros(0), None),):
             status, own, _ = solved(rest)
             if status != "optimal" or own is None:  # in floats a point may be lost that is there
@@ -435,15 +437,20 @@ class CaseSearch:
                 continue
             x = known.copy()
             x[free] = own
-            value = self.form.objective(x)
-            if not value < self.upper:
-                return status
-            values, sizes = self.compiled.values(x), self.compiled.entry_sizes
-            off = violations(self.problem, values, sizes)[0].values()
-            if max(off, default=0.0) <= share * self.tolerance:
-                self.x, self.upper = x, value
+            if not self.form.objective(x) < self.upper or self._take(x, share):
                 return status
         return ended
+
+    def _take(self, x: Floats, share: float = 0.1) -> bool:
+        """Whether a point is better than the known one and violated by a share of the tolerance."""
+        if not (value := self.form.objective(x)) < self.upper:
+            return False
+        values, sizes = self.compiled.values(x), self.compiled.entry_sizes
+        off = violations(self.problem, values, sizes)[0].values()
+        if max(off, default=0.0) <= share * self.tolerance:
+            self.x, self.upper = x, value
+            return True
+        return False
 
     @property
     def ways(self) -> tuple[Way, Way]:
@@ -505,8 +512,11 @@ class CaseSearch:
             off = self.fractions(limits, x)
             fraction = off.max(initial=0.0)
             if not bounded and fraction <= FRACTION and np.isfinite(self.upper):
-                near = np.round(x[self.integer]).astype(int)
-                self.keep(dict(zip(self.integer.tolist(), near.tolist(), strict=True)))
+                near = np.round(x[self.integer])
+                fixed = dict(zip(self.integer.tolist(), near.astype(int).tolist(), strict=True))
+                self.keep(fixed, ways=(solved,))  # in its digits: a worse point bounds nothing
+                (beside := x.copy())[self.integer] = near
+                self._take(beside)
                 bounded = self._bounded(limits, x, z)
             if bounded:
                 self.closed += 1

@@ -280,11 +280,13 @@ def _first_point(search: CaseSearch) -> bool:
     SolverFailure
         Time is over, or many cases were looked at.
     """
-    left: list[Limits] = [()]
+    left, lost = list[Limits]([()]), False
     most = int(min(CASES, SHARE * search.most))
     for _ in range(most):
-        if not left:
+        if not (left or lost):
             return bool(search.x.size)
+        if not left:
+            break
         limits = left.pop()
         if time.perf_counter() > search.deadline:
             break
@@ -293,12 +295,13 @@ def _first_point(search: CaseSearch) -> bool:
             continue
         own = x[search.integer]
         near, off = np.round(own).astype(int), search.fractions(limits, x)
-        quick = off.max(initial=0.0) > FRACTION
-        search.keep(dict(zip(search.integer.tolist(), near.tolist(), strict=True)), quick=quick)
+        ways = search.ways[: 1 if off.max(initial=0.0) > FRACTION else None]
+        search.keep(dict(zip(search.integer.tolist(), near.tolist(), strict=True)), ways=ways)
         least = FRACTION if search.x.size else 0.0  # a large number may multiply what is nearly 0
         if off.max(initial=0.0) <= least:
             if search.x.size:
                 return True
+            lost = True  # its integers leave a point that is violated in floats
             continue
         part = np.where(off > least, own - np.floor(own), 0.0)
         at = int(part.argmax())

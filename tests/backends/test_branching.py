@@ -621,3 +621,20 @@ def test_a_search_gives_up_where_it_expects_more_cases_than_it_may_have() -> Non
     compiled = compile_problem(relaxed(few), conic_interface())
     search = CaseSearch(few, compiled, 1e-7, np.inf, most=60)
     assert isinstance(search.closed_below(()), Split) and search.closed == 25
+
+
+@pytest.mark.parametrize(("seed", "optimum"), [(7002, 0.0598416624), (7062, 93.5238797)])
+def test_points_of_cases_are_as_good_as_their_bounds(seed: int, optimum: float) -> None:
+    """Costs of 1e2 beside sizes of 1e-2, and the other way round: floats leave points too dear."""
+    r = np.random.default_rng(seed)
+    n, k = r.integers(6, 14), r.integers(2, 6)
+    size, price = 10.0 ** r.integers(-3, 4), 10.0 ** r.integers(-3, 4)
+    x, z = cp.Variable(n, name="x"), cp.Variable(k, integer=True, name="z")
+    c, d = price * r.uniform(0.1, 10, n), price * r.uniform(0.1, 10, k)
+    A, B, b = r.normal(size=(2, n)), r.normal(size=(2, k)), size * r.uniform(0, 2, 2)
+    cost = c @ cp.square(x - size * r.normal(size=n))
+    cost += size**2 * (d @ cp.square(z - r.normal(size=k))) + price * size * (r.normal(size=n) @ x)
+    rows = [A @ x + size * (B @ z) <= b, z >= -1, z <= 2]
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(cost), rows)).solve("cone-cases")
+    assert s.grade.word == "proved" and s.status.termination == "optimal"
+    assert s.objective == pytest.approx(optimum, rel=1e-7)
