@@ -635,6 +635,9 @@ def test_points_of_cases_are_as_good_as_their_bounds(seed: int, optimum: float) 
     cost = c @ cp.square(x - size * r.normal(size=n))
     cost += size**2 * (d @ cp.square(z - r.normal(size=k))) + price * size * (r.normal(size=n) @ x)
     rows = [A @ x + size * (B @ z) <= b, z >= -1, z <= 2]
+    if r.random() < 0.5:
+        ball = c @ cp.square(x) + size**2 * price * cp.sum_squares(z)
+        rows.append(ball <= price * size**2 * float(r.uniform(2, 30)))
     s = of.from_cvxpy(cp.Problem(cp.Minimize(cost), rows)).solve("cone-cases")
     assert s.grade.word == "proved" and s.status.termination == "optimal"
     assert s.objective == pytest.approx(optimum, rel=1e-7)
