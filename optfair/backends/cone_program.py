@@ -512,8 +512,8 @@ class Stoppable:
     """A solver for CVXPY's interface that is asked at every iteration whether it should go on.
 
     It does not where somebody stops it, nor at the end where it comes no nearer: what was asked of
-    it is far below what a solution is held to. It has the methods that CVXPY's interface calls on a solver it finds in its cache: the one place
-    where the object can be reached before it solves.
+    it is far below what a solution is held to. It has the methods that CVXPY's interface calls on a
+    solver it finds in its cache: the one place where the object can be reached before it solves.
 
     Parameters
     ----------

@@ -174,11 +174,15 @@ def _bordered(M: Any) -> Callable[[Floats], Floats] | None:
     """
     k, m = M.shape
     full = np.diff(M.indptr) * THIN > m
-    thin, dense = M[~full], M[full].toarray()
-    square = sp.csc_array(thin @ thin.T)
-    if 2 * thin.shape[0] < k or THIN * square.nnz > thin.shape[0] ** 2:
+    thin, others = M[~full], M[full]
+    some = np.bincount(others.indices, minlength=m) > 0
+    count = np.bincount(thin.indices, minlength=m).astype(float)
+    few, size = 2 * thin.shape[0] < k, others.shape[0] * int(some.sum())
+    if few or size > 4 * ENTRIES or float(count @ count) > ENTRIES:
         return None
-    dense = dense[:, some := dense.any(axis=0)]
+    square, dense = sp.csc_array(thin @ thin.T), others[:, some].toarray()
+    if THIN * square.nnz > thin.shape[0] ** 2:
+        return None
     border = dense @ dense.T
     ridge = RIDGE * max(square.diagonal().max(), np.diag(border).max(initial=0.0))
     square = sp.csc_array(square + ridge * sp.eye_array(square.shape[0]))
