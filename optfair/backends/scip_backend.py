@@ -109,9 +109,9 @@ def separated(forms: QuadraticForms) -> QuadraticForms:
 
     .. math:: \sum_j c_j x_j^2 \le r \iff \sum_j c_j t_j \le r,\quad x_j^2 \le t_j
 
-    The same for what is minimised. Tangents of one square are few, and those of a sum many: units
-    that are committed at quadratic costs take a fifth of the time. Cones, whose squares are
-    not all of one sign, stay.
+    The same for what is minimised. Tangents of one square are few, and those of a sum many
+    (benchmarks/integer_cones.py commits units at quadratic costs). Cones, whose squares are not all
+    of one sign, stay.
     """
     sign = 1.0 if forms.sense == "minimize" else -1.0
     total = _only_squares(forms.total.map, sign)
