@@ -537,7 +537,7 @@ class _Prices:
     def _rows(self) -> tuple[Any, Floats, Floats, Floats]:
         form = self.program.form
         scale = row_scale(form.A)
-        simplex, shares = self.program.simplex_rows()
+        simplex, shares = self.program.simplex_rows, self.program.shares
         high = form.b * scale
         low = np.where(form.equal, high, -np.inf)
         rows = sp.vstack([form.A * scale[:, None], simplex], format="csc")

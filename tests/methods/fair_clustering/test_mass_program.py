@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 import optfair as of
 from optfair.methods.fair_clustering.algorithms import mass_program
+from optfair.methods.fair_clustering.algorithms.costs import price_unit
 from optfair.methods.fair_clustering.algorithms.linked_rows import _Master
 from optfair.methods.fair_clustering.algorithms.mass_program import (
     Arcs,
     MassProgram,
     RestrictedMaster,
-    price_unit,
     stacked,
 )
 from optfair.methods.fair_clustering.mass_rules import compile_rules
@@ -150,3 +150,26 @@ def test_feasible_masses_satisfy_rows_in_any_unit(unit: float, cell: tuple[int, 
     assert masses / masses.sum(axis=1)[:, None] == pytest.approx(
         np.tile(masses.sum(axis=0), (2, 1))
     )  # the two groups are alike in every cluster
+
+
+@pytest.mark.parametrize("rule", ["perfect", "max_gap"])
+def test_a_heated_program_is_the_program_of_a_heated_objective(rule: str) -> None:
+    groups = np.repeat([0, 1], [12, 8])
+    X = np.arange(40.0).reshape(20, 2)
+    asked = [of.max_gap(0.1)] if rule == "max_gap" else None
+    p = of.FairAssignment(X, groups=groups, centers=X[:K], fairness=asked)
+    cold = compile_rules(p).program
+    hot, form = cold.heated(0.25), cold.form
+    plain = MassProgram(replace(form, P=form.P / 0.25, q=form.q / 0.25), cold.masses, cold.shares)
+    rng = np.random.default_rng(0)
+    y, z = rng.normal(size=form.q.size), rng.normal(size=form.b.size)
+    np.testing.assert_array_equal(hot.prices(y, z), plain.prices(y, z))
+    assert hot.rule_bound(y, z) == plain.rule_bound(y, z)
+    np.testing.assert_array_equal(hot.columns.toarray(), plain.columns.toarray())
+    if cold.only_equations:
+        nearest = [v.multipliers(hot.prices(y, z)) for v in (hot, plain)]
+        np.testing.assert_array_equal(*nearest)
+        given = hot.prices(y, z) + rng.normal(size=(2, 1))  # a constant counts for nothing
+        moved = hot.multipliers(given) @ hot.own_rows - z @ hot.own_rows
+        apart = moved.reshape(2, -1)
+        np.testing.assert_allclose(apart, np.tile(apart[:, :1], K), atol=1e-9)

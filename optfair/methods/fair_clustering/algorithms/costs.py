@@ -289,3 +289,21 @@ def _medians(X: Floats, weights: Floats) -> Floats:
 
 
 CENTERS: dict[str, Callable[[Floats, Floats], Floats]] = {"sqeuclidean": _means, "l1": _medians}
+
+
+# Share of usual costs below which one is rounding.
+ROUNDED = 1e-9
+
+
+def price_unit(costs: Floats, quantile: float) -> float:
+    """Return the cost that becomes 1.
+
+    A low quantile for linear programs: arcs to outliers must not drown the near ones. The
+    largest for cone programs: an interior-point method wants nothing large.
+    """
+    size = np.abs(costs)
+    size = size[size > 0.0]
+    if not size.size:
+        return 1.0
+    used = size[size > ROUNDED * np.quantile(size, 0.75)]  # of costs that tie rounding is left
+    return max(float(np.quantile(used, quantile)), 1e-12 * float(size.max()))

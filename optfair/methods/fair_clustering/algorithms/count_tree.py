@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.backends.linear_program import HeldProgram, solve_linear_program
+from optfair.methods.fair_clustering.algorithms.costs import price_unit
 from optfair.methods.fair_clustering.algorithms.integer_masses import (
     FRACTION,
     CountedRows,
@@ -21,7 +22,6 @@ from optfair.methods.fair_clustering.algorithms.integer_masses import (
 )
 from optfair.methods.fair_clustering.algorithms.mass_program import (
     MassProgram,
-    price_unit,
     row_scale,
 )
 from optfair.methods.fair_clustering.algorithms.price_search import PriceSearch
@@ -161,7 +161,7 @@ class CountTree:
         unit[program.masses] = self.unit[:, None]
         A = sp.csc_array(form.A @ sp.diags_array(unit))
         self.scale = row_scale(A)
-        simplex, _ = program.simplex_rows()
+        simplex = program.simplex_rows
         at = program.masses.ravel()
         own = sp.csc_array((np.ones(G * K), (np.arange(G * K), at)), shape=(G * K, form.q.size))
         index = arcs.group[arcs.row] * K + arcs.cluster

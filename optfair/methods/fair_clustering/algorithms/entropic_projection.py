@@ -104,7 +104,7 @@ def _equations(
     y[program.masses] = point.masses
     if not form.b.size:
         return PriceStep(y, z, True)
-    B = sp.csc_array(form.A)[:, program.masses.ravel()]
+    B = program.own_rows
     if len(form.b) <= FULL:
         G, K = program.masses.shape
         own = B.toarray().reshape(-1, G, K).transpose(1, 0, 2)
@@ -175,7 +175,7 @@ def _model(
         np.concatenate([1.0 / unit, curved / unit[row], -ones, ones]),
         gk,
     )
-    simplex, shares = program.simplex
+    simplex, shares = program.simplex, program.shares
     simplex = simplex._replace(value=simplex.value / shares[simplex.row])
     signs = Block(np.arange(slacks), ny + gk + np.arange(slacks), -np.ones(slacks), slacks)
     quadratic = Block(row, ny + column, curved, gk + slacks)
@@ -461,12 +461,8 @@ class _Search:
         """Return (prices, their multipliers) where rules are equations: they go on from there."""
         if not self.program.only_equations or not prices.any():
             return prices, None
-        form = self.program.form
-        B = sp.csc_array(form.A)[:, self.program.masses.ravel()]
-        own = (prices - form.q[self.program.masses]).ravel()
-        square = _Damped((B @ B.T).toarray() if len(form.b) <= FULL else sp.csr_array(B @ B.T))
-        z = square.solved(RANK * square.trace, B @ own)
-        return self.program.prices(np.zeros(form.q.size), z), z
+        z = self.program.multipliers(prices)
+        return self.program.prices(np.zeros(self.program.form.q.size), z), z
 
     def _point(self, step: PriceStep) -> _Point:
         prices = self.program.prices(step.y, step.z)

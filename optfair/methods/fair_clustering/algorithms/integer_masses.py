@@ -144,7 +144,7 @@ class CountRules:
         A = sp.csr_array(form.A @ sp.diags_array(factor))
         #: rules that are equations
         self.equal = equal = form.equal
-        simplex, _ = program.simplex_rows()
+        simplex = program.simplex_rows
         rows = sp.coo_array(sp.vstack([A, -A[equal], simplex, -simplex]))
         high = np.concatenate([form.b + self.slack, (self.slack - form.b)[equal], counts, -counts])
         order = np.argsort(rows.col, kind="stable")

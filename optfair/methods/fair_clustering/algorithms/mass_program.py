@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -13,17 +13,16 @@ from scipy.sparse.linalg import splu
 
 from optfair.backends.cone_program import solve_cone_program
 from optfair.backends.linear_program import solve_linear_program
+from optfair.methods.fair_clustering.algorithms.costs import price_unit
 from optfair.numbers import Floats, Indices
 from optfair.proofs.bounds import LowerBound, lower_bound
 from optfair.proofs.cones import Cone
 from optfair.proofs.rounding import gamma, loss
 from optfair.solution.conic_form import ConicForm
 
-# The small cone program in the group masses: min h(M) over the rules a user composed.
-
-
-# Damping of equations that depend on each other, as a share of their squares.
-DEPENDENT = 1e-13
+# Damping of equations that depend on each other, as a share of their squares; masses of linear
+# programs that are presolved.
+DEPENDENT, PRESOLVED = 1e-13, 120
 
 
 class Block(NamedTuple):
@@ -109,9 +108,24 @@ class MassProgram:
         return np.asarray(factor.solve(rows @ own)[: self.form.b.size])
 
     @cached_property
+    def own_rows(self) -> Any:
+        """What the rules say of masses, in the order of their prices."""
+        return sp.csr_array(self.form.A)[:, self.masses.ravel()]
+
+    def heated(self, temperature: float) -> MassProgram:
+        """Return the same rules, with the objective in units of a temperature."""
+        same = ["own_rows", "_columns", "simplex_rows", "simplex", "rules"]  # of the rules alone
+        if self.only_equations:
+            same.append("_nearest")
+        costs = {"P": self.form.P / temperature, "q": self.form.q / temperature}
+        hot = replace(self, form=replace(self.form, **costs))
+        vars(hot).update((name, getattr(self, name)) for name in same)
+        return hot
+
+    @cached_property
     def _nearest(self) -> tuple[Any, Any]:
-        rows = sp.csr_array(sp.vstack([self.form.A, self.simplex_rows()[0]]))
-        rows = rows[:, self.masses.ravel()]
+        simplex = self.simplex_rows[:, self.masses.ravel()]
+        rows = sp.csr_array(sp.vstack([self.own_rows, simplex]))
         normal = sp.csc_array(rows @ rows.T)
         # equations may depend on each other
         damped = np.maximum(DEPENDENT * normal.diagonal(), np.finfo(float).tiny)
@@ -188,17 +202,17 @@ class MassProgram:
         """Return the Lagrangian value of the rules alone at prices ``prices(y, z)``."""
         return self.form.dual_objective(y, z)
 
-    def simplex_rows(self) -> tuple[Any, Floats]:
-        """Return (rows, right-hand sides) of M1 = shares in the y variables."""
+    @cached_property
+    def simplex_rows(self) -> Any:
+        """The rows of M1 = shares in the y variables."""
         G, K = self.masses.shape
         entries = (np.ones(G * K), (np.repeat(np.arange(G), K), self.masses.ravel()))
-        return sp.csr_array(entries, shape=(G, self.form.q.size)), self.shares
+        return sp.csr_array(entries, shape=(G, self.form.q.size))
 
     @cached_property
-    def simplex(self) -> tuple[Block, Floats]:
+    def simplex(self) -> Block:
         """`simplex_rows` as triplets."""
-        rows, shares = self.simplex_rows()
-        return Block.of(rows), shares
+        return Block.of(self.simplex_rows)
 
     @cached_property
     def rules(self) -> tuple[Block, Block, Floats]:
@@ -212,7 +226,7 @@ class MassProgram:
         """The masses themselves, and their sums over clusters, as triplets."""
         position = self.masses.ravel()
         own = Block(np.arange(position.size), position, np.ones(position.size), position.size)
-        return own, self.simplex[0]
+        return own, self.simplex
 
     @cached_property
     def columns(self) -> Any:
@@ -224,8 +238,7 @@ class MassProgram:
 
         It has the least ``cost`` of masses (G, K) where the rules are linear.
         """
-        form, size = self.form, self.form.q.size
-        simplex, shares = self.simplex_rows()
+        form, size, shares = self.form, self.form.q.size, self.shares
         if all(c.kind in ("zero", "nonneg") for c in form.cones):
             lower = np.full(size, -np.inf)
             lower[self.masses] = 0.0
@@ -236,7 +249,7 @@ class MassProgram:
             paid[self.masses] = cost
             result = solve_linear_program(
                 paid,
-                sp.vstack([form.A * scale[:, None], simplex]),
+                sp.vstack([form.A * scale[:, None], self.simplex_rows]),
                 np.concatenate([free, shares]),
                 np.concatenate([right, shares]),
                 lower,
@@ -255,7 +268,6 @@ class MassProgram:
         form, size = self.form, self.form.q.size
         G, K = self.masses.shape
         m = form.b.size
-        simplex, shares = self.simplex_rows()
         positive = sp.csr_array(
             (-np.ones(G * K), (np.arange(G * K), self.masses.ravel())), shape=(G * K, size)
         )
@@ -263,8 +275,8 @@ class MassProgram:
             sp.csc_array((size, size)),
             np.zeros(size),
             0.0,
-            sp.csc_array(sp.vstack([form.A, simplex, positive])),
-            np.concatenate([form.b, shares, np.zeros(G * K)]),
+            sp.csc_array(sp.vstack([form.A, self.simplex_rows, positive])),
+            np.concatenate([form.b, self.shares, np.zeros(G * K)]),
             (*form.cones, Cone("zero", m, m + G), Cone("nonneg", m + G, m + G + G * K)),
         )
 
@@ -577,21 +589,3 @@ def _cheapest_of_classes(arcs: Arcs) -> tuple[Indices, Indices]:
     cheapest = np.flatnonzero(arcs.regret == least[arcs.row])
     base = cheapest[np.diff(arcs.row[cheapest], prepend=-1) > 0]
     return base, np.delete(np.arange(arcs.row.size), base)
-
-
-# Share of usual costs below which one is rounding; masses of linear programs that are presolved.
-TIE, PRESOLVED = 1e-9, 120
-
-
-def price_unit(costs: Floats, quantile: float) -> float:
-    """Return the cost that becomes 1.
-
-    A low quantile for linear programs: arcs to outliers must not drown the near ones. The
-    largest for cone programs: an interior-point method wants nothing large.
-    """
-    size = np.abs(costs)
-    size = size[size > 0.0]
-    if not size.size:
-        return 1.0
-    used = size[size > TIE * np.quantile(size, 0.75)]  # of costs that tie rounding is left
-    return max(float(np.quantile(used, quantile)), 1e-12 * float(size.max()))

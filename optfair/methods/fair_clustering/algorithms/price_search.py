@@ -105,12 +105,10 @@ def smoothed_prices(
     while share >= COLDEST and time.perf_counter() < deadline:
         last = share * FACTOR < COLDEST
         tau = unit * share
-        form = program.form
-        hot = replace(program, form=replace(form, P=form.P / tau, q=form.q / tau))
         oracle = whole(tau) if last else SmoothedRows(few, tau)
         projection = project_masses(
             oracle,
-            hot,
+            program.heated(tau),
             prices=prices / tau,
             tolerance=min(NEAR, rows) if last else NEAR,
             deadline=deadline,

@@ -5,10 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.backends.cone_program import solve_cone_program
@@ -316,9 +314,6 @@ class _Search:
         self.most, self.reach, self.deadline = most, reach, deadline
         self.moves, self.passes, self.value, self.apart = 0, 0, np.inf, True
         self.curvature, self.stale = np.zeros(0), 0
-        form, at = program.form, program.masses.ravel()
-        equations: Any = sp.csr_array(sp.csr_array(form.A)[:, at])  # of few masses each
-        self.equations = equations if program.only_equations else None
 
     def descend(self, margin: float, share: float, fall: float, passes: int) -> bool:
         """Move prices and centers at one temperature until the objective falls by so little."""
@@ -374,11 +369,8 @@ class _Search:
 
     def _at(self, temperature: float) -> tuple[float, MassProgram, Floats, Floats | None]:
         """Return τ, the program in its unit, and masses and multipliers to begin with."""
-        tau, form = temperature / self.unit, self.program.form
-        hot = replace(
-            self.program, form=replace(form, P=form.P / temperature, q=form.q / temperature)
-        )
-        return tau, hot, np.zeros(form.q.size), self._multipliers(hot, tau)
+        tau, hot = temperature / self.unit, self.program.heated(temperature)
+        return tau, hot, np.zeros(hot.form.q.size), self._multipliers(hot, tau)
 
     def _pass(self, prices: Floats, tau: float, curved: bool = True) -> tuple[MassPass, Floats]:
         self.passes += 1
@@ -391,7 +383,7 @@ class _Search:
 
     def _multipliers(self, hot: MassProgram, tau: float) -> Floats | None:
         """Return multipliers of equations whose prices are the nearest to those at hand."""
-        if self.equations is None:
+        if not hot.only_equations:
             return None
         z = hot.multipliers(self.prices / tau)
         self.prices = hot.prices(np.zeros(hot.form.q.size), z) * tau
@@ -405,7 +397,7 @@ class _Search:
         own = np.maximum(mass.masses, hot.shares[:, None] / K)
         curved = self.curvature + damping * own[:, :, None] * np.eye(K)
         form = hot.form
-        if self.equations is None or z is None:
+        if z is None or not hot.only_equations:
             solved = self._solved(hot, mass.masses, curved, tau)
             if solved is None:
                 return None
@@ -413,7 +405,7 @@ class _Search:
             return *solved, float(np.abs(apart / hot.shares[:, None]).max())
         y = np.zeros(form.q.size)
         y[hot.masses] = mass.masses
-        B, groups = self.equations, np.arange(G)
+        B, groups = hot.own_rows, np.arange(G)  # of few masses each
         of_groups = np.zeros((G, K, G, K))
         of_groups[groups, :, groups, :] = curved
         newton = B @ (B @ of_groups.reshape(G * K, G * K)).T
@@ -435,7 +427,7 @@ class _Search:
         q[own] -= self.prices / tau + (inverse @ masses[:, :, None])[:, :, 0]
         row, column = np.repeat(own, K), np.repeat(own, K, axis=0).ravel()
         quadratic = Block(row, column, inverse.ravel(), form.q.size)
-        simplex, shares = hot.simplex
+        simplex, shares = hot.simplex, hot.shares
         cones = tuple(replace(c, start=c.start + G, stop=c.stop + G) for c in form.cones)
         result = solve_cone_program(
             form.P + stacked((quadratic,), form.q.size),
