@@ -124,9 +124,10 @@ def _proved_by(solution: Solution, proof: ConicProof, begin: float) -> Solution:
     bound = -sign * np.inf if measured.check is None else measured.check.bound
     off = measured.against(measured.objective, bound)
     spent = solution.seconds.get("recover", 0.0) + time.perf_counter() - begin
+    grade = off.grade(float(np.finfo(float).eps)).by_default(solution.solver)
     return replace(
         solution,
-        status=Status("optimal", "feasible", "feasible", off.grade(float(np.finfo(float).eps))),
+        status=Status("optimal", "feasible", "feasible", grade),
         objective=measured.objective,
         bound=bound,
         values=values,

@@ -237,8 +237,9 @@ def solve_as_asked(problem: Problem, solver: str | None, request: Request) -> So
 # each may take so many times as long as the answer, and some seconds: a process that one without a
 # clock needs takes some to begin (LISWET10 of Maros and Meszaros, by piqp).
 HOPE, WORTH, LEAST = 2, 5.0, 10.0
-# Entries of linear programs whose basis is solved in fractions for a proof, and the seconds.
-BASIS, BASIS_SECONDS = 2_000, 10.0
+# Entries of linear programs whose basis is solved in fractions: for a proof, with the seconds, and
+# for a point that keeps to rows, of which integer programs have many.
+BASIS, BASIS_SECONDS, KEPT = 50_000, 10.0, 2_000
 # Cases of a tree that proves an integer problem infeasible, and the seconds.
 CASES, TREE_SECONDS = 1_000, 5.0
 # Share of the time that is left which a solver may take when others are to be asked after it, and
@@ -424,7 +425,7 @@ class _Search:
             other = _verified(*asked, near, self.spent, self.attempts)
             solution, off, complaints = (solution, off, complaints) if other[2] else other
         if self.problem.integers:
-            near = settled(outcome, solution, self.request, BASIS, holds=holds)
+            near = settled(outcome, solution, self.request, KEPT, holds=holds)
             if near is not None:
                 given = solution.objective
                 solution, off, complaints = _verified(*asked, near, self.spent, self.attempts)

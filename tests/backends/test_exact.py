@@ -26,8 +26,12 @@ from optfair.backends.exact import (
 )
 from optfair.backends.registry import conic_interface, profile
 from optfair.compile.form import compile_problem
+from optfair.core.problem import Problem
+from optfair.numbers import Floats
 from optfair.proofs import check_proof
+from optfair.proofs.bounds import Unpaid
 from optfair.proofs.reduction import Excluded
+from optfair.solution.residuals import measure
 
 
 def exact(value: float) -> Fraction:
@@ -211,6 +215,38 @@ def test_what_no_multipliers_prove_is_proved_by_its_basis(
         assert p.solve("highs").grade.word != "proved"  # its basis is what proves it
 
 
+def staircase(periods: int, size: int, seed: int) -> tuple[Problem, Floats]:
+    """Return a program in which optimal points go on without end, and one of them: all numbers are short."""
+    rng = np.random.default_rng(seed)
+    units = 2.0 ** rng.integers(-9, 10, (periods, 2 * size))
+
+    def block(share: float, digits: int) -> Floats:
+        entries = rng.normal(size=(size, 2 * size)) * (rng.random((size, 2 * size)) < share)
+        return np.round(digits * entries) / digits
+
+    A = np.zeros((periods * size, 2 * periods * size))
+    for t in range(periods):
+        rows, own = slice(t * size, (t + 1) * size), slice(2 * t * size, 2 * (t + 1) * size)
+        A[rows, own] = block(0.1, 64) * units[t]
+        if t:
+            A[rows, own.start - 2 * size : own.start] = block(0.03, 8)
+    largest = np.abs(A).max(axis=0)
+    unit = 2.0 ** np.round(np.log2(np.where(largest > 0.0, largest, 1.0)))
+    x, s = (np.round(64 * rng.random(A.shape[1])) / 64 for _ in range(2))
+    x *= (rng.random(x.size) < 0.5) / unit
+    c = A.T @ (np.round(8 * rng.normal(size=len(A))) / 8) + s * (x == 0.0) * unit
+    z = cp.Variable(x.size, name="z", nonneg=True)
+    return of.from_cvxpy(cp.Problem(cp.Minimize(c @ z), [A @ z == A @ x])), c @ x
+
+
+@pytest.mark.parametrize("seed", [5, 7, 9])
+def test_programs_of_some_thousand_entries_have_their_basis_solved(seed: int) -> None:
+    p, optimum = staircase(16, 25, seed)
+    s = p.solve(tolerance=1e-7)
+    assert s.grade.word == "proved" and s.objective == pytest.approx(optimum, rel=1e-12)
+    assert "highs: a basis was solved in fractions" in s.attempts
+
+
 def test_a_solver_that_is_named_gets_no_help() -> None:
     p, _ = extreme(17)
     assert p.solve().exact is not None and p.solve("highs").exact is None
@@ -371,6 +407,21 @@ def test_the_best_basis_is_the_solution_of_a_failure(monkeypatch: pytest.MonkeyP
     best: Any = failure.value.solution
     assert best["x"] == pytest.approx(s["x"]) and best.objective == pytest.approx(s.objective)
     assert best.is_optimal(1e-9) and best.exact is None
+
+
+def test_a_basis_that_proves_nothing_is_still_on_the_word_of_its_solver(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    s: Any = diet().solve("highs")
+    proof, measured = s.proof, measure(s.problem, s.values, s.multipliers, s.proof)
+    vague = replace(
+        measured, check=replace(measured.check, unpaid=Unpaid(np.arange(2), 1.0, 0.0, 1.0))
+    )
+    monkeypatch.setattr("optfair.backends.exact.measure", lambda *_: vague)
+    monkeypatch.setattr(
+        "optfair.backends.exact.exact_optimum", lambda *_: (list(proof.x), list(proof.z))
+    )
+    assert str(exactly(s).grade) == "reported by highs"
 
 
 def test_an_objective_without_limit_has_no_basis() -> None:
