@@ -351,7 +351,7 @@ class FairKMeansBound(GroupedRows):
         K = self.data["n_clusters"]
         if not is_on_each_cluster(rule, K) or np.ptp(w) > 0.0 or many:
             return None
-        counts, _ = allowed_counts(self.data["points"], self.group_names[groups], groups, K, rule)
+        counts, _ = allowed_counts(self.group_names[groups], groups, K, rule)
         if len(counts) < 2:
             return None
         size = counts.sum(axis=1, keepdims=True)
@@ -509,11 +509,12 @@ def _proved(bound: Solution, tolerance: float) -> float:
             remedy="give FairKMeansBound(X, groups=, n_clusters=).solve()",
         )
     residuals = bound.residuals()
-    # a stop before the optimum leaves a weaker bound, but a bound
-    if not residuals.dual <= tolerance or not residuals.consistency <= 1e-12:
+    # a stop before the optimum, or loose multipliers, leave a weaker bound, but a bound
+    grade = residuals.grade(tolerance)
+    if not grade.sound or not residuals.consistency <= 1e-12:
         raise DeclarationError(
             "this solution does not prove its bound",
-            f"dual residual {residuals.dual:.1e}"
+            f"it is {grade}; its multipliers differ from the proof's by {residuals.consistency:.1e}"
             if bound.proof
             else "it has no proof, as when loaded",
             "solve the problem again",

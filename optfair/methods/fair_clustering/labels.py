@@ -519,7 +519,7 @@ def certified_kmeans(
         )
     index, _, shares = encode_groups(groups, n, np.full(n, 1.0 / n))
     begin = time.perf_counter()
-    counts, filled = allowed_counts(X, groups, index, K, fairness)
+    counts, filled = allowed_counts(groups, index, K, fairness)
     search = SetSearch(X, index, counts, K, filled, generator(random_state))
     if not (len(counts) and search.start()):
         raise DataError(
@@ -551,11 +551,12 @@ def certified_kmeans(
 
 
 def allowed_counts(
-    X: Floats, groups: Any, index: Indices, K: int, fairness: Any
+    groups: Any, index: Indices, K: int, fairness: Any
 ) -> tuple[NDArray[np.int64], bool]:
     """Return the counts of groups that a cluster may have, and whether all must have rows."""
-    plain = FairAssignment(X, groups=groups, centers=X[:K], fairness=None)
-    p = FairAssignment(X, groups=groups, centers=X[:K], fairness=fairness)
+    costs = np.zeros((index.size, K))  # only the masses are asked about
+    plain = FairAssignment(costs=costs, groups=groups, fairness=None)
+    p = FairAssignment(costs=costs, groups=groups, fairness=fairness)
     for _, rule in () if fairness is None else each_rule(fairness):
         if not is_on_each_cluster(rule, K):
             raise DeclarationError(

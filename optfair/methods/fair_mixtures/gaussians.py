@@ -331,18 +331,23 @@ class Gaussians:
 def _root(covariance: Floats, floor: float) -> Floats:
     """Return lower Cholesky factors of covariances, eigenvalues raised to the floor.
 
-    Raising eigenvalues maximises the likelihood among the covariances that respect the floor.
+    Raising eigenvalues maximises the likelihood among the covariances that respect the floor. Where
+    columns differ by orders, rounding hides the least eigenvalues of a covariance, not those of one of
+    unit diagonal, nor the singular values of a square root.
     """
-    values, vectors = np.linalg.eigh(covariance)
-    low = values.min() < floor
-    values = np.maximum(values, floor) if low else values
-    if not values.min() > 0.0:
+    spread = np.sqrt(np.diagonal(covariance, axis1=-2, axis2=-1).clip(min=TINY))
+    turned = covariance / spread[..., :, None] / spread[..., None, :]
+    values, vectors = np.linalg.eigh(turned.clip(-1.0, 1.0))  # more is rounding
+    halves = np.sqrt(np.maximum(values, 0.0))[..., :, None] * np.swapaxes(vectors, -1, -2)
+    _, roots, ways = np.linalg.svd(halves * spread[..., None, :])
+    if not (floor > 0.0 or values.min() > np.finfo(float).eps * spread.shape[-1]):
         return np.zeros_like(covariance)  # the caller says what is wrong
+    low = roots.min() < floor**0.5
+    roots = np.maximum(roots, floor**0.5)
     if not low:
         with contextlib.suppress(np.linalg.LinAlgError):
             return np.asarray(np.linalg.cholesky(covariance))
     # the factor of a product, which is not made: rounding may leave it no such factor
-    halves = np.sqrt(values)[..., :, None] * np.swapaxes(vectors, -1, -2)
-    R = np.linalg.qr(halves, mode="r")
+    R = np.linalg.qr(roots[..., :, None] * ways, mode="r")
     signs = np.where(np.diagonal(R, axis1=-2, axis2=-1) < 0.0, -1.0, 1.0)
     return np.asarray(np.swapaxes(signs[..., :, None] * R, -1, -2))

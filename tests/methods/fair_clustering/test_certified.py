@@ -270,3 +270,12 @@ def test_rows_that_are_equal_cost_nothing_and_no_gap_is_left() -> None:
         X, groups=list("abaabb"), n_clusters=2, fairness=of.balance(0.2)
     )
     assert best.objective == best.gap == 0.0
+
+
+def test_rows_in_any_units_have_the_same_labels():
+    """Which counts a rule allows does not depend on what rows cost."""
+    X, g = small(8, 0)
+    plain = certified_kmeans(X, groups=g, n_clusters=2, fairness=of.balance(0.5))
+    large = certified_kmeans(X * 2.0**33, groups=g, n_clusters=2, fairness=of.balance(0.5))
+    np.testing.assert_array_equal(plain.labels, large.labels)
+    assert large.objective == pytest.approx(plain.objective * 2.0**66)

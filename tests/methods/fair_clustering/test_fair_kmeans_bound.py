@@ -390,6 +390,20 @@ def test_tampered_solutions_do_not_verify_and_bound_nothing():
         optimality_gap(100.0, replace(s, proof=None))
 
 
+def test_a_proved_bound_with_loose_multipliers_bounds_clusterings(monkeypatch):
+    """What charges the multipliers for their misses is a proof, however large these are."""
+    X, labels = rows(8)
+    s = solved(X, labels, 2)
+    loose = replace(s.residuals(), dual=0.9)
+    assert loose.grade(TOLERANCE).sound
+    monkeypatch.setattr(type(s), "residuals", lambda self: loose)
+    assert 0.0 <= optimality_gap(100.0, s) <= 1.0
+    word = replace(loose, reported="somebody")
+    monkeypatch.setattr(type(s), "residuals", lambda self: word)
+    with pytest.raises(of.DeclarationError, match="reported by somebody"):
+        optimality_gap(100.0, s)
+
+
 def test_gap_of_costs_arrays_and_estimators():
     X, labels = rows(12)
     s = solved(X, labels, 3)

@@ -174,6 +174,42 @@ def test_singular_covariance_names_reg_covar(shape):
     assert "singular" in str(caught.value)
 
 
+@pytest.mark.parametrize("shape", ["tied", "full"])
+def test_columns_of_any_size_have_the_covariance_of_their_rows(shape):
+    """Rounding of the largest variance is far above the least one, and above its floor."""
+    rng = np.random.default_rng(0)
+    units = np.array([1.0, 1e-3, 1e3])
+    X = rng.normal(size=(40, 3)) @ np.array([[1.0, 0.9, 1.1], [0.0, 0.01, 0.02], [0.0, 0.0, 0.01]])
+    scale = np.eye(3)[None] if shape == "full" else np.eye(3)
+    start = Gaussians(shape, np.zeros((1, 3)), scale, np.zeros(3), 1e-12)
+    R = np.ones((40, 1))
+    plain = start.estimated(start.moments(X, R))
+    other = start.estimated(start.moments(X * units, R))
+    turned = other.matrices[0] / np.outer(units, units)
+    np.testing.assert_allclose(turned, plain.matrices[0], rtol=1e-9)
+    np.testing.assert_allclose(plain.matrices[0], np.cov(X.T, bias=True), rtol=1e-9)
+    # two columns that are one: the least variance is the floor, and no more
+    line = X[:, [0, 0, 2]] * [1.0, 1e-3, 1e3]
+    held = start.estimated(start.moments(line, R))
+    best = held.expected(start.moments(line, R))
+    for grown in (1.01, 1.1, 2.0):
+        assert held.scaled(grown).expected(start.moments(line, R)) < best
+    one = start.estimated(start.moments(line / [1.0, 1e-3, 1e3], R)).matrices[0]
+    assert held.matrices[0][0, 2] == pytest.approx(1e3 * one[0, 2], rel=1e-6)
+
+
+@pytest.mark.parametrize("shape", ["tied", "full"])
+def test_the_covariance_of_one_row_is_its_rounding_or_the_floor(shape):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3)) * [1e-3, 1e-3, 1e3]
+    scale = np.eye(3)[None] if shape == "full" else np.eye(3)
+    start = Gaussians(shape, np.zeros((1, 3)), scale, np.zeros(3), 1e-12)
+    for row, weight in zip(X, rng.random((200, 1, 1)) * 1e-4, strict=True):
+        own = start.estimated(start.moments(row[None], weight)).matrices[0]
+        assert np.diagonal(own).max() <= 1e-12 + 1e-15 * (row**2).max()
+        assert np.linalg.eigvalsh(own).min() > 0.0
+
+
 def test_probabilities_respect_the_floor_and_sum_to_one():
     m = Multinoullis(np.tile([0.25] * 4, (1, 1)), np.array([0, 4]), 0.01)
     p = m.estimated(np.array([[90.0, 9.0, 0.5, 0.0]])).probabilities
