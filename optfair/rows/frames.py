@@ -212,8 +212,8 @@ def group_index(names: NDArray[Any], labels: Any, rows: int) -> NDArray[np.intp]
         text = shown if alike else str  # 1 and '1' are two labels
         raise DataError(
             f"groups has labels the fit did not see: {', '.join(map(text, unknown[:5]))}",
-            f"it saw {', '.join(map(text, known))}; a new group has no prices",
-            "fit again with rows of that group",
+            f"it saw {', '.join(map(text, known)) or 'none'}; a new group has no prices",
+            "fit again with rows of that group" if known else "leave groups out, as the fit did",
         )
     return np.array([known[v] for v in distinct.tolist()], dtype=np.intp)[inverse]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -177,7 +177,7 @@ class ChunkFactory(RowSource):
             )
         for index, given in enumerate(made):
             X = given[0] if isinstance(given, tuple) and given else given
-            if np.ndim(X) == 2 and len(X) == 0:  # a filter left none of its rows
+            if _is_table(X) and len(X) == 0:  # a filter left none of its rows
                 continue
             yield chunk_of(given, index, self.groups, self.sample_weight, self.text, self.grouped)
 
@@ -258,12 +258,13 @@ def chunk_of(
         weights = given[2] if len(given) == 3 else None
     elif hasattr(given, "columns") and groups is not None:
         X, labels = given, groups
-    elif not grouped and np.ndim(given) == 2:
+    elif not grouped and _is_table(given):
         X, labels = given, None
     else:
+        parts = f"it has {len(given)} parts" if isinstance(given, tuple) else ""
         raise DataError(
             f"chunk {index} is {kind_of(given)}",
-            "it has no groups" if np.ndim(given) == 2 else "",
+            "it has no groups" if _is_table(given) else parts,
             remedy="yield (X, groups), (X, groups, weights), or data frames with groups= naming"
             " a column",
         )
@@ -397,9 +398,17 @@ def row_source(
     return MatrixRows(data, labels, sample_weight, chunk_rows)
 
 
+def _is_table(given: Any) -> bool:
+    try:
+        return not isinstance(given, tuple) and np.ndim(given) == 2
+    except ValueError:  # lists of several lengths
+        return False
+
+
 def _one_each(labels: Any, what: str) -> NDArray[Any]:
     """Return one label per row: several columns make one that names its attributes."""
-    return check_labels(labels, what) if hasattr(labels, "columns") else np.asarray(labels)
+    several = hasattr(labels, "columns") or isinstance(labels, Mapping)
+    return check_labels(labels, what) if several else np.asarray(labels)
 
 
 def _table(data: Any) -> Any:

@@ -129,6 +129,8 @@ BAD = {
     "no weight": (lambda: iter([(X, G, 0 * W)]), "sums to zero"),
     "no rows": (lambda: iter([]), "the source gives no rows"),
     "no groups": (lambda: iter([X]), "chunk 0 is a ndarray"),
+    "too many parts": (lambda: iter([(X, G, W, W)]), "it has 4 parts"),
+    "rows of several lengths": (lambda: iter([[[1.0], [1.0, 2.0]]]), "chunk 0 is a list"),
     "labels are numbers": (lambda: iter([(X, X[:, 0])]), "looks like a number"),
 }
 
@@ -169,6 +171,12 @@ def test_what_is_no_source_is_refused_with_the_remedy(data: object, message: str
     with pytest.raises(DataError) as error:
         surveyed(row_source(data, groups))
     assert message in str(error.value)
+
+
+def test_chunks_may_have_a_dict_of_attributes() -> None:
+    parts = {"sex": np.array(["f", "m"])[np.arange(500) % 2], "age": np.arange(500) % 3}
+    survey = surveyed(row_source(lambda: iter([(X, parts)]), None))
+    assert survey.group_names[0] == "sex=f, age=0" and survey.group_names.size == 6
 
 
 def test_groups_beside_a_function_of_chunks_are_refused() -> None:

@@ -381,7 +381,8 @@ class OnlineMixture:
         """Learn from one batch; rules and Δ are measured on the first ``delta_rows`` rows seen.
 
         Parameters are those of `fit`. The first batch fixes columns, categories, groups and
-        their shares, so it must have every group; after `fit`, the next batch is a first one.
+        their shares, so it must have every group, and the rules; after `fit`, the next batch is a
+        first one.
         What describes the rows (labels, Δ, cost) is that of the batch, where a constraint holds
         as far as the measured rows stand for it.
 
@@ -393,7 +394,8 @@ class OnlineMixture:
         Raises
         ------
         DeclarationError
-            label_rule "fair", whose assignment couples all rows.
+            label_rule "fair", whose assignment couples all rows; components of another number or
+            shape than those of the first batch.
         DataError
             As `fit`; a group or columns that the first batch did not have.
         """
@@ -412,6 +414,8 @@ class OnlineMixture:
                 'use keep="last", or fit',
             )
         online = getattr(model, "_online", None)
+        if online is not None:
+            _check_same(model, online[1].components)
         data = taken_in(model, X, groups, sample_weight, fitted=online)
         kept, state, program = _first(model, data) if online is None else online
         kept = kept.with_rows(data, model.delta_rows)
@@ -420,6 +424,19 @@ class OnlineMixture:
         _keep(model, state, kept, data)
         model._online = (kept, state, program)
         return model
+
+
+def _check_same(model: Any, begun: Components) -> None:
+    """Raise where a batch is to go on with components of another number or shape."""
+    gaussians = begun.gaussians
+    shape = model.covariance_type if gaussians is None else gaussians.shape
+    if (model.n_components, model.covariance_type) != (begun.clusters, shape):
+        raise DeclarationError(
+            f"partial_fit cannot go on with n_components={model.n_components},"
+            f" covariance_type={model.covariance_type!r}",
+            f"the batches before made {begun.clusters} components, {shape!r}",
+            "set these as they were, or begin again: sklearn.base.clone(model)",
+        )
 
 
 def _first(model: Any, data: Intake) -> tuple[Intake, Batches, Any]:

@@ -129,3 +129,13 @@ def test_rules_alone_in_batches(data):
             3, eps=None, rules=of.cluster_share(lower=0.3), batch_size=400, max_iter=30
         ).fit(X, groups=groups)
     assert model.masses_.sum(axis=0).min() >= 0.3 - 1e-8
+
+
+@pytest.mark.parametrize("changed", [{"n_components": 3}, {"covariance_type": "full"}])
+def test_a_batch_goes_on_with_the_components_of_the_first(data, changed):
+    X, groups = data[0][:200], data[1][:200]
+    model = FairMixture(2, random_state=0).partial_fit(X[:100], groups=groups[:100])
+    model.set_params(**changed)
+    with pytest.raises(DeclarationError, match="made 2 components, 'shared'"):
+        model.partial_fit(X[100:], groups=groups[100:])
+    assert model.fit(X, groups=groups).means_.shape[0] == model.n_components
