@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, ClassVar
 
@@ -14,8 +14,9 @@ from optfair.core.certificate import NonconvexityWitness
 from optfair.core.composition import model_term
 from optfair.core.expressions import Values
 from optfair.core.problem_class import Evidence, ProblemClass, Structure
+from optfair.core.solution import Solution
 from optfair.core.term import ConstraintTerm
-from optfair.errors import DataError
+from optfair.errors import DataError, SolverFailure
 from optfair.methods.group_counterfactuals.group_problem import (
     BOTH,
     as_far_as_feasible,
@@ -165,6 +166,22 @@ class SymmetricMap(MapProblem):
     def spectrum(self, piece: Piece, K: float | None, k: float | None) -> dict[str, ConstraintTerm]:
         """Return Loewner bounds on the matrix."""
         return loewner_bounds(piece.matrix, K, k)
+
+    def solved_by(self, ask: Callable[..., Solution]) -> Solution:
+        """Return what ``ask`` finds, or say what may keep a matrix that nothing bounds from an optimum."""
+        try:
+            return super().solved_by(ask)
+        except SolverFailure as e:
+            flat = any(piece.moments.singular for piece in self.pieces)
+            if e.claim or not flat or self.data["K"] is not None:
+                raise
+            raise SolverFailure(
+                e.cause,
+                "the group has no extent along some direction, where nothing bounds the matrix from"
+                f" above: the least cost may be approached and not attained; {e.evidence}",
+                f"give K (a large one, as K=100, takes away next to nothing); or {e.remedy}",
+                solution=e.solution,
+            ) from None
 
 
 # Features from which on operator splitting is the faster route for `PSDMap` (measured).

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import cvxpy as cp
 import numpy as np
+from scipy.special import expit
 
 from optfair.core.certificate import Certificate, Verdict
 from optfair.core.composition import named_term, objective_term
@@ -533,7 +534,7 @@ def with_attainable(problem: GroupProblem, error: Infeasible) -> Infeasible:
     reached, asked = best.objective + problem.constant, problem.level + problem.constant
     word, option = "score", "threshold"
     if problem.data["score"].link:
-        reached, asked = (1.0 / (1.0 + np.exp(-s)) for s in (reached, asked))
+        reached, asked = (float(expit(s)) for s in (reached, asked))
         word, option = "probability", "probability"
     said = f"the largest attainable {word} is {reached:.6g}, asked for is {asked:.6g}"
     below = np.floor(reached * 1e4) / 1e4

@@ -14,6 +14,7 @@ import pytest
 import optfair as of
 from optfair.features.feature_problem import box, immutable
 from optfair.methods.group_counterfactuals.affine_maps import PSDMap
+from optfair.methods.group_counterfactuals.fixed_basis import DiagonalMap
 from optfair.methods.group_counterfactuals.gaussian_maps import GaussianMap
 from optfair.methods.group_counterfactuals.group_problem import (
     OutOfReach,
@@ -181,3 +182,26 @@ def test_solutions_of_other_problems_make_no_map() -> None:
     psd, diagonal = PSDMap(X, **target()), MODELS["diagonal"](X, **target())
     with pytest.raises(of.DeclarationError, match="no 'matrix'"):
         psd.map(diagonal.solve())
+
+
+def test_a_matrix_that_nothing_bounds_above_asks_for_K() -> None:
+    """With no extent along some direction the least cost may be approached only."""
+    X, score = [[0.0, 0.0], [1.0, 2.0]], ([1.0, -1.0], 0.0)
+
+    def ask(stated: Any) -> Any:
+        raise of.SolverFailure("no result passed", "gap 1e-4", "ask for a larger tolerance")
+
+    for model in (PSDMap, GaussianMap):
+        with pytest.raises(of.SolverFailure, match="give K .*or ask for a larger") as e:
+            model(X, score=score, threshold=1.0, k=1.2).solved_by(ask)
+        assert "approached and not attained; gap 1e-4" in str(e.value)
+        with pytest.raises(of.SolverFailure) as e:
+            model(X, score=score, threshold=1.0, K=2.0, k=1.2).solved_by(ask)
+        assert "give K" not in str(e.value)
+    assert PSDMap(X, score=score, threshold=1.0, K=100.0, k=1.2).solve().certificate.verify()
+
+
+def test_scores_far_from_zero_are_probabilities_too() -> None:
+    p = DiagonalMap([[1.0], [2.0]], score=([-1.0], -1e3), threshold=5.0)
+    with pytest.raises(of.Infeasible, match="probability is 0, asked for is"):
+        p.with_constraints(same=of.immutable(0)).solve()
