@@ -281,8 +281,10 @@ def declared_again(problem: Problem, changed: Mapping[str, Any]) -> Any:
     for label, rule in problem.rules.items():
         if label not in made.rules:
             made = made.with_constraints({label: rule})
+    # with other data a rule may have other parts
+    bound = {name for label in problem.rules for name in of_family(problem.constraints, label)}
     for name, term in problem.constraints.items():
-        if name not in made.constraints:
+        if name not in made.constraints and name not in bound:
             made = made.with_constraints({name: term.build()})
     return made.with_integrality(*problem.integers)
 

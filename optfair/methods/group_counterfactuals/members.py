@@ -468,6 +468,22 @@ class LipschitzCounterfactuals(GroupCounterfactuals):
         stated = {"violation": violation, "scale": scale}
         return (rows_term("stretching", rows, pairs.count, latex, **stated),)
 
+    def fixed(self, indices: Indices) -> Any:
+        """Return the constraint that these features of every member stay as they are.
+
+        With K = 1 members that differ in nothing else fall together in the other features. Said so,
+        their pair is not left with a cone that no point is inside of, at which prices may have no end.
+        """
+        held, free = super().fixed(indices), np.delete(self.points, indices, axis=1)
+        _, alike = np.unique(free, axis=0, return_inverse=True)
+        order = np.argsort(alike, kind="stable")
+        next_to = np.flatnonzero(np.diff(alike[order]) == 0)
+        if float(self.data["K"]) != 1.0 or not next_to.size or not free.shape[1]:
+            return held
+        Z, other = self["counterfactuals"], np.delete(np.arange(self.points.shape[1]), indices)
+        one, two = (Z[order[next_to + step]][:, other] for step in (0, 1))
+        return {"held": held, "together": one == two}
+
     def feasible_point(self) -> dict[str, Floats]:
         """Return a point that satisfies the model's own constraints: shrunk, then shifted."""
         center = self.points.mean(axis=0)

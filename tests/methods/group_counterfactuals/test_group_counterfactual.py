@@ -364,3 +364,30 @@ def test_pairs_are_evaluated_as_their_rows_are_built() -> None:
     np.testing.assert_allclose(term.violation(values), derived.violation(values), atol=1e-12)
     assert term.shape == derived.shape and term.largest_side == pytest.approx(derived.largest_side)
     assert term.evidence.problem_class == derived.evidence.problem_class
+
+
+def test_members_that_differ_in_what_stays_fall_together():
+    """At K = 1 no point is inside of the cone of such a pair, and its price may have no end."""
+    X = np.random.default_rng(0).normal(size=(8, 3)).round(1)
+    X[4:, :2], X[4:, 2] = X[:4, :2], X[:4, 2] + 1.0
+    w, t = np.array([1.0, -2.0, 0.5]), 2.0
+    p = LipschitzCounterfactuals(X, score=(w, 0.0), threshold=t, K=1.0)
+    p = p.with_constraints(same=immutable(2))
+    s = p.solve()
+    assert s.certificate.verify() and set(p.constraints) >= {"same.held", "same.together"}
+    # one point of the other features for each pair, and cones between these
+    z = cp.Variable((4, 2))
+    rows = np.arange(8) % 4
+    cones = [
+        cp.norm(cp.hstack([z[rows[i]] - z[rows[j]], X[i, 2] - X[j, 2]]))
+        <= np.linalg.norm(X[i] - X[j])
+        for i, j in zip(*np.triu_indices(8, 1), strict=True)
+        if rows[i] != rows[j]
+    ]
+    goal = cp.sum_squares(z[rows] - X[:, :2]) / 8
+    direct = cp.Problem(cp.Minimize(goal), [z[rows] @ w[:2] + X[:, 2] * w[2] >= t, *cones])
+    assert s.objective == pytest.approx(direct.solve(solver=cp.CLARABEL), abs=1e-6)
+    # at another K the rule has other parts
+    wide = p.at(K=1.5)
+    assert "same" in wide.constraints and wide.solve().objective < s.objective
+    assert set(wide.at(K=1.0).constraints) == set(p.constraints)

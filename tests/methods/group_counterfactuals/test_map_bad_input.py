@@ -192,7 +192,7 @@ def test_a_matrix_that_nothing_bounds_above_asks_for_K() -> None:
         raise of.SolverFailure("no result passed", "gap 1e-4", "ask for a larger tolerance")
 
     for model in (PSDMap, GaussianMap):
-        with pytest.raises(of.SolverFailure, match="give K .*or ask for a larger") as e:
+        with pytest.raises(of.SolverFailure, match=r"give K .*or ask for a larger") as e:
             model(X, score=score, threshold=1.0, k=1.2).solved_by(ask)
         assert "approached and not attained; gap 1e-4" in str(e.value)
         with pytest.raises(of.SolverFailure) as e:
