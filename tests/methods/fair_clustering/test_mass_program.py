@@ -22,6 +22,7 @@ from optfair.methods.fair_clustering.algorithms.mass_program import (
     RestrictedMaster,
     stacked,
 )
+from optfair.methods.fair_clustering.algorithms.price_search import PriceSearch
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.proofs.cones import Cone
 
@@ -173,3 +174,27 @@ def test_a_heated_program_is_the_program_of_a_heated_objective(rule: str) -> Non
         moved = hot.multipliers(given) @ hot.own_rows - z @ hot.own_rows
         apart = moved.reshape(2, -1)
         np.testing.assert_allclose(apart, np.tile(apart[:, :1], K), atol=1e-9)
+
+
+@pytest.mark.parametrize("least", [1e-9, 1e-10, 1e-12])
+def test_rules_hold_for_a_group_of_next_to_no_weight(least):
+    """Masses are looked for in shares of their group: rules that always hold are no conflict."""
+    rng = np.random.default_rng(0)
+    X, sex = rng.normal(size=(40, 2)), np.arange(40) % 2
+    w = np.where(sex == 0, least, 1.0)
+    p = of.FairAssignment(X, groups=sex, centers=X[:3], sample_weight=w)
+    rules = compile_rules(p)
+    masses = rules.feasible[rules.program.masses] / p.shares[:, None]
+    np.testing.assert_allclose(masses[0], masses[1], atol=1e-8)
+
+
+def test_weights_beyond_the_digits_are_named(monkeypatch):
+    rng = np.random.default_rng(0)
+    X, sex = rng.normal(size=(40, 2)), np.arange(40) % 2
+    monkeypatch.setattr(PriceSearch, "run", lambda *given: "stalled")
+    for heavy, named in ((1.0, False), (1e12, True)):
+        w = np.where(np.arange(40) < 2, heavy, 1.0)
+        with pytest.raises(of.SolverFailure, match="the search stalled") as e:
+            of.FairKMeans(3, init=X[:3]).fit(X, groups=sex, sample_weight=w)
+        assert ("rows weigh up to 1.0e+12 times" in str(e.value)) == named
+        assert ("leave out rows" in str(e.value)) == named

@@ -34,6 +34,8 @@ Answer = TypeVar("Answer")
 
 # Weight share below which a cluster counts as empty: fractions there are a solver's rounding.
 EMPTY = 1e-9
+# Weights so many times apart are beyond the digits of the programs that share rows out.
+APART = 1e8
 
 
 # The loop.
@@ -310,8 +312,13 @@ class HeldRows:
         if best is None:
             if status == "time_limit":
                 return None if before is not None else self._cut_short(search, centers)
+            apart = float(self.weights.max() / self.weights[self.weights > 0.0].min())
+            heavy = f"; rows weigh up to {apart:.1e} times what others weigh" * (apart > APART)
+            light = "leave out rows that weigh next to nothing, or " * bool(heavy)
             raise SolverFailure(
-                "no assignment was found", f"the search {status}", "rescale the columns"
+                "no assignment was found",
+                f"the search {status}{heavy}",
+                f"{light}rescale the columns",
             )
         self.share = eased(self.share, search)
         rows, clusters, fractions = spread(costs, best.pricing, best.free, best.flow)

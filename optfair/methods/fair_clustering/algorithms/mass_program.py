@@ -238,25 +238,26 @@ class MassProgram:
 
         It has the least ``cost`` of masses (G, K) where the rules are linear.
         """
-        form, size, shares = self.form, self.form.q.size, self.shares
+        form, size, whole = self.form, self.form.q.size, np.ones(self.shares.size)
         if all(c.kind in ("zero", "nonneg") for c in form.cones):
-            lower = np.full(size, -np.inf)
-            lower[self.masses] = 0.0
-            scale = row_scale(form.A)
+            lower, unit, paid = np.full(size, -np.inf), np.ones(size), np.zeros(size)
+            # masses in shares of their group, which may be a tiny one
+            unit[self.masses] = self.shares[:, None]
+            lower[self.masses], paid[self.masses] = 0.0, cost
+            A = form.A @ sp.diags_array(unit)
+            scale = row_scale(A)
             right = form.b * scale
             free = np.where(form.equal, right, -np.inf)
-            paid = np.zeros(size)
-            paid[self.masses] = cost
             result = solve_linear_program(
-                paid,
-                sp.vstack([form.A * scale[:, None], self.simplex_rows]),
-                np.concatenate([free, shares]),
-                np.concatenate([right, shares]),
+                paid * unit,
+                sp.vstack([A * scale[:, None], self.simplex_rows]),
+                np.concatenate([free, whole]),
+                np.concatenate([right, whole]),
                 lower,
                 np.full(size, np.inf),
                 tolerance=1e-10,
             )
-            return result.x if result.status == "optimal" else None
+            return result.x * unit if result.status == "optimal" else None
         closed = self.closed()
         conic = solve_cone_program(
             closed.P, closed.q, closed.A, closed.b, closed.cones, tolerance=1e-9
