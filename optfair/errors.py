@@ -6,7 +6,10 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from optfair.core.certificate import Certificate
 
 
 class OptfairError(Exception):
@@ -79,7 +82,7 @@ class Infeasible(OptfairError):
 
     Attributes
     ----------
-    certificate : object
+    certificate : Certificate or None
         Evidence that can be verified again.
     conflict : tuple of str
         Names of the terms that cannot hold together.
@@ -91,7 +94,7 @@ class Infeasible(OptfairError):
         evidence: str = "",
         remedy: str = "",
         *,
-        certificate: Any = None,
+        certificate: Certificate | None = None,
         conflict: Iterable[str] = (),
     ) -> None:
         super().__init__(cause, evidence, remedy)
@@ -101,7 +104,7 @@ class Infeasible(OptfairError):
     @classmethod
     def of(
         cls,
-        certificate: Any,
+        certificate: Certificate | None,
         names: Sequence[str],
         evidence: str = "",
         remedy: str = "remove or soften one of them",
@@ -120,7 +123,7 @@ class Unbounded(OptfairError):
     ----------
     ray : dict or None
         Direction of improvement by variable name, None where it may be a curve.
-    certificate : object
+    certificate : Certificate or None
         Evidence that can be verified again: a ray with a feasible point, or a feasible point and
         that no multipliers bound the objective.
     """
@@ -132,7 +135,7 @@ class Unbounded(OptfairError):
         remedy: str = "",
         *,
         ray: Any = None,
-        certificate: Any = None,
+        certificate: Certificate | None = None,
     ) -> None:
         super().__init__(cause, evidence, remedy)
         self.ray = ray

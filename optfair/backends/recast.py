@@ -114,7 +114,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     except Infeasible as met:
         # the logarithm of an objective that is 0 is no reason
         e = _without_goal(way, inside) if way.way == "logarithm" else met
-        if not isinstance(e.certificate, Certificate):
+        if e.certificate is None:
             raise
         raise Infeasible(
             f"no point satisfies the constraints, which were recast: {way.word}",
@@ -125,8 +125,8 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         ) from None
     except Unbounded as e:
         if way.sense == "maximize" and way.in_logarithms:
-            known = isinstance(e.certificate, Certificate)
-            proof_of = RecastCertificate(problem, way, e.certificate) if known else None
+            known = e.certificate
+            proof_of = None if known is None else RecastCertificate(problem, way, known)
             raise Unbounded(
                 e.cause, f"{way.word}: {e.evidence}", e.remedy, ray=e.ray, certificate=proof_of
             ) from None

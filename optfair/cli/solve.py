@@ -40,6 +40,7 @@ from optfair.pages import PAGES, check_page
 from optfair.storage import csv_text
 
 if TYPE_CHECKING:
+    from optfair.backends.integer_programs import Pool
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 
@@ -215,17 +216,17 @@ def _record(subject: Named, s: Solution) -> dict[str, Any]:
         },
         "seconds": dict(s.seconds),
         "attempts": list(s.attempts),
-        **({} if s.pool is None else {"pool": _pool(s)}),
+        **({} if s.pool is None else {"pool": _pool(s.pool)}),
     }
 
 
-def _pool(s: Solution) -> dict[str, Any]:
+def _pool(pool: Pool) -> dict[str, Any]:
     """Return the solutions of a pool, and why there are no more of them."""
     rows = [
         {"objective": o.objective, "values": _numbers(o.problem, o.values, constraints=False)}
-        for o in s.pool.solutions
+        for o in pool.solutions
     ]
-    return {"ended": s.pool.ended, "solutions": rows}
+    return {"ended": pool.ended, "solutions": rows}
 
 
 def _as_json(subject: Named, s: Solution, safe: bool) -> str:

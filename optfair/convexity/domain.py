@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
 
@@ -21,6 +22,7 @@ from optfair.convexity.expression import (
     constant_value,
 )
 from optfair.convexity.intervals import Interval
+from optfair.core.labels import free_name
 
 #: What facts are called that say where the expression itself is defined.
 IMPLIED = "where it is defined"
@@ -473,3 +475,22 @@ def _row(node: Node, i: int) -> dict[tuple[Leaf, int], float] | None:
                 return None
             row[key] = float(M.data[p])
     return row
+
+
+def attribute_constraints(expression: Any, named: Mapping[str, Any]) -> dict[str, Any]:
+    """Return constraints, and what the attributes of the variables of an expression say."""
+    from optfair.core.adopt import entries_at, sign_constraints
+
+    said = dict(named)
+    for v in expression.variables():
+        name, a = v.name(), v.attributes
+        own = sign_constraints(name, v, v)
+        if a["boolean"] is not True and len(v.boolean_idx):
+            part = entries_at(v, v.boolean_idx)
+            own |= {f"{name} boolean lower": part >= 0, f"{name} boolean upper": part <= 1}
+        for word, sign in (("PSD", 1.0), ("NSD", -1.0)):
+            if a[word]:
+                own[f"{name} diagonal"] = sign * cp.diag(v) >= 0
+        for label, c in own.items():
+            said[free_name(label, said)] = c
+    return said

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import cvxpy as cp
 import numpy as np
@@ -13,7 +13,7 @@ from cvxpy.atoms.affine.binary_operators import DivExpression
 from cvxpy.constraints import Equality, Inequality, NonNeg, NonPos, Zero
 
 from optfair.convexity.cones import disciplined
-from optfair.convexity.domain import Domain, Fact
+from optfair.convexity.domain import Domain, Fact, attribute_constraints
 from optfair.convexity.expression import Exhausted, Opaque, affine, limited, opaque, text
 from optfair.convexity.hessians import quadratic_curvature
 from optfair.convexity.proof import (
@@ -40,7 +40,6 @@ from optfair.convexity.witness import chord, hints_of, shown
 from optfair.core.canonical import Draft, built
 from optfair.core.composition import cones_of, rounding
 from optfair.core.expressions import substitute
-from optfair.core.labels import free_name
 from optfair.core.problem_class import Evidence, ProblemClass, follows_rules, parts_of
 from optfair.core.term import (
     ConstraintTerm,
@@ -53,9 +52,14 @@ from optfair.core.term import (
 from optfair.errors import DataError, DeclarationError, OptfairError, kind_of
 from optfair.numbers import check_choice, check_seconds, check_text, checked
 
+if TYPE_CHECKING:
+    from optfair.core.problem import Problem
+
 # Is it convex, concave, both, neither, or not known: `optfair.prove`.
 
 Answer = CurvatureProof | CurvatureWitness | Undecided
+Where = Iterable[Any] | Mapping[str, Any]
+Asked = Literal["convex", "concave"] | None
 
 #: Entries of an expression that is read into the normal form.
 LARGEST = 20_000
@@ -139,6 +143,14 @@ def _convex_facts(facts: list[Fact], domain: Domain, seconds: float) -> list[Fac
     return facts
 
 
+@overload
+def prove(
+    item: cp.Expression | Term, where: Where = (), *, curvature: Asked = None, seconds: float = 3.0
+) -> Answer: ...
+@overload  # a plain CVXPY problem too, which type checkers cannot tell from an expression
+def prove(
+    item: Problem, where: Where = (), *, curvature: Asked = None, seconds: float = 3.0
+) -> dict[str, Answer]: ...
 @checked(curvature=check_text, seconds=check_seconds)
 def prove(
     item: Any,
@@ -271,25 +283,6 @@ def _constant_parts(expression: Any) -> Iterator[Any]:
             ]
         else:
             left += part.args
-
-
-def attribute_constraints(expression: Any, named: Mapping[str, Any]) -> dict[str, Any]:
-    """Return constraints, and what the attributes of the variables of an expression say."""
-    from optfair.core.adopt import entries_at, sign_constraints
-
-    said = dict(named)
-    for v in expression.variables():
-        name, a = v.name(), v.attributes
-        own = sign_constraints(name, v, v)
-        if a["boolean"] is not True and len(v.boolean_idx):
-            part = entries_at(v, v.boolean_idx)
-            own |= {f"{name} boolean lower": part >= 0, f"{name} boolean upper": part <= 1}
-        for word, sign in (("PSD", 1.0), ("NSD", -1.0)):
-            if a[word]:
-                own[f"{name} diagonal"] = sign * cp.diag(v) >= 0
-        for label, c in own.items():
-            said[free_name(label, said)] = c
-    return said
 
 
 def proved_on(

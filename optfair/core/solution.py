@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -24,6 +24,10 @@ from optfair.numbers import (
 )
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from optfair.backends.integer_programs import Pool
+    from optfair.compile.conic_proof import ExactOptimum
     from optfair.core.problem import Problem
 
 
@@ -133,7 +137,7 @@ class Solution(SolutionVerbs):
     attempts: tuple[str, ...] = ()
     progress: tuple[Any, ...] = ()
     unit: float = 1.0
-    pool: Any = None
+    pool: Pool | None = None
 
     def __post_init__(self) -> None:
         self._check()
@@ -176,9 +180,9 @@ class Solution(SolutionVerbs):
         state.pop("_bound", None)
         return state
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> NDArray[np.float64]:
         try:
-            return self.values[name]
+            return cast("NDArray[np.float64]", self.values[name])
         except (KeyError, TypeError):
             raise DeclarationError(
                 f"no value {name!r}", remedy=nearest(name, self.values)
@@ -201,9 +205,9 @@ class Solution(SolutionVerbs):
         return self.status.grade
 
     @property
-    def exact(self) -> Any:
+    def exact(self) -> ExactOptimum | None:
         """The optimum in fractions, an `ExactOptimum`, where the proof is one; else None."""
-        return self.proof if isinstance(self.proof, Certificate) else None
+        return cast("ExactOptimum", self.proof) if isinstance(self.proof, Certificate) else None
 
     @property
     def certificate(self) -> Optimality:

@@ -5,8 +5,14 @@ from __future__ import annotations
 from typing import assert_type
 
 import cvxpy as cp
+import numpy as np
+from numpy.typing import NDArray
 
 import optfair as of
+from optfair.backends.integer_programs import Pool
+from optfair.compile.conic_proof import ExactOptimum
+from optfair.convexity.prove import Answer
+from optfair.core.certificate import Certificate
 
 
 def composed() -> None:
@@ -23,3 +29,14 @@ def composed() -> None:
     assert_type(p.diagnose(time_limit=1.0), of.diagnosis.Diagnosis)
     p.solve(tolerence=1e-9)  # type: ignore[call-arg]
     p.solve(tolerance="small")  # type: ignore[arg-type]
+
+
+def answered(problem: of.Problem, function: cp.Expression) -> None:
+    """Is read, not run."""
+    s = problem.solve()
+    assert_type(s["x"], NDArray[np.float64])
+    assert_type(s.pool, Pool | None)
+    assert_type(s.exact, ExactOptimum | None)
+    assert_type(of.Infeasible("no point").certificate, Certificate | None)
+    assert_type(of.prove(problem), dict[str, Answer])
+    assert_type(of.prove(function), Answer)

@@ -435,7 +435,7 @@ class SupportProof:
         worst: DualCheck | None = None
         for leaf in self.leaves:
             if isinstance(leaf.proof, Infeasible):
-                if not leaf.proof.certificate.verify():
+                if leaf.proof.certificate is None or not leaf.proof.certificate.verify():
                     bound = -np.inf
                 continue
             s = leaf.proof

@@ -219,7 +219,9 @@ class NoChoice(Certificate):
         for fixed, error in self.leaves:
             if error is None and fixed.count(1) <= self.most:
                 reasons += (f"{fixed} does not move more than {self.most} features",)
-            elif error is not None:
+            elif error is not None and error.certificate is None:
+                reasons += (f"{fixed} has no certificate",)
+            elif error is not None and error.certificate is not None:
                 reasons += tuple(error.certificate.verify().reasons)
         if not covers([fixed for fixed, _ in self.leaves]):
             reasons += ("the choices that were refuted are not all",)
