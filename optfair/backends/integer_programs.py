@@ -46,7 +46,7 @@ Way = Callable[[ConicForm], Solved]
 SECONDS, GRACE, FAR = 10.0, 1.0, 1_000
 
 # Stops that leave an incumbent, which may or may not obey the cuts.
-EARLY = ("time_limit", "interrupted")
+EARLY = ("time_limit", "solver_limit", "interrupted")
 
 Answer = Callable[[Any], Solution]
 

@@ -280,6 +280,8 @@ def load_profile(path: Path) -> SolverProfile:
 LEAST = 1e12
 # An objective below this is measured by it when a gap is small enough to stop.
 SMALL = 1e-4
+# A larger tolerance is the gap that branch and bound may leave; rows are held to this.
+COARSE = 1e-4
 
 
 @dataclass(frozen=True)
@@ -301,7 +303,7 @@ class Request:
     warm_start : Solution or None
         Where to start.
     options : dict
-        Options by the solver's own names.
+        By the solver's own names.
     started : float
         ``time.perf_counter()`` when the verb began.
     isolate : bool
@@ -369,9 +371,11 @@ class Request:
         chosen: dict[str, Any] = dict(profile.fixed)
         asked = dict(profile.tolerance)
         share = asked.pop("share", 1.0) / self.tighter
-        value = max(self.tolerance * share, asked.pop("smallest", 0.0))
-        for option in asked.values():
-            chosen[option] = value
+        gap = asked.get("gap_of_costs") if self.tolerance > COARSE else None
+        value = (COARSE if gap else self.tolerance) * share
+        value = max(value, asked.pop("smallest", 0.0))
+        chosen |= dict.fromkeys(asked.values(), value)
+        chosen |= {gap: 0.9 * self.tolerance / self.tighter} if gap else {}
         general = {
             "time_limit": None if self.time_limit is None else self.seconds_left,
             "threads": self.threads,
@@ -389,17 +393,14 @@ class Request:
                     f"leave {name} out, or choose another solver",
                 )
         known = set(profile.known_options) | set(chosen)
-        unknown = [
-            repr(name) for name in self.options if profile.known_options and name not in known
-        ]
+        unknown = [repr(n) for n in self.options if profile.known_options and n not in known]
         if unknown:
             raise UnsupportedProblem(
                 f"{profile.name} has no option {', '.join(unknown)}",
                 f"it would pass over it in silence; it has {', '.join(sorted(known))}",
                 "correct or remove the option",
             )
-        chosen.update(self.options)
-        return chosen
+        return {**chosen, **self.options}
 
     def apart(self, profile: SolverProfile) -> float | None:
         """Return after how many seconds to end the solver's own process; None to solve here.
@@ -428,9 +429,8 @@ class Request:
 
     def until(self, deadline: float) -> Request:
         """Return the same with less time, where there is a limit."""
-        if self.time_limit is None:
-            return self
-        return replace(self, time_limit=max(1e-3, min(deadline, self.deadline) - self.started))
+        left = max(1e-3, min(deadline, self.deadline) - self.started)
+        return self if self.time_limit is None else replace(self, time_limit=left)
 
     def refuse_options(self, profile: SolverProfile) -> None:
         """Refuse what a structured route does not have: it takes no options of its own."""

@@ -567,6 +567,7 @@ def _verified(
         termination = "optimal"
     elif (own and request.time_limit is None) or not (termination in EARLY and feasible):
         complaints = ("it stopped at a limit of its own before it was done",) * own + above
+    termination = "solver_limit" if own and termination == "time_limit" else termination
     dual = "feasible" if off.dual <= request.tolerance else "unknown"
     status = Status(termination, "feasible" if feasible else "infeasible", dual, grade)
     solution = Solution(

@@ -38,7 +38,7 @@ class Status:
     Attributes
     ----------
     termination : str
-        optimal, time_limit, interrupted, stalled ...
+        optimal, time_limit, solver_limit (one of its own options), interrupted, stalled ...
     primal, dual : str
         feasible, infeasible or unknown, by our residuals.
     grade : Grade

@@ -552,3 +552,23 @@ def test_a_limit_of_its_own_is_said_beside_a_time_limit() -> None:
     for limit in (None, 1000.0):
         with pytest.raises(of.SolverFailure, match="limit of its own"):
             p.solve("osqp", options={"max_iter": 10}, time_limit=limit)
+
+
+def test_a_limit_of_nodes_is_no_limit_of_time() -> None:
+    rng = np.random.default_rng(0)
+    x = cp.Variable(30, name="x", boolean=True)
+    weights = rng.integers(20, 90, (5, 30))
+    rows = [weights @ x <= weights.sum(axis=1) // 2]
+    p = of.from_cvxpy(cp.Problem(cp.Maximize(rng.integers(20, 90, 30) @ x), rows))
+    s = p.solve("highs", options={"mip_max_nodes": 1}, time_limit=1000.0)
+    assert s.status.termination == "solver_limit" and s.gap > 1e-6
+
+
+@pytest.mark.parametrize(
+    ("solver", "option"), [("highs", "mip_rel_gap"), ("cp-sat", "relative_gap_limit")]
+)
+def test_a_large_tolerance_is_the_gap_that_branching_stops_at(solver: str, option: str) -> None:
+    chosen = Request(tolerance=0.02).solver_options(profile(solver))
+    assert chosen[option] == pytest.approx(0.018)
+    assert min(v for v in chosen.values() if isinstance(v, float)) <= 2e-6  # rows are held closer
+    assert Request(tolerance=1e-6).solver_options(profile(solver))[option] == pytest.approx(1e-8)

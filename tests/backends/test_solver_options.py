@@ -153,7 +153,7 @@ def test_a_warm_start_reaches_the_commercial_solver_too() -> None:
     one = {"time_limit": 30.0, "options": {"SolutionLimit": 1}}
     cold, warm = p.solve("gurobi", **one), p.solve("gurobi", warm_start=best, **one)
     assert cold.objective < warm.objective == pytest.approx(best.objective)
-    assert cold.status.termination == "time_limit" and cold.bound >= best.objective - 1e-6
+    assert cold.status.termination == "solver_limit" and cold.bound >= best.objective - 1e-6
 
 
 def test_the_process_of_a_solver_is_ended_by_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:

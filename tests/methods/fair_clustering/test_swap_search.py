@@ -214,28 +214,17 @@ def test_several_swaps_at_a_time_are_fewer_after_failures(monkeypatch: pytest.Mo
     monkeypatch.setattr(alternation, "_swaps", swaps)
     start = alternation.Tried(10.0, X[:6], None, 1.0, False)
     each = 1.0 + alternation.LOOK
-    left = alternation.swapped(
-        p,
-        start,
-        tried,
-        rng=np.random.default_rng(0),
-        budget=100.0,
-        patience=2 * each,
-        deadline=np.inf,
-    )
+
+    def left() -> float:
+        rng = np.random.default_rng(0)
+        limits = {"budget": 100.0, "patience": 2 * each, "deadline": np.inf}
+        return alternation.swapped(p, start, tried, rng=rng, **limits)
+
     # a fall that counts gives patience anew; the third failure in a row would be one too many
-    assert asked == [4, 4, 2] and left == 100.0 - 3 * each
+    assert left() == 100.0 - 3 * each and asked == [4, 4, 2]
     values[2:4] = [8.0, 11.0]
     asked.clear()
-    alternation.swapped(
-        p,
-        start,
-        tried,
-        rng=np.random.default_rng(0),
-        budget=100.0,
-        patience=2 * each,
-        deadline=np.inf,
-    )
+    left()
     assert asked == [4, 4, 2, 4, 2]
 
 
