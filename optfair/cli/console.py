@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -235,7 +236,7 @@ class Named:
 
 
 def named(name: str) -> Named:
-    """Return the instance of a name, or what a file holds whose ending is known.
+    """Return the instance of a name, or what a file holds whose ending is known, or, for "-", stdin.
 
     Raises
     ------
@@ -246,6 +247,8 @@ def named(name: str) -> Named:
     from optfair.formats.text import is_problem_file
     from optfair.library import load
 
+    if name == "-":
+        return Named("stdin", piped())
     if is_problem_file(name):
         return Named(name, read(name))
     try:
@@ -255,6 +258,22 @@ def named(name: str) -> Named:
             return Named(name, read(name))
         raise
     return Named(instance.name, instance.problem(), instance)
+
+
+def piped() -> Problem:
+    """Return the problem on the standard input, in the format that it begins like."""
+    from optfair.formats.files import read
+    from optfair.formats.text import ending_of
+
+    data = sys.stdin.buffer.read()
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "stdin" + ending_of(data.decode("utf-8-sig", errors="replace")))
+        file.write_bytes(data)
+        try:
+            return read(file)
+        except DataError as e:
+            said = (part.replace(folder + os.sep, "") for part in (e.cause, e.evidence, e.remedy))
+            raise DataError(*said) from None
 
 
 def is_model(text: str) -> bool:
@@ -325,7 +344,7 @@ Name = Annotated[
     typer.Argument(
         autocompletion=_instances,
         help="FAMILY/NAME, or NAME where one family only has it; or a file:"
-        f" {', '.join(readable())}.",
+        f" {', '.join(readable())}; or - for the standard input.",
     ),
 ]
 Solver = Annotated[

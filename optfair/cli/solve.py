@@ -26,6 +26,7 @@ from optfair.cli.console import (
     lines,
     named,
     pictures,
+    piped,
     plain,
     reporting,
     save_proof,
@@ -395,7 +396,10 @@ def _values(text: str) -> list[float]:
 
 def read(
     file: Annotated[
-        Path, typer.Argument(help=f"Model to read: {', '.join(readable())}; most also with .gz.")
+        Path,
+        typer.Argument(
+            help=f"Model to read: {', '.join(readable())}; most also with .gz; or - for the standard input."
+        ),
     ],
     as_json: Json = False,
 ) -> None:
@@ -403,7 +407,7 @@ def read(
     from optfair.formats.files import read as read_file
 
     with reporting(as_json):
-        problem = read_file(file)
+        problem = piped() if str(file) == "-" else read_file(file)
         columns = [(k, "x".join(map(str, v.shape)) or "1") for k, v in problem.variables.items()]
         rows = [
             (k, "x".join(map(str, t.shape)) or "1", str(t.evidence).partition(": ")[2])

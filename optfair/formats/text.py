@@ -111,6 +111,31 @@ def is_problem_file(name: str | Path) -> bool:
     return plain_name(Path(name)).suffix.lower() in readable()
 
 
+def ending_of(text: str) -> str:
+    r"""Return the ending of the format that a text begins like.
+
+    Raises
+    ------
+    DataError
+        It begins like none.
+
+    Examples
+    --------
+    >>> ending_of("* a comment\nNAME p\n"), ending_of("Minimize\n x\n"), ending_of("2 = m\n")
+    ('.mps', '.lp', '.dat-s')
+    """
+    stated = (line.split() for line in text.splitlines() if line.strip()[:1] not in (*'*\\#"', ""))
+    first = next(stated, ["nothing"])[0]
+    begins = {".mps": "name|rows|objsense", ".lp": "min|max", ".cbf": "ver", ".dat-s": r"[+\d{(]"}
+    for ending, begin in begins.items():
+        if re.match(begin, first, re.IGNORECASE):
+            return ending
+    raise DataError(
+        f"the format of a text that begins with {shortened(first)!r} is not known",
+        remedy=f"known are {', '.join(begins)}; or give a file, whose ending says the format",
+    )
+
+
 def writable() -> tuple[str, ...]:
     """Return the endings that `optfair.export` knows."""
     return tuple(e for f in FORMATS if f.writes for e in f.endings)

@@ -287,3 +287,18 @@ def test_fronts_and_pools(tmp_path: Path) -> None:
         [s["objective"] for s in pool["solutions"]], reverse=True
     )
     assert "binaries" in run("solve", "textbook/diet", "--solutions", 2).stderr
+
+
+@pytest.mark.parametrize("ending", [".mps", ".lp", ".cbf", ".dat-s"])
+def test_a_problem_comes_from_the_standard_input(tmp_path: Path, ending: str) -> None:
+    file = tmp_path / f"diet{ending}"
+    of.library.load("diet").problem().export(file)
+    piped = CliRunner().invoke(app, ["solve", "-", "--json"], input=file.read_bytes())
+    assert json.loads(piped.stdout)["objective"] == pytest.approx(88.2)
+
+
+def test_a_standard_input_that_is_no_problem_says_so() -> None:
+    none = CliRunner().invoke(app, ["read", "-"], input="once upon a time")
+    assert none.exit_code == 2 and "begins with 'once'" in none.output
+    corrupt = CliRunner().invoke(app, ["read", "-"], input="NAME p\nROWS\n Q cost\nENDATA\n")
+    assert "stdin.mps, line 3" in corrupt.output and os.sep + "stdin" not in corrupt.output
