@@ -23,7 +23,15 @@ from optfair.core.problem import Declaration, Problem
 from optfair.core.term import ConstraintTerm
 from optfair.errors import DataError, DeclarationError, Infeasible, OptfairError, nearest
 from optfair.formats.file_terms import BlockTerm, Entries, constraints, objective
-from optfair.formats.layout import Families, Layout, Rows, RowsInProgress, suffixed, unique_names
+from optfair.formats.layout import (
+    Families,
+    Layout,
+    Rows,
+    RowsInProgress,
+    index_labels,
+    suffixed,
+    unique_names,
+)
 from optfair.formats.text import Source
 from optfair.transforms.relaxation import relaxed
 
@@ -381,6 +389,12 @@ class FileProblem(Problem):
         """Return the labels of the columns that a vector holds."""
         members = self._layout.members.get(variable)
         return () if members is None else [self.rows.columns[j] for j in members]
+
+    def model_axes(self) -> Mapping[str, Any]:
+        """Return what the entries of vectors and rows are called, where that is no number."""
+        known = {k: t.labels() for k, t in self.constraints.items() if t.labels}
+        known |= {v: self.entry_labels(v) for v in self.variables}
+        return {k: own for k, labels in known.items() if (own := index_labels(labels))}
 
     def labelled(self, numbers: Mapping[str, Any], what: str) -> Mapping[str, Any]:
         """Return numbers by variable or constraint that are also found by label."""

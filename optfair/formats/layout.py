@@ -83,9 +83,12 @@ def entry_names(
 
 def _plain(label: str, brackets: str) -> str:
     match = _INDEXED.match(label)
-    if match is None:
+    if match is not None:
+        index = re.sub("[;_]", ",", match["index"])
+    elif (match := _LABELLED.match(label)) is not None:
+        index = ",".join(_KEPT.sub("_", part.strip()) for part in match["index"].split(","))
+    else:
         return file_name(label)
-    index = re.sub("[;_]", ",", match["index"])
     return f"{file_name(match['stem'])}{brackets[0]}{index}{brackets[1]}"
 
 
@@ -118,6 +121,7 @@ class Family:
 
 
 _INDEXED = re.compile(r"^(?P<stem>.+?)[\[(](?P<index>-?\d+(?:[,;_]-?\d+)*)[\])]$")
+_LABELLED = re.compile(r"^(?P<stem>[^\[(]+)[\[(](?P<index>.+)[\])]$")
 _DIGITS, _CLOSING = "0123456789", ("]", ")")
 # an array of more indices, or a longer number, is no array but a name
 _MOST_INDICES, _MOST_DIGITS = 8, 15
@@ -128,19 +132,34 @@ def suffixed(label: str, word: str) -> str:
 
     Examples
     --------
-    >>> suffixed("CAP", "lower"), suffixed("x[3]", "lower")
-    ('CAP lower', 'x lower[3]')
+    >>> suffixed("CAP", "lower"), suffixed("x[3]", "lower"), suffixed("x[Bonn]", "lower")
+    ('CAP lower', 'x lower[3]', 'x lower[Bonn]')
     """
-    match = _INDEXED.match(label)
+    match = _INDEXED.match(label) or _LABELLED.match(label)
     return f"{match['stem']} {word}[{match['index']}]" if match else f"{label} {word}"
+
+
+def index_labels(labels: Sequence[str]) -> tuple[str, ...]:
+    """Return what tells labels apart: what stands in their brackets, nothing where they are counted.
+
+    Examples
+    --------
+    >>> index_labels(["x[Bonn]", "x[Kiel]"]), index_labels(["a", "x[0]"]), index_labels(["x1", "x2"])
+    (('Bonn', 'Kiel'), ('a', 'x[0]'), ())
+    """
+    stems = {_stem(label) for label in labels}
+    if len(stems) > 1:
+        return tuple(labels)
+    matches = [_LABELLED.match(label) for label in labels if not _stem(label)[1]]
+    return tuple(match["index"] for match in matches if match is not None)
 
 
 class Families(Mapping[str, Family]):
     """Names such as ``x[0]``, ``x[1]`` as arrays, by what they share.
 
     Names with the same stem and kind form one array. An index is what stands in brackets at
-    the end, else trailing digits not behind a dot. If the indices fill a box that begins at 0 or 1 they are
-    its positions; otherwise the array is a vector in the order of the file.
+    the end, a number or a label, else trailing digits not behind a dot. If the indices fill a box that begins at
+    0 or 1 they are its positions; otherwise the array is a vector in the order of the file.
 
     Parameters
     ----------
@@ -198,7 +217,8 @@ class Families(Mapping[str, Family]):
         return self._arrays[name]
 
     def _is_single(self, members: list[int]) -> bool:
-        return len(members) == 1 and self._names[members[0]][-1:] not in _CLOSING
+        name = self._names[members[0]]
+        return len(members) == 1 and (name[-1:] not in _CLOSING or not _stem(name)[1])
 
     def count(self, name: str) -> int:
         """Return the number of entries of an array."""
@@ -226,6 +246,8 @@ def _stem(name: str) -> tuple[str, int]:
         index = re.split("[,;_]", match["index"]) if match else []
         if match and len(index) <= _MOST_INDICES and max(map(len, index)) <= _MOST_DIGITS:
             return match["stem"], len(index)
+        if match is None and (match := _LABELLED.match(name)) is not None:
+            return match["stem"], 0
     return name, 0
 
 

@@ -379,3 +379,18 @@ def test_shadow_prices_keep_their_sign(ending, tmp_path):
     for name, price, sign in (("demand", 3.0, 1.0), ("cap", -1.0, turned)):
         assert float(p.solve().shadow_price[name]) == pytest.approx(price)
         assert np.asarray(q.solve().shadow_price[name]).item() == pytest.approx(sign * price)
+
+
+@pytest.mark.parametrize(("ending", "entry"), [(".mps", "{}[{}]"), (".lp", "{}({})")])
+def test_labels_survive_in_brackets(tmp_path: Path, ending: str, entry: str) -> None:
+    x = cp.Variable(2, name="x", nonneg=True)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize([2, 3] @ x), [x >= [1, 2]]), ["need"])
+    p.with_labels(x=["rye", "oat bran"], need=["rye", "oat bran"]).export(tmp_path / f"p{ending}")
+    q = of.read(tmp_path / f"p{ending}")
+    assert list(q.variables) == ["x"] and list(q.constraints) == ["need", "x_nonnegative"]
+    s = q.solve()
+    assert s[entry.format("x", "rye")] == pytest.approx(1.0)
+    assert s.shadow_price[entry.format("need", "oat_bran")] == pytest.approx(3.0)
+    assert s.frame("x")["x"].round(6).to_dict() == {"rye": 1.0, "oat_bran": 2.0}
+    assert list(s.frame("need").index) == ["rye", "oat_bran"]
+    assert q.without(entry.format("need", "rye")).solve().objective == pytest.approx(6.0)
