@@ -22,7 +22,7 @@ from optfair.convexity.expression import (
     constant_value,
 )
 from optfair.convexity.intervals import Interval
-from optfair.core.labels import free_name
+from optfair.core.labels import entries_at, free_name, sign_constraints
 
 #: What facts are called that say where the expression itself is defined.
 IMPLIED = "where it is defined"
@@ -479,8 +479,6 @@ def _row(node: Node, i: int) -> dict[tuple[Leaf, int], float] | None:
 
 def attribute_constraints(expression: Any, named: Mapping[str, Any]) -> dict[str, Any]:
     """Return constraints, and what the attributes of the variables of an expression say."""
-    from optfair.core.adopt import entries_at, sign_constraints
-
     said = dict(named)
     for v in expression.variables():
         name, a = v.name(), v.attributes

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -31,7 +31,7 @@ from cvxpy.transforms.partial_optimize import PartialProblem
 
 from optfair.core.composition import constraint_term, model_goal, model_term, objective_term
 from optfair.core.expressions import rebuilt, substitute
-from optfair.core.labels import SHAPES, free_name, stated_attributes
+from optfair.core.labels import SHAPES, Plain, free_name, kept_attributes, stated_attributes
 from optfair.core.problem import Declaration, Problem, Sense
 from optfair.core.quadratics import CONES, lower_root
 from optfair.core.term import exact_functions
@@ -127,7 +127,7 @@ class AdoptedProblem(Problem):
         if not known:  # of constants: a variable that nothing depends on carries them
             known = [cp.Variable(name="unused")]
             goal = goal + 0.0 * known[0]
-        plain = _Plain.of(known)
+        plain = Plain.of(known)
         variables, swaps = plain.variables, plain.swaps
         ids = {v.id: name for name, v in variables.items()}
         constraints: dict[str, Any] = {}
@@ -149,66 +149,6 @@ class AdoptedProblem(Problem):
             frozenset(plain.integers),
             plain.aliases,
         )
-
-
-@dataclass(frozen=True, eq=False)
-class _Plain:
-    """Variables without attributes but those of shape, and what attributes said of others.
-
-    Attributes
-    ----------
-    variables : dict
-        By name.
-    rows : dict
-        Constraints that say what attributes did, by name.
-    integers : set of str
-        Names of those that are integer.
-    aliases, swaps : dict
-        The variables that stood for them -> their names; and by ``id`` -> them.
-    """
-
-    variables: dict[str, Any] = field(default_factory=dict)
-    rows: dict[str, Any] = field(default_factory=dict)
-    integers: set[str] = field(default_factory=set)
-    aliases: dict[Any, str] = field(default_factory=dict)
-    swaps: dict[int, Any] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, known: Iterable[Any]) -> _Plain:
-        """Copy variables; one that was pickled is the same to CVXPY, by its number."""
-        plain, same = cls(), dict[int, Any]()
-        for old in known:
-            if old.id in same:
-                plain.swaps[id(old)] = same[old.id]
-                continue
-            plain._add(old)
-            same[old.id] = plain.swaps[id(old)]
-        return plain
-
-    def _add(self, old: Any) -> None:
-        name = free_name(old.name(), self.variables)
-        new = cp.Variable(old.shape, name=name, **_kept(old))
-        self.variables[name], self.aliases[old], self.swaps[id(old)] = new, name, new
-        self.rows.update(sign_constraints(name, old, new))
-        if any(old.attributes[k] is True for k in ("boolean", "integer")):
-            self.integers.add(name)
-        for kind, at in (("boolean", old.boolean_idx), ("integer", old.integer_idx)):
-            if old.attributes[kind] is True or not at:
-                continue
-            label = free_name(f"{name} {kind}", self.variables)  # entries that are whole
-            part = self.variables[label] = cp.Variable(len(at), name=label)
-            self.integers.add(label)
-            self.rows[label] = entries_at(new, at) == part
-            if kind == "boolean":
-                self.rows[f"{label} lower"], self.rows[f"{label} upper"] = part >= 0, part <= 1
-
-
-def _kept(variable: Any) -> dict[str, Any]:
-    a = variable.attributes
-    kept = {k: a[k] for k in SHAPES if a.get(k)}
-    if a.get("PSD") or a.get("NSD"):
-        kept["symmetric"] = True
-    return kept
 
 
 def _form_below(e: Any, args: Sequence[Any], solver_context: Any = None) -> tuple[Any, list[Any]]:
@@ -326,7 +266,7 @@ class _Parts(Complex2RealCanonMethods):  # type: ignore[misc]
                     "write it with variables of your own: x + 1j * y, or a matrix for each",
                 )
             if not expr.is_hermitian():
-                kept = _kept(expr)
+                kept = kept_attributes(expr)
                 real = None if expr.is_imag() else cp.Variable(expr.shape, **kept)
                 self._variables[expr] = real, cp.Variable(expr.shape, **kept)
                 if expr.is_imag():
@@ -391,57 +331,6 @@ def _reduced(problem: Any, names: Sequence[str] | None) -> tuple[Any, Sequence[s
     return cp.Problem(goal, list(rows.values())), list(rows)
 
 
-def sign_constraints(name: str, old: Any, new: Any) -> dict[str, Any]:
-    """Return what the attributes of a variable say of all its entries, as constraints on another."""
-    a = old.attributes
-    constraints: dict[str, Any] = {}
-    if a.get("nonneg") or a.get("pos"):
-        constraints[f"{name} nonnegative"] = new >= 0
-    if a.get("nonpos") or a.get("neg"):
-        constraints[f"{name} nonpositive"] = new <= 0
-    if a.get("PSD"):
-        constraints[f"{name} psd"] = new >> 0
-    if a.get("NSD"):
-        constraints[f"{name} nsd"] = new << 0
-    if a.get("boolean") is True:
-        constraints[f"{name} lower"], constraints[f"{name} upper"] = new >= 0, new <= 1
-    if a.get("bounds"):
-        for word, bound in zip(("lower", "upper"), a["bounds"], strict=True):
-            if bound is None:
-                continue
-            if isinstance(bound, cp.Expression):  # of parameters
-                constraints[f"{name} {word}"] = new >= bound if word == "lower" else new <= bound
-                continue
-            whole = bound.toarray() if hasattr(bound, "toarray") else bound
-            limit = np.broadcast_to(np.asarray(whole, dtype=float), new.shape)
-            finite = np.isfinite(limit)
-            if finite.all():
-                constraints[f"{name} {word}"] = new >= limit if word == "lower" else new <= limit
-            elif finite.any():
-                part, limit = new[finite], limit[finite]
-                constraints[f"{name} {word}"] = part >= limit if word == "lower" else part <= limit
-    return constraints
-
-
-def entries_at(variable: Any, places: Any) -> Any:
-    """Return some entries of a variable, as one vector.
-
-    Raises
-    ------
-    DeclarationError
-        There is no such entry: CVXPY looks at places when it solves.
-    """
-    for place in (tuple(int(i) for i in one) for one in places):
-        inside = len(place) == variable.ndim
-        if not inside or any(not -n <= i < n for i, n in zip(place, variable.shape, strict=True)):
-            raise DeclarationError(
-                f"{variable.name()!r} has no entry {list(place)}",
-                f"it has the shape {variable.shape}, and this entry is to be whole",
-                "name entries of it, as integer=[(0,), (1,)] does",
-            )
-    return cp.hstack([variable[tuple(int(i) for i in one)] for one in places])
-
-
 def from_cvxpy(problem: Any, names: Sequence[str] | None = None) -> AdoptedProblem:
     """Wrap a CVXPY problem, so that it is classified, certified, composed and verified.
 
@@ -461,10 +350,16 @@ def from_cvxpy(problem: Any, names: Sequence[str] | None = None) -> AdoptedProbl
     -------
     AdoptedProblem
 
+    Warns
+    -----
+    UserWarning
+        Two variables have one name.
+
     Raises
     ------
     DeclarationError
-        A parameter without value, NaN, infinity that is no bound, a bound that no number meets.
+        A parameter without value, NaN, infinity that is no bound, a bound that no number meets; one
+        name for two constraints.
     UnsupportedProblem
         Something of CVXPY that cannot be taken apart.
 
@@ -495,6 +390,7 @@ def from_cvxpy(problem: Any, names: Sequence[str] | None = None) -> AdoptedProbl
             f"{len(names)} names for {len(problem.constraints)} constraints",
             remedy="give one name per constraint, in order",
         )
+    _check_twice(problem, names or ())
     try:
         adopted = _adopted(problem, names)
     except (DeclarationError, UnsupportedProblem):
@@ -508,6 +404,28 @@ def from_cvxpy(problem: Any, names: Sequence[str] | None = None) -> AdoptedProbl
         own = [_label(i, c) for i, c in enumerate(problem.constraints)] if names is None else names
         adopted._set(_given=problem, _given_names=list(map(str, own)))
     return adopted
+
+
+def _check_twice(problem: Any, names: Sequence[Any]) -> None:
+    """Refuse a name that was given to two constraints, and say what a second variable is called."""
+    known: set[str] = set()
+    for name in map(str, names):
+        if name in known:
+            raise DeclarationError(
+                f"two constraints are called {name!r}",
+                "prices and conflicts are read by name",
+                "give each a name of its own",
+            )
+        known.add(name)
+    called: dict[str, Any] = {}
+    for v in problem.variables():
+        if called.setdefault(v.name(), v).id != v.id:
+            warnings.warn(
+                f"two variables are called {v.name()!r}: all but one get a number behind it;"
+                ' give each a name of its own, as in cp.Variable(name="y")',
+                stacklevel=3,
+            )
+            return
 
 
 def _label(i: int, constraint: Any) -> str:
@@ -576,7 +494,7 @@ def declaration(
                     'give each a name of its own: cp.Variable(name="y")',
                 )
     known = variables.values()
-    plain = _Plain.of(known if any(map(stated_attributes, known)) else ())
+    plain = Plain.of(known if any(map(stated_attributes, known)) else ())
 
     def own(part: Any) -> Any:
         return substitute(part, plain.swaps) if plain.swaps else part

@@ -25,7 +25,7 @@ from optfair.core.expressions import (
     refuse_nonfinite,
     substitute,
 )
-from optfair.core.labels import check_plain
+from optfair.core.labels import Plain
 from optfair.core.problem_class import Evidence, ProblemClass, follows_rules
 from optfair.core.term import (
     ConstraintTerm,
@@ -553,27 +553,27 @@ def owned(problem: Problem, constraint: Any) -> Any:
     return substitute(constraint, swaps) if swaps else constraint
 
 
-def checked_variables(problem: Problem, added: Mapping[str, Any]) -> dict[str, Any]:
-    """Return further variables of a problem, or say why one of them cannot be.
+def checked_variables(problem: Problem, added: Mapping[str, Any]) -> Plain:
+    """Return further variables of a problem, without signs, bounds and integrality as attributes.
 
     Raises
     ------
     DeclarationError
-        Not a CVXPY variable, a name or variable already there, or signs, bounds or
-        integrality as attributes.
+        Not a CVXPY variable, or a name or variable already there.
     """
+    plain = Plain()
     for name, v in added.items():
         if not isinstance(v, cp.Variable):
             raise DeclarationError(
                 f"variable {name!r} is {kind_of(v)}",
                 remedy="give a CVXPY variable: with_variables(z=cp.Variable(3))",
             )
-        if name in problem.variables or v.id in problem.names:
+        if name in problem.variables or v.id in problem.names or v.id in problem._aliases:
             raise DeclarationError(
                 f"a variable {name!r} is already there", remedy="choose another name"
             )
-        check_plain(name, v, ("symmetric",))
-    return dict(added)
+        plain.take(name, v)
+    return plain
 
 
 def remaining_variables(

@@ -159,7 +159,8 @@ def html_certificate(c: Certificate) -> str:
 def describe(problem: Problem) -> str:
     """Return class, sizes, objective and constraint names, one line each."""
     sizes = [
-        f"{name} {'x'.join(map(str, v.shape)) or 'scalar'}" for name, v in problem.variables.items()
+        f"{repr(name) if ' ' in name else name} {'x'.join(map(str, v.shape)) or 'scalar'}"
+        for name, v in problem.variables.items()
     ]
     rows = listed(map(repr, problem.constraints)) or "none"
     goal = " + ".join(problem.objective) or "0"

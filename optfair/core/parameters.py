@@ -271,13 +271,13 @@ def declared_again(problem: Problem, changed: Mapping[str, Any]) -> Any:
         )
     before = {v: name for name, v in problem.variables.items() if name in made.variables}
     older = {v: problem._aliases[v.id] for v in problem._alias_variables}
-    known = {v: name for v, name in {**older, **before}.items() if name in made.variables}
-    made._set(_aliases={v.id: name for v, name in known.items()}, _alias_variables=tuple(known))
     gone = {family(name) for name in made.constraints} - {family(n) for n in problem.constraints}
     made = made.without(*gone) if gone else made
     made = made.with_variables(
         {n: v for n, v in problem.variables.items() if n not in made.variables and "." not in n}
     )
+    known = {v: name for v, name in {**older, **before}.items() if name in made.variables}
+    made._set(_aliases={v.id: name for v, name in known.items()}, _alias_variables=tuple(known))
     for label, rule in problem.rules.items():
         if label not in made.rules:
             made = made.with_constraints({label: rule})

@@ -393,7 +393,7 @@ class Problem(ProblemVerbs, Labels):
             added |= composition.stated(child, item, parts)
         bound = {name: item for name, item in items.items() if isinstance(item, Rule)}
         made = child._child(
-            constraints=MappingProxyType({**self.constraints, **added}),
+            constraints=MappingProxyType({**child.constraints, **added}),
             _bound={**self.rules, **bound},
         )
         return made._proved_anew()
@@ -481,24 +481,22 @@ class Problem(ProblemVerbs, Labels):
         Parameters
         ----------
         variables : dict, optional
-            Name -> CVXPY variable without sign or bound attributes.
+            Name -> CVXPY variable. Its sign, bounds and integrality are stated as constraints.
         **named
             The same as keywords.
 
         Examples
         --------
         >>> import cvxpy as cp, optfair as of
-        >>> x, z = cp.Variable(name="x"), cp.Variable(name="z")
+        >>> x, z = cp.Variable(name="x"), cp.Variable(integer=True)
         >>> p = of.from_cvxpy(cp.Problem(cp.Minimize(x), [x >= 0.5]))
-        >>> q = p.with_variables(z=z).with_integrality("z").with_constraints(step=x >= z, up=z >= 0.1)
+        >>> q = p.with_variables(z=z).with_constraints(step=x >= z, up=z >= 0.1)
         >>> q.problem_class, round(q.solve().objective, 6)
         (MILP, 1.0)
         """
-        added = composition.checked_variables(self, {**(variables or {}), **named})
-        return self._child(
-            variables=MappingProxyType({**self.variables, **added}),
-            _names={**self._names, **{v.id: name for name, v in added.items()}},
-        )
+        plain = composition.checked_variables(self, {**(variables or {}), **named})
+        child = self._child(**plain.beside(self))
+        return child.with_constraints(plain.rows) if plain.rows else child
 
     def bound_parts(self, name: str, item: Any) -> dict[str, Any]:
         """Return constraints by term name; models that cannot take a rule override this."""

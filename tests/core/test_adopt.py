@@ -43,6 +43,7 @@ def test_attributes_become_terms() -> None:
         assert not any(v.attributes[k] for k in ("nonneg", "boolean", "PSD", "bounds"))
 
 
+@pytest.mark.filterwarnings("ignore:two variables are called:UserWarning")
 @pytest.mark.parametrize("seed", range(4))
 def test_same_optimum_as_cvxpy(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -708,3 +709,13 @@ def test_finite_sets_stand_beside_products_and_perspectives_within_each_other() 
     )  # trace(P)^2 / t, which is its own perspective
     twice = cp.Problem(cp.Minimize(cp.perspective(inner, t)), [t <= 5, P >> np.eye(2)])
     assert of.from_cvxpy(twice).solve().objective == pytest.approx(4.0 / 5.0)
+
+
+def test_two_constraints_of_one_name_are_refused_and_variables_warned_about() -> None:
+    x, y = cp.Variable(name="x"), cp.Variable(name="x")
+    plain = cp.Problem(cp.Minimize(x + y), [x >= 1, y >= 2])
+    with pytest.warns(UserWarning, match="two variables are called 'x'"):
+        p = of.from_cvxpy(plain, ["first", "second"])
+    assert list(p.variables) == ["x", "x 2"] and "  x scalar, 'x 2' scalar\n" in repr(p)
+    with pytest.raises(of.DeclarationError, match="two constraints are called 'least'"):
+        of.from_cvxpy(plain, ["least", "least"])

@@ -122,14 +122,34 @@ def test_users_add_variables() -> None:
 @pytest.mark.parametrize(
     ("variable", "words"),
     [
-        (cp.Variable(2, nonneg=True), "attribute 'nonneg'"),
-        (cp.Variable(2, integer=True), "attribute 'integer'"),
+        (3, "is an int"),
         (np.zeros(2), "is a ndarray"),
     ],
 )
 def test_variables_that_cannot_be_added(variable: Any, words: str) -> None:
     with pytest.raises(of.DeclarationError, match=words):
         problem().with_variables(z=variable)
+
+
+def test_what_attributes_of_a_further_variable_say_is_stated() -> None:
+    x, on = cp.Variable(2, name="x", nonneg=True), cp.Variable(2, boolean=True)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [cp.sum(x) >= 4]), ["need"])
+    q = p.with_variables(open=on, least=cp.Variable(bounds=[1, 3])).with_constraints(
+        link=x <= 3 * on
+    )
+    bounds = ["x nonnegative", "open lower", "open upper", "least lower", "least upper"]
+    assert list(q.constraints) == ["need", *bounds, "link"] and q.integers == {"open"}
+    assert q.solve()["open"].tolist() == [1.0, 1.0]
+    once = q.with_constraints(one=on[0] <= 0.5, room=x[1] <= 5).without("link")  # on `on` as it is
+    assert once.solve()["open"][0] == 0.0
+    with pytest.raises(of.DeclarationError, match="already there"):
+        q.with_variables(again=on)
+
+
+def test_a_further_variable_is_known_when_data_change() -> None:
+    on = cp.Variable(boolean=True)
+    p = of.textbook.Diet(cost=[1.0], nutrition=[[1.0]], minimum=[1.0]).with_variables(on=on)
+    assert p.at(cost=[2.0]).with_constraints(half=on >= 0.5).solve()["on"] == 1.0
 
 
 def test_a_name_is_used_once() -> None:

@@ -69,7 +69,7 @@ def test_files_carry_them(tmp_path: Path) -> None:
     file = tmp_path / "ship.lp"
     p.export(file)
     text = file.read_text()
-    assert "3 ship_Ulm_north_" in text and "demand_south_:" in text
+    assert "3 ship(Ulm,north)" in text and "demand(south):" in text
     again = of.read(file)
     assert again.solve().objective == pytest.approx(p.solve().objective)
     assert of.cone_program(p).columns[:2] == ("ship[Bonn,north]", "ship[Ulm,north]")
