@@ -107,6 +107,9 @@ def reporting(as_json: bool) -> Iterator[None]:
     """Print an error of ours as cause, why and do, and leave with its exit code."""
     try:
         yield
+    except KeyboardInterrupt:
+        typer.echo("interrupted", err=True)
+        raise
     except OptfairError as e:
         if as_json:
             document(e.to_dict())
@@ -256,6 +259,10 @@ def named(name: str) -> Named:
     except DataError:
         if Path(name).is_file():  # of an ending that cannot be read, which the reader says
             return Named(name, read(name))
+        if Path(name).is_dir():
+            raise DataError(
+                f"{name} is a folder", remedy="give a file; `optfair compare` takes folders, too"
+            ) from None
         raise
     return Named(instance.name, instance.problem(), instance)
 

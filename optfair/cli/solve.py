@@ -462,7 +462,7 @@ def compare(
         list[str],
         typer.Argument(
             help="Names of instances, patterns such as 'textbook/*', collections of the folder"
-            " OPTFAIR_COLLECTIONS such as netlib or 'sdplib/t*', or files:"
+            " OPTFAIR_COLLECTIONS such as netlib or 'sdplib/t*', or files and folders of files:"
             f" {', '.join(readable())}."
         ),
     ],
@@ -480,7 +480,10 @@ def compare(
     repeats: Annotated[int, typer.Option(min=1, help="Runs of each pair.")] = 1,
     jobs: Annotated[int, typer.Option(help="Runs at the same time; -1: one per core.")] = 1,
     out: Annotated[
-        Path | None, typer.Option(help="Folder that keeps every run; finished ones are not redone.")
+        Path | None,
+        typer.Option(
+            help="Folder that keeps every run, also after Ctrl-C; finished ones are not redone."
+        ),
     ] = None,
     report: Annotated[Path | None, typer.Option(help="Write an HTML report here.")] = None,
     force: Force = False,

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from functools import partial
+from glob import glob
 from pathlib import Path
 from typing import Any
 
@@ -98,13 +99,13 @@ def subjects(problems: Any) -> list[Subject]:
     ----------
     problems : str, Problem, Instance, iterable of these, or dict of name to one of these
         A text is the name of an instance, a pattern of names and tags, a file that
-        `optfair.read` knows, or a collection (or a pattern of its members, ``netlib/a*``) of the
-        folder that ``OPTFAIR_COLLECTIONS`` names.
+        `optfair.read` knows, a folder or a pattern of such files, or a collection (or a pattern of
+        its members, ``netlib/a*``) of the folder that ``OPTFAIR_COLLECTIONS`` names.
 
     Raises
     ------
     DataError
-        Nothing matches, or it is something else; no file of a collection can be read.
+        Nothing matches, or it is something else; none of the files can be read.
     """
     named: dict[str, Subject] = {}
     for name, item in _named(problems):
@@ -147,8 +148,15 @@ def _meant(item: Any, name: str) -> list[Subject]:
             return [Subject(name or item.name, item.problem(), "", item.optimum)]
         except OptfairError as e:  # the others can be compared
             return [Subject(name or item.name, None, "", item.optimum, e)]
+    if isinstance(item, (str, Path)) and (files := _files(str(item))):
+        return [subject for file in files for subject in _meant(file, name)]
     if isinstance(item, Path) or (isinstance(item, str) and is_problem_file(item)):
-        return [Subject(name or Path(item).name, read(item))]
+        try:
+            return [Subject(name or Path(item).name, read(item))]
+        except OptfairError as e:
+            if not Path(item).is_file():
+                raise
+            return [Subject(name or Path(item).name, None, "", None, e)]
     if isinstance(item, str) and (members := _members(item)):
         return [subject for m in members for subject in _meant(m, name)]
     if isinstance(item, str):
@@ -164,6 +172,19 @@ def _meant(item: Any, name: str) -> list[Subject]:
         f"{kind_of(item)} is not a problem",
         remedy="give names of instances, or problems, also CVXPY's",
     )
+
+
+def _files(pattern: str) -> list[Path]:
+    """Return the files in a folder, or of a pattern such as ``models/*.mps``; instances come first."""
+    if Path(pattern).is_dir():
+        if any(pattern in (n, n.rpartition("/")[2], n.partition("/")[0]) for n in names()):
+            return []
+        files = sorted(f for f in Path(pattern).iterdir() if f.is_file() and is_problem_file(f))
+        if not files:
+            raise DataError(f"the folder {pattern!r} has no file that can be read")
+        return files
+    wild = any(c in pattern for c in "*?[") and is_problem_file(pattern)
+    return sorted(f for f in map(Path, glob(pattern)) if f.is_file()) if wild else []
 
 
 def _members(pattern: str) -> list[Member]:
@@ -248,7 +269,8 @@ def compare_solvers(
     ----------
     problems : str, Problem, Instance, iterable of these, or dict of name to one of these
         A text is the name of an instance of the problem library, or a pattern of names and
-        tags such as ``"textbook/*"``.
+        tags such as ``"textbook/*"``, a file, or a folder of files, of which those that cannot be
+        read are failures.
     solvers : str, ConfiguredSolver, or iterable of these, optional
         Names, or `ConfiguredSolver` of a solver with options; by default every installed open solver, but for those that find local optima
         only.

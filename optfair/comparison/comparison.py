@@ -469,7 +469,9 @@ class Comparison:
     # --- printing ------------------------------------------------------------------------
 
     def __repr__(self) -> str:
-        table = display.text_table([HEAD, *map(_line, self.summary())], right=True)
+        every = self.summary()
+        took = [row for row in every if row.taken] or every
+        table = display.text_table([HEAD, *map(_line, took)], right=True)
         first = (
             f"{len(self.problems)} problem{'s' * (len(self.problems) != 1)}, tolerance {self.tolerance:g}, time limit"
             f" {self.time_limit:g} s; seconds: shifted geometric mean (1 s)"

@@ -593,3 +593,20 @@ def test_a_ray_that_is_verified_is_an_answer():
     assert (
         c.conflicts() == () and c.failures() == () and [s.answered for s in c.summary()] == [1, 1]
     )
+
+
+def test_a_folder_is_its_files_and_one_that_cannot_be_read_stops_no_other(tmp_path) -> None:
+    small().export(tmp_path / "far.mps")
+    (tmp_path / "cut.mps").write_text("NAME cut")
+    (tmp_path / "notes.txt").write_text("of no interest")
+    for meant in (tmp_path, f"{tmp_path}/*.mps", [tmp_path / "cut.mps", tmp_path / "far.mps"]):
+        cut, far = subjects(meant)
+        assert (cut.name, far.name) == ("cut.mps", "far.mps") and far.problem is not None
+        assert "without ENDATA" in str(cut.fault)
+    with pytest.raises(of.DataError, match="without ENDATA"):
+        subjects(tmp_path / "cut.mps")
+    with pytest.raises(of.DataError, match="there is no file"):
+        subjects([tmp_path / "far.mps", tmp_path / "fra.mps"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(of.DataError, match="no file that can be read"):
+        subjects(tmp_path / "empty")
