@@ -255,7 +255,20 @@ class Labels:
         what : {"values", "multipliers", "prices"}
             What they are.
         """
-        return numbers
+        if isinstance(numbers, Labelled) or not (self.given_axes and numbers):
+            return numbers
+        return Labelled(numbers, self._labelled_entry)
+
+    def _labelled_entry(self, numbers: Mapping[str, Any], label: str) -> Any:
+        """Return the number of an entry such as ``ship[Bonn, north]``, None where there is none."""
+        name = label.partition("[")[0]
+        axes = self.given_axes.get(name)
+        if axes is None or name == label or name not in numbers:
+            return None
+        entries = entry_names(name, axes, _shape(cast("Problem", self), name))
+        label = label if label in entries else label.replace(", ", ",")
+        every = np.ravel(np.asarray(numbers[name]), order="F")
+        return every[entries.index(label)] if label in entries else None
 
     def separated(self, time_limit: float | None = None) -> tuple[Any, tuple[str, ...] | None]:
         """Return this problem with rows that exclude each other as terms, and where to look.
@@ -559,11 +572,10 @@ class Plain:
 
     def beside(self, problem: Problem) -> dict[str, Any]:
         """Return the fields of a problem that has these variables, too."""
-        names = {v.id: name for name, v in self.variables.items()}
         return {
             "variables": MappingProxyType({**problem.variables, **self.variables}),
             "integers": problem.integers | self.integers,
-            "_names": {**problem._names, **names},
+            "_names": {**problem._names, **{v.id: k for k, v in self.variables.items()}},
             "_aliases": {**problem._aliases, **{v.id: k for v, k in self.aliases.items()}},
             "_alias_variables": (*problem._alias_variables, *self.aliases),
         }

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
 
+# Entries up to which a mapping that computes them is printed with its numbers.
+READ = 20
+
+
 @dataclass(frozen=True)
 class Status:
     r"""Why the solver stopped, and what it left.
@@ -55,18 +59,19 @@ class Status:
 
 
 class LazyValues(Named):
-    """Mapping whose entries may be functions, called when first read."""
+    """Mapping whose entries may be functions, called when first read; it may say why it has none."""
 
-    def __init__(self, entries: Mapping[str, Any]) -> None:
+    def __init__(self, entries: Mapping[str, Any], none: tuple[str, str] = ("", "")) -> None:
         self._entries: dict[str, Any] = dict(entries)
+        self._none = none
 
     def __getitem__(self, name: str) -> Any:
         try:
             entry = self._entries[name]
         except (KeyError, TypeError):
-            raise DeclarationError(
-                f"no value {name!r}", remedy=nearest(name, self._entries)
-            ) from None
+            why, do = self._none
+            near = nearest(name, self._entries) if self._entries else do
+            raise DeclarationError(f"no value {name!r}", why, near) from None
         if isinstance(entry, Callable):  # type: ignore[arg-type]
             entry = self._entries[name] = entry()
         return entry
@@ -81,10 +86,12 @@ class LazyValues(Named):
         return self[name]
 
     def __reduce__(self) -> Any:
-        return type(self), ({name: self[name] for name in self._entries},)
+        return type(self), ({name: self[name] for name in self._entries}, self._none)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(map(repr, self._entries))})"
+        if len(self) > READ:
+            return f"{type(self).__name__}({', '.join(map(repr, self._entries))})"
+        return repr({name: self[name] for name in self})
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,12 +248,11 @@ class Solution(SolutionVerbs):
             known = [*p.variables, *p.constraints]
             raise DeclarationError(f"no value or price {name!r}", remedy=nearest(str(name), known))
         of = self.values if name in p.variables else self.shadow_price
-        if name not in of:
-            raise DeclarationError(f"no value or price {name!r}", remedy=nearest(name, of))
+        numbers = of[name]
         shape = (p.variables if name in p.variables else p.constraints)[name].shape
-        if np.shape(of[name]) != shape:
-            raise DataError(f"{name!r} has the shape {np.shape(of[name])}, not {shape}")
-        return frame(name, of[name], p.axes(name))
+        if np.shape(numbers) != shape:
+            raise DataError(f"{name!r} has the shape {np.shape(numbers)}, not {shape}")
+        return frame(name, numbers, p.axes(name))
 
     def __repr__(self) -> str:
         total = sum(self.seconds.values())

@@ -100,6 +100,9 @@ class ProblemVerbs:
                 "status": "solve() returns a solution: solution.status",
                 "is_dcp": "problem_class says the class, explain() why",
                 "subject_to": "with_constraints(name=...) returns a problem with one more",
+                "delete": "without(name) returns a problem without a constraint",
+                "optimize": "solve() returns a solution",
+                "write": "export(path) writes a file, whose ending says the format",
             }
             raise AttributeError(_no_attribute(self, name, advice))
 

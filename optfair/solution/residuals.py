@@ -490,7 +490,14 @@ def shadow_prices(solution: Solution) -> Mapping[str, Any]:
         return y * sign * (1.0 if p.sense == "minimize" else -1.0)
 
     known = set(solution.multipliers)
-    prices = LazyValues({name: partial(price, name) for name in p.constraints if name in known})
+    none = (
+        f"{solution.solver} leaves no multipliers of this problem",
+        "prices are of convex programs: solve optfair.transforms.relax_integrality(p).problem, with"
+        " the integers fixed by a constraint where they are to stay"
+        if p.integers
+        else "ask a solver that returns multipliers; optfair.solvers() lists them",
+    )
+    prices = LazyValues({n: partial(price, n) for n in p.constraints if n in known}, none)
     return p.labelled(prices, "prices")
 
 

@@ -135,3 +135,31 @@ def test_models_know_their_own() -> None:
     assert list(fair.frame("masses").index) == fair.problem.group_names.tolist()
     assert fair.frame("masses").index.name == "group"
     assert fair.frame("assignment").shape == (60, 3)
+
+
+def test_entries_are_read_by_label() -> None:
+    p = transport().with_labels(ship=(TOWNS, MARKETS), demand=MARKETS)
+    s = p.solve()
+    town, market = TOWNS[1], MARKETS[0]
+    assert s[f"ship[{town},{market}]"] == s[f"ship[{town}, {market}]"] == s["ship"][1, 0]
+    assert s.shadow_price[f"demand[{market}]"] == s.shadow_price["demand"][0]
+    assert s.slack[f"demand[{market}]"] == s.slack["demand"][0]
+    again = pickle.loads(pickle.dumps(s))
+    assert again[f"ship[{town},{market}]"] == s["ship"][1, 0] and again.is_optimal()
+    with pytest.raises(of.DeclarationError, match="no value 'ship\\[nowhere\\]'"):
+        s["ship[nowhere]"]
+
+
+def test_an_integer_problem_says_why_it_has_no_prices() -> None:
+    x = cp.Variable(2, name="x", integer=True)
+    s = of.from_cvxpy(
+        cp.Problem(cp.Maximize([2, 1] @ x), [x >= 0, [3, 2] @ x <= 8]), ["sign", "cap"]
+    ).solve()
+    for read in (s.shadow_price.__getitem__, s.frame):
+        with pytest.raises(of.DeclarationError, match="no value 'cap'") as error:
+            read("cap")
+        assert "relax_integrality" in error.value.remedy
+    relaxed = of.transforms.relax_integrality(s.problem).problem
+    fixed = relaxed.with_constraints(fixed=s.problem["x"] == s["x"]).solve()
+    assert fixed.objective == pytest.approx(s.objective) and "cap" in fixed.shadow_price
+    assert repr(s.slack).startswith("{'sign': array(")
