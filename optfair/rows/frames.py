@@ -375,6 +375,22 @@ def refuse_constant(columns: list[str]) -> None:
         )
 
 
+def _check_order(X: Any, groups: Any) -> None:
+    """Refuse groups whose index is that of the rows in another order: both are taken by position."""
+    own: Any = getattr(X, "index", None)
+    other: Any = getattr(groups, "index", None)
+    kinds = type(own), type(other)
+    counted = any(kind.__name__ == "RangeIndex" for kind in kinds)  # one that tells no rows apart
+    if counted or not all(kind.__module__.partition(".")[0] == "pandas" for kind in kinds):
+        return
+    if not own.equals(other) and len(own) == len(other) and set(own) == set(other):
+        raise DataError(
+            "groups has the index of X in another order",
+            "rows are taken by position, not by index",
+            "give groups.loc[X.index], or groups.to_numpy() if the positions are right",
+        )
+
+
 def without_groups(X: Any, groups: Any) -> tuple[Any, Any]:
     """Return (rows, group labels), where ``groups`` may name columns of a frame.
 
@@ -386,6 +402,7 @@ def without_groups(X: Any, groups: Any) -> tuple[Any, Any]:
         Labels, a column of them for each attribute, or the names of the columns that hold them.
     """
     names = column_names(X)
+    _check_order(X, groups)
     if isinstance(groups, str):
         if names is None:
             raise DataError(

@@ -27,7 +27,7 @@ from optfair.errors import ClassError, DeclarationError, OptfairError, Unbounded
 from optfair.numbers import Floats, Indices, checked
 from optfair.proofs.cones import Cone
 from optfair.proofs.reduction import ENTRIES, Link, unlimited, unlimited_fault
-from optfair.transforms.relaxation import check_origin, recovered
+from optfair.transforms.relaxation import check_origin, recovered, with_way_back
 
 # The dual as a declared problem: one variable per constraint, one constraint per variable.
 
@@ -353,6 +353,9 @@ class Dualized:
 
     original: Problem
     problem: DualProblem
+
+    def __repr__(self) -> str:
+        return with_way_back(self.problem, self.original)
 
     def recover(self, solution: Solution) -> Solution:
         """Return the primal solution that the dual's multipliers are.

@@ -136,6 +136,11 @@ def recovered(
 INTEGER = 1e-6
 
 
+def with_way_back(problem: Problem, original: Problem) -> str:
+    """Return how a transformed problem prints, and what its solutions are good for."""
+    return f"{problem!r}\n  recover      of a solution of .problem, for {original.title}"
+
+
 @dataclass(frozen=True, eq=False)
 class RelaxedIntegrality:
     """The relaxation with the way back.
@@ -153,6 +158,9 @@ class RelaxedIntegrality:
     original: Problem
     problem: Problem
     names: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return with_way_back(self.problem, self.original)
 
     def recover(self, solution: Solution) -> Solution:
         """Return a solution of the integer problem from one of `problem`.
@@ -390,6 +398,9 @@ class ShorRelaxation:
 
     original: Problem
     problem: MomentRelaxation
+
+    def __repr__(self) -> str:
+        return with_way_back(self.problem, self.original)
 
     def recover(self, solution: Solution) -> Solution:
         """Return a point of the original with the bound of the relaxation.

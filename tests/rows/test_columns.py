@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from optfair.errors import DataError
-from optfair.rows.frames import Columns, without_groups
+from optfair.rows.frames import Columns, taken_apart, without_groups
 
 
 @pytest.fixture
@@ -98,3 +98,14 @@ def test_bad_columns(frame):
         columns.encoded(frame.rename(columns={"x": "y"}))
     with pytest.raises(DataError):
         columns.encoded(frame.assign(x=[1.0, np.inf, 2.0]))
+
+
+def test_groups_in_another_order_than_the_rows_are_refused() -> None:
+    X = pd.DataFrame({"a": [1.0, 2.0, 3.0]}, index=["x", "y", "z"])
+    sex = pd.Series(["f", "m", "f"], index=["z", "x", "y"])
+    with pytest.raises(DataError, match="index of X in another order") as error:
+        taken_apart(X, sex)
+    assert "groups.loc[X.index]" in error.value.remedy
+    assert list(taken_apart(X, sex.loc[X.index])[1]) == ["m", "f", "f"]
+    assert list(taken_apart(X, sex.reset_index(drop=True))[1]) == ["f", "m", "f"]
+    assert list(taken_apart(X, sex.to_numpy())[1]) == ["f", "m", "f"]

@@ -178,3 +178,11 @@ def test_softening_is_refused() -> None:
     q = p.with_constraints(cone=cp.SOC(p["x"][0] + 9, p["x"]))
     with pytest.raises(of.DeclarationError, match="no penalty"):
         q.soften("cone", 1.0)
+
+
+def test_a_transformed_problem_prints_as_one_and_says_the_way_back() -> None:
+    p = knapsack(0)
+    for made in (relax_integrality(p), dualize(relax_integrality(p).problem)):
+        assert (
+            repr(made).startswith(repr(made.problem)) and "Knapsack" in repr(made).splitlines()[-1]
+        )
