@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from optfair.backends.cone_program import solve_cone_program
 from optfair.backends.exact import (
-    Ratios,
     direction_nearby,
     exact_optimum,
     exact_slack,
@@ -42,6 +41,7 @@ from optfair.proofs.columns import feasible_near, recession_faults
 from optfair.proofs.cones import Cone
 from optfair.proofs.digits import whole_multiple
 from optfair.solution.conic_form import ConicForm
+from optfair.solution.units import equilibrium
 from optfair.transforms.relaxation import relaxed
 
 if TYPE_CHECKING:
@@ -377,7 +377,7 @@ class Ray(Certificate):
         if ray.exact_d is None and (d := _exact_direction(form, self.d, end)) is not None:
             ray = replace(ray, d=np.array(d, dtype=float), exact_d=d)
         if ray.exact_start is None and not self.problem.integers:
-            x = _exact_start(form, end)
+            x = _vertex(_without_costs(form), end)
             ray = ray if x is None else replace(ray, start=np.array(x, dtype=float), exact_start=x)
         return ray
 
@@ -445,31 +445,39 @@ def find_ray(
     end = time.perf_counter() + (EXACT if seconds is None else min(EXACT, seconds))
     compiled = compile_problem(relaxed(problem), conic_interface())
     form = compiled.form
-    for cost in (1.0, 0.0):  # the shortest; else one with room to every curved cone
-        d = _shortest(form, seconds, cost)
-        ray = None if d is None else _exact(problem, compiled, d, point, end)
-        if ray is not None or all(c.kind in ("zero", "nonneg") for c in form.cones):
-            return ray
+    linear = all(c.kind in ("zero", "nonneg") for c in form.cones)
+    rows, columns = np.ones(form.b.size), np.ones(form.q.size)
+    # the shortest; else that in other units of columns, or one with room to every curved cone
+    other = equilibrium(form)[1] if linear else columns
+    for unit, cost in ((columns, 1.0), (other, float(linear))):
+        own = form.in_units(rows, unit)
+        d = _shortest(own, seconds, cost)
+        ray = None if d is None else _exact(problem, form, own, unit, d, end)
+        if ray is not None:
+            return _begun(ray, compiled, point, end)
     return None
 
 
 def _exact(
-    problem: Problem, compiled: Compiled, d: Floats, point: Mapping[str, Any] | None, end: float
+    problem: Problem, form: ConicForm, own: ConicForm, unit: Floats, d: Floats, end: float
 ) -> Ray | None:
-    """Return the simplest direction near d that is proved to be a ray."""
-    form, candidates = compiled.form, []
-    for cut in (1e-6, 1e-9, 0.0):
-        rounded = np.where(np.abs(d) > cut * np.abs(d).max(initial=0.0), d, 0.0)
-        if rounded.any():
-            rounded = rounded / np.abs(rounded).max()
-            candidates += [np.round(rounded, 9), rounded]
-    candidates += _simple(d, None if form.units is None else form.units[1])
-    ray = next((Ray(problem, c) for c in candidates if not recession_faults(form, c)), None)
-    if ray is None and (direction := _exact_direction(form, d, end)) is not None:
+    """Return the simplest direction near d, of the form with columns in units, proved to be a ray."""
+    d = d / np.abs(d).max()
+    unit = unit * np.exp2(-np.round(np.log2(np.abs(d * unit).max())))
+    kept = [np.where(np.abs(d) > cut, d, 0.0) for cut in (1e-6, 1e-9, 0.0)]
+    candidates = [w for v in kept for w in (np.round(v, 9), v)]
+    candidates += _simple(d, None if own.units is None else own.units[1])
+    rays = (Ray(problem, c * unit) for c in candidates)
+    ray = next((r for r in rays if not recession_faults(form, r.d)), None)
+    if ray is None and (moved := _exact_direction(own, d, end)) is not None:
+        direction = tuple(v * Fraction(u) for v, u in zip(moved, unit.tolist(), strict=True))
         ray = Ray(problem, np.array(direction, dtype=float), exact_d=direction)
-    if ray is None:
-        return None
-    for start, fractions in _starts(problem, compiled, point, end):
+    return ray
+
+
+def _begun(ray: Ray, compiled: Compiled, point: Mapping[str, Any] | None, end: float) -> Ray:
+    """Return a ray with a point that it starts from, proved where one is."""
+    for start, fractions in _starts(ray.problem, compiled, point, end):
         for far in (0, ray.period) if fractions is None else (0,):  # there may be more room
             at = None if start is None else start + far * ray.d
             begun = replace(ray, start=at, exact_start=fractions)
@@ -508,17 +516,12 @@ def _exact_direction(form: ConicForm, d: Floats, end: float) -> tuple[Fraction, 
     return tuple(direction)
 
 
-def _exact_start(form: ConicForm, end: float) -> tuple[Fraction, ...] | None:
-    """Return a feasible vertex in fractions."""
-    own = _without_costs(form)
-    vertex = _vertex(own, end) if own.polyhedral else None
-    return None if vertex is None else tuple(vertex)
-
-
-def _vertex(form: ConicForm, end: float) -> Ratios | None:
+def _vertex(form: ConicForm, end: float) -> tuple[Fraction, ...] | None:
     """Return an optimal point of a polyhedral form in fractions; None where none is found."""
+    if not form.polyhedral:
+        return None
     try:
-        return exact_optimum(form, max(0.0, end - time.perf_counter()))[0]
+        return tuple(exact_optimum(form, max(0.0, end - time.perf_counter()))[0])
     except SolverFailure:
         return None
 
@@ -560,7 +563,7 @@ def _starts(
         inside = room.x if room.status == "optimal" else None
         if inside is not None:
             yield inside, None
-        if (vertex := _exact_start(form, end)) is not None:
+        if (vertex := _vertex(own, end)) is not None:
             yield np.array(vertex, dtype=float), vertex
     yield inside, None
 
@@ -578,22 +581,19 @@ def _shortest(form: ConicForm, seconds: float | None, weight: float) -> Floats |
     if linear:  # no row has a side, so each may be in a unit of its own
         sizes = np.asarray(abs(form.rows).max(axis=1).todense()).ravel()
         A = sp.diags_array(np.exp2(-np.round(np.log2(np.where(sizes > 0.0, sizes, 1.0))))) @ A
-    half = sp.csc_array(sp.vstack([A, form.P, q]))
+    half = sp.vstack([A, form.P, q])
     both = sp.csc_array(sp.hstack([half, -half]))
-    sides = np.zeros(m + n + 1)
-    sides[-1] = -1.0
-    cost = np.full(2 * n, weight)
+    sides, cost = np.append(np.zeros(m + n), -1.0), np.full(2 * n, weight)
+    answer: Any
     if linear:
         lower = np.where(np.append(form.nonnegative, np.zeros(n + 1, dtype=bool)), -np.inf, sides)
-        answer = solve_linear_program(
-            cost, both, lower, sides, np.zeros(2 * n), np.full(2 * n, np.inf), time_limit=limit
-        )
-        x = answer.x if answer.status == "optimal" else None
+        least, most = np.zeros(2 * n), np.full(2 * n, np.inf)
+        answer = solve_linear_program(cost, both, lower, sides, least, most, time_limit=limit)
     else:
         cones = (*form.cones, Cone("zero", m, m + n + 1), Cone("nonneg", m + n + 1, m + 3 * n + 1))
         rows = sp.csc_array(sp.vstack([both, -sp.eye_array(2 * n)]))
         b = np.concatenate([sides, np.zeros(2 * n)])
-        nothing = sp.csc_array((2 * n, 2 * n))
-        conic = solve_cone_program(nothing, cost, rows, b, cones, tolerance=1e-10, time_limit=limit)
-        x = conic.x if conic.status == "optimal" else None
-    return None if x is None else x[:n] - x[n:]
+        flat = sp.csc_array((2 * n, 2 * n))
+        answer = solve_cone_program(flat, cost, rows, b, cones, tolerance=1e-10, time_limit=limit)
+    x = answer.x
+    return x[:n] - x[n:] if answer.status == "optimal" and x.any() else None

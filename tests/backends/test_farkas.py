@@ -299,6 +299,16 @@ def test_a_ray_leaves_no_row_whatever_its_unit(unit: float) -> None:
     assert s.objective == pytest.approx(-6.0)
 
 
+def test_a_slow_ray_beside_columns_in_other_units_is_proved() -> None:
+    """Per step it gains 1e-8 of the largest cost: of that size it is long, in units of columns it is not."""
+    A = [[2.0, 16.0, 0.0, -1024.0, -2.0], [-1.0, -48.0, -1572864.0, -1536.0, 1.0]]
+    costs, sides = [3.0, 32.0, 1048576.0, 2048.0, -3.015625], [-3.0, -24.0]
+    with pytest.raises(of.Unbounded) as e:
+        of.from_arrays(None, costs, A=A, l=sides, u=sides, lb=np.zeros(5)).solve()
+    assert e.value.certificate.verify()
+    assert np.flatnonzero(e.value.ray["x"]).tolist() == [0, 4]
+
+
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("kind", ["norm", "matrix", "squares"])
 def test_rays_beside_curved_cones_are_proved_in_fractions(
