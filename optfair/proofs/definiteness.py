@@ -19,8 +19,8 @@ from optfair.proofs.rounding import UNIT, Floats, exact_products, gamma, quadrat
 
 # A matrix of this order is factored densely; a larger one sparsely, unless it is full.
 DENSE, FULL = 400, 4_000
-# Sum of the cubes of the orders of blocks that are decided in fractions.
-FRACTIONS = 40_000
+# Sum of squared orders of blocks that are decided in fractions, times their ranks and what each costs.
+FRACTIONS, EACH = 200_000, 8
 # What a singular matrix has left in its last pivots, in roundings a column; what sparse factors lose.
 SINGULAR, EXACT = 4.0, 1e-12
 # Lines of matrices whose roots are tested in whole numbers, and sought there; a pivot of others is
@@ -267,21 +267,20 @@ def _joined(
 
 def _parts(core: Any, shift: float) -> tuple[float, Floats, NDArray[np.bool_]]:
     """Decide the blocks of a matrix one by one, the small ones in fractions, the others together."""
-    n = core.shape[0]
+    work, n = 0, core.shape[0]
     floor, open_ones = np.zeros(n), np.ones(n, dtype=bool)
     count, part = scipy.sparse.csgraph.connected_components(core, directed=False)
     orders = np.bincount(part, minlength=count)
-    work = 0
     for k in np.argsort(orders, kind="stable"):
-        work += int(orders[k]) ** 3
-        if work > FRACTIONS:
+        if EACH * int(orders[k]) ** 2 > FRACTIONS - work:
             break
         at = np.flatnonzero(part == k)
         block = _array(core[at][:, at])
-        own = _floor(block)
-        if own is not None:
-            floor[at] = own
-        if own is not None or exactly_semidefinite(block):
+        own, d = _floor(block), np.sqrt([v if v > 0.0 else 1.0 for v in block.diagonal()])
+        rank = 1 if own is not None else np.linalg.matrix_rank(block / d / d[:, None])
+        work += (EACH + int(rank)) * int(orders[k]) ** 2  # so many steps on so many entries
+        floor[at] = 0.0 if own is None else own
+        if own is not None or (work <= FRACTIONS and exactly_semidefinite(block)):
             open_ones[at] = False
     at = np.flatnonzero(open_ones)
     if 0 < at.size < n:

@@ -169,3 +169,23 @@ def test_no_factorisation_proves_too_small_a_shift(power: int) -> None:
             assert factor(P, shift) >= max(off, shift)
     assert _sparse(P, 2.0 * off + 1e-9) <= 2.0 * off + 1e-8
     assert dense_shift(P, 2.0 * off + 1e-9) == 2.0 * off + 1e-9
+
+
+def test_a_form_of_less_than_full_rank_is_decided_in_fractions_by_its_rank() -> None:
+    """Elimination takes a step for each of the rank, so a larger order is no reason to leave it."""
+    B = np.random.default_rng(0).integers(-3, 4, (12, 54)).astype(float)
+    assert definiteness(B.T @ B, sharp=True).shift == 0.0
+    off = B.T @ B
+    off[0, 0] -= 2.0**-30
+    assert definiteness(off, sharp=True).shift > 0.0
+
+
+def test_a_quadratic_program_of_less_than_full_rank_without_bounds_is_proved() -> None:
+    """A shift of its curvature would have to be paid with bounds, and there are none from above."""
+    rng = np.random.default_rng(3)
+    B, A = rng.integers(-2, 3, (10, 45)).astype(float), rng.integers(-3, 4, (8, 45)).astype(float)
+    x, y = rng.integers(0, 3, 45).astype(float), rng.integers(-2, 3, 8).astype(float)
+    P = B.T @ B
+    q = A.T @ y + (x == 0.0) - P @ x
+    s = of.from_arrays(P, q, A=A, l=A @ x, u=A @ x, lb=np.zeros(45)).solve()
+    assert s.grade.word == "proved" and s.objective == pytest.approx(0.5 * x @ P @ x + q @ x)
