@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from optfair.backends.exact import Remainder, remainder
 from optfair.backends.farkas import InfeasibilityProof, proved_infeasible
 from optfair.backends.integer_programs import (
+    Solved,
     Way,
     excluded_by_rows,
     integer_columns,
@@ -456,6 +457,15 @@ class CaseSearch:
     def ways(self) -> tuple[Way, Way]:
         """How a case is solved: first in floats, then where these do not close it."""
         return ways_to_solve(self.form, self.tolerance, self.deadline)
+
+    def solved(self, limits: Limits) -> Solved:
+        """Return how the relaxation of a case ends, by the first way that has a point, else the first."""
+        own, answers = within(self.form, limits), list[Solved]()
+        for way in self.ways:
+            answers.append(way(own))
+            if answers[-1][0] != "infeasible":
+                break
+        return next((a for a in answers if a[0] == "optimal"), answers[0])
 
     def _bounded(self, limits: Limits, x: Floats, z: Floats) -> bool:
         """Whether a case is as good as the known point at most."""

@@ -25,7 +25,6 @@ from optfair.backends.branching import (
     Case,
     CaseSearch,
     Limits,
-    within,
 )
 from optfair.backends.cone_program import central_pair, has_few_numbers
 from optfair.backends.cvxpy_backend import columns_of, run_generic
@@ -237,7 +236,7 @@ def run_cases(problem: Problem, profile: SolverProfile, request: Request) -> Out
         status = search.keep(integers_of(problem, compiled, start)) if known else "not finite"
         warm = warm if search.x.size else f"not used: its integers leave no point: {status}"
     compiled_at = time.perf_counter()
-    status, x, z = search.ways[0](search.form)
+    status, x, z = search.solved(())
     if status == "infeasible":
         raise claimed_infeasible(problem, profile.name, "its relaxation has none, as it reports")
     if status == "unbounded":
@@ -290,7 +289,7 @@ def _first_point(search: CaseSearch) -> bool:
         limits = left.pop()
         if time.perf_counter() > search.deadline:
             break
-        status, x, _ = search.ways[0](within(search.form, limits))
+        status, x, _ = search.solved(limits)
         if status != "optimal" or x is None:
             continue
         own = x[search.integer]

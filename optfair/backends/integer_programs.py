@@ -27,15 +27,20 @@ from optfair.core.term import family
 from optfair.errors import ClassError, Infeasible, SolverFailure, data_frame
 from optfair.numbers import Floats
 from optfair.proofs.bounds import lower_bound
+from optfair.proofs.columns import declared_bounds, linear_rows, propagated
 from optfair.proofs.cones import Cone
+from optfair.proofs.rounding import coordinates
 from optfair.solution.conic_form import ConicForm
 from optfair.solution.residuals import violations
-from optfair.solution.units import balanced
+from optfair.solution.units import balanced, blocks_of
 from optfair.transforms.relaxation import relaxed
 
 if TYPE_CHECKING:
     from optfair.backends.request import Request
     from optfair.core.problem import Problem
+
+# Size from which on a box says nothing of units.
+RANGE = 1e100
 
 #: (how it ended, its point, its multipliers)
 Solved = tuple[str, Floats | None, Floats | None]
@@ -135,10 +140,19 @@ def _in_floats(form: ConicForm, *, tolerance: float, deadline: float) -> Solved:
 
 
 def _conic(form: ConicForm, tolerance: float, deadline: float) -> Solved:
-    if form.congruent is not None:
-        near, rows, columns = form.congruent
-        status, x, z = _conic(near, tolerance, deadline)
-        return status, None if x is None else x * columns, None if z is None else z * rows
+    if form.congruent is None:
+        return _as_it_stands(form, tolerance, deadline)
+    near, *units = form.congruent
+    return _back(_as_it_stands(near, tolerance, deadline), *units)
+
+
+def _back(solved: Solved, rows: Floats, columns: Floats) -> Solved:
+    """Return what came of a form in units of rows and columns, in those it had before."""
+    status, x, z = solved
+    return status, None if x is None else x * columns, None if z is None else z * rows
+
+
+def _as_it_stands(form: ConicForm, tolerance: float, deadline: float) -> Solved:
     scale, left = form.cost_scale("largest"), deadline - time.perf_counter()
     P, q = form.P * scale, form.q * scale
     result = solve_cone_program(
@@ -148,13 +162,34 @@ def _conic(form: ConicForm, tolerance: float, deadline: float) -> Solved:
 
 
 def _in_units(form: ConicForm, *, tolerance: float, deadline: float) -> Solved:
-    """Solve in units of rows and columns, where others than those of the form are near 1."""
-    units = balanced(form, moderate=True)
+    """Solve in units of rows and columns: those of its box, or in which other numbers are near 1."""
+    units = of_box(form) or balanced(form, moderate=True)
     if units is None:
         return "not known in other units", None, None
-    rows, columns = units
-    status, x, z = _conic(form.in_units(rows, columns), tolerance, deadline)
-    return status, None if x is None else x * columns, None if z is None else z * rows
+    return _back(_as_it_stands(form.in_units(*units), tolerance, deadline), *units)
+
+
+def of_box(form: ConicForm) -> tuple[Floats, Floats] | None:
+    """Return powers of two for rows and columns that bring the box of all points near 1.
+
+    What a column of another unit adds to a row is then seen for what it is: next to nothing, or not.
+    None where rows do not bound all columns.
+    """
+    rows = linear_rows(form)
+
+    def bounded(lower: Floats, upper: Floats) -> bool:
+        return bool(np.isfinite(lower).all() and np.isfinite(upper).all())
+
+    lower, upper = propagated(rows, *declared_bounds(rows), bounded)
+    far = np.maximum(np.abs(lower), np.abs(upper))
+    if not (bounded(lower, upper) and (far < RANGE).all()):
+        return None
+    columns = np.exp2(np.round(np.log2(np.where(far > 0.0, far, 1.0))))
+    row, column, entry = coordinates(form.columns_of_rows)
+    block, largest = blocks_of(form), np.zeros(form.b.size)
+    np.maximum.at(largest, block[row], np.abs(entry) * columns[column])
+    largest = np.where(largest > 0.0, largest, 1.0)[block]
+    return np.exp2(-np.round(np.log2(largest))), columns
 
 
 def _in_fractions(form: ConicForm, *, deadline: float) -> Solved:

@@ -215,7 +215,7 @@ def balanced(
         return None
     if alike and not moderate and sizes.min() >= SMALL and sizes.max() <= LARGE:
         return None
-    block = _blocks(form)
+    block = blocks_of(form)
     logs, row = np.log2(sizes), block[row]
     rows, columns = np.zeros(m), np.zeros(n)
     in_row = np.maximum(np.bincount(row, minlength=m), 1)
@@ -245,7 +245,7 @@ def equilibrium(form: ConicForm, *, sides: bool = False) -> tuple[Floats, Floats
     A = sp.hstack([form.A, sp.csc_array(form.b[:, None])], format="csc") if sides else form.A
     rows, columns = digits.balanced(A)
     last = columns[-1] if sides else 1.0
-    return rows[_blocks(form)] * last, columns[: form.q.size] / last
+    return rows[blocks_of(form)] * last, columns[: form.q.size] / last
 
 
 def _bends_alike(form: ConicForm, columns: Floats) -> bool:
@@ -266,7 +266,7 @@ def _bends_alike(form: ConicForm, columns: Floats) -> bool:
     return spread(after) <= max(LARGE**2, spread(sizes))
 
 
-def _blocks(form: ConicForm) -> Indices:
+def blocks_of(form: ConicForm) -> Indices:
     """Return the first row of the cone that each row is in, itself where it is alone."""
     block = np.arange(form.b.size)
     for c in form.cones:
@@ -289,7 +289,7 @@ def level(form: ConicForm) -> tuple[Floats, Floats] | None:
     curved = any(known[c.start : c.stop].any() for c in form.cones if c.kind in ("exp", "pow"))
     if curved or not known.any():
         return None
-    most, block = np.zeros(form.b.size), _blocks(form)
+    most, block = np.zeros(form.b.size), blocks_of(form)
     np.maximum.at(most, block[form.columns_of_rows.indices], np.abs(form.columns_of_rows.data))
     sides = np.abs(form.b[known])
     sizes = sides / np.where(most > 0.0, most, 1.0)[block[known]]
@@ -568,7 +568,7 @@ def units_at(form: ConicForm, x: Floats) -> Handed:
     """
     m, s = form.b.size, form.slack(x)
     terms = abs(form.rows) @ np.abs(x) + np.abs(form.b)
-    size, block = np.zeros(m), _blocks(form)
+    size, block = np.zeros(m), blocks_of(form)
     np.maximum.at(size, block, terms)
     size, exp = size[block], np.zeros(0, dtype=int)
     for c in form.cones:

@@ -26,7 +26,7 @@ from optfair.backends.branching import (
     within,
 )
 from optfair.backends.exact import remainder
-from optfair.backends.integer_programs import _points, integer_columns, settled
+from optfair.backends.integer_programs import _points, integer_columns, of_box, settled
 from optfair.backends.registry import conic_interface
 from optfair.backends.request import Outcome, ReportedBound, Request
 from optfair.compile.form import compile_problem
@@ -641,3 +641,33 @@ def test_points_of_cases_are_as_good_as_their_bounds(seed: int, optimum: float) 
     s = of.from_cvxpy(cp.Problem(cp.Minimize(cost), rows)).solve("cone-cases")
     assert s.grade.word == "proved" and s.status.termination == "optimal"
     assert s.objective == pytest.approx(optimum, rel=1e-7)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e5])
+@pytest.mark.parametrize("far", [1e3, 1e5, 1e7])
+def test_columns_of_other_sizes_are_solved_in_units_of_their_box(far: float, unit: float) -> None:
+    """Of x[0], which is as large as `far`, a row says all but nothing of the others."""
+    x, k = cp.Variable(2, name="x"), cp.Variable(integer=True, name="k")
+    first, box = unit * x[0], [x[1] >= -6, x[1] <= 6, k >= 0, k <= 5]
+    row = -3.0 * far * first + 1.4 * x[1] + 2.4 * k >= 1.65 * far**2 + 4.81
+    off = cp.hstack([first / far - 0.3, x[1] + 0.2, k - 1])
+    box += [first >= -6 * far, first <= 6 * far]
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(off)), [row, *box])).solve()
+    assert s.solver == "cone-cases" and s.grade.word == "proved"
+    # the first is -0.55 far, but for what the others add to the row
+    assert s.objective == pytest.approx(0.7225, abs=10.0 / far**2 + 1e-7) and s["k"] == 1
+
+
+def test_where_rows_leave_a_column_open_there_is_no_box() -> None:
+    x = cp.Variable(2, name="x")
+    goal, box = cp.Minimize(cp.sum_squares(x)), [x <= 3e5, x >= -1]
+    for rows in ([x[0] + x[1] >= 1, x[0] <= 3], [1e4 * x[0] + x[1] >= 1, *box]):
+        p = of.from_cvxpy(cp.Problem(goal, rows))
+        form = compile_problem(p, conic_interface()).form
+        units = of_box(form)
+        assert (units is None) == (len(rows) == 2)
+    assert units is not None
+    rows, columns = units
+    assert (columns[form.columns["x"]] == 2.0**18).all()
+    largest = abs(form.in_units(rows, columns).A).max(axis=1).toarray().ravel()
+    assert (largest > 0.5).all() and (largest < 2.0).all()
