@@ -18,6 +18,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,7 +45,7 @@ from optfair.backends.spheres import Spheres
 from optfair.compile.conic_proof import shortfall
 from optfair.numbers import Floats
 from optfair.proofs.cones import Cone, ConeKind
-from optfair.proofs.faces import Face, forced, on_face
+from optfair.proofs.faces import GRID, Face, forced, on_face
 from optfair.solution.conic_form import ConicForm
 from optfair.solution.residuals import CLEAR
 
@@ -373,6 +374,14 @@ class Method:
 Indices = NDArray[np.int64]
 
 
+# Share of the tolerance that multipliers may miss their cones by: what is bounded pays for it.
+PAID = 0.2
+# Share of the tolerance that the last pair may take, when there is none that takes half of it.
+ALL = 0.9
+# Relative rounding of entries that are multiples of the root of 2.
+ULPS = 4.0 * np.finfo(float).eps
+
+
 @dataclass(frozen=True, eq=False)
 class Beside:
     r"""The dual of a program whose matrices are variables: a column for each other multiplier.
@@ -382,10 +391,7 @@ class Beside:
     and the program in :math:`z_o` has as many columns as there are rows outside such blocks.
     """
 
-    q: Floats
-    A: Any
-    b: Floats
-    cones: tuple[Cone, ...]
+    form: ConicForm  # the dual: entries off the diagonal are multiples of the root of 2
     rows: Indices  # of the program, whose multipliers are the columns here
     block: Indices  # rows of its blocks, in the order of the first rows here
     column: Indices  # the column of each
@@ -424,29 +430,34 @@ class Beside:
             if count:
                 places.append(Cone(kind, start, start + count))
                 start += count
-        return cls(
+        factor = np.ones(start)
+        for c in places:
+            if c.kind == "psd":
+                factor[c.start : c.stop] = np.where(c.diagonal, 1.0, c.root)
+        rows = sp.csc_array(rows)
+        rows.data = _near(rows.data, factor[rows.indices])
+        sides = np.concatenate([-q[column] / entry, np.zeros(signs.shape[0]), -q[loose]])
+        costs, none = (
             b[other] - across[column].T @ (b[block] / entry),
-            sp.csc_array(rows),
-            np.concatenate([-q[column] / entry, np.zeros(signs.shape[0]), -q[loose]]),
-            tuple(places),
-            other,
-            block,
-            column,
-            entry,
-            b[block],
-            loose,
-            (m, n),
+            sp.csc_array((other.size,) * 2),
         )
+        own = ConicForm(none, costs, 0.0, rows, _near(sides, factor), tuple(places))
+        return cls(own, other, block, column, entry, b[block], loose, (m, n))
+
+    def paid(self, tolerance: float, y: Floats) -> float:
+        """Return a shift of all blocks that is paid for by a share of the tolerance."""
+        order = sum(c.order for c in self.form.cones if c.kind == "psd")
+        return PAID * tolerance * abs(float(self.form.q @ y)) / order + 1e-300
 
     def back(self, y: Floats, w: Floats, *, ray: bool = False) -> tuple[Floats, Floats]:
         """Return the pair of the program itself; of rays without its constants."""
         m, n = self.size
-        count, last = self.block.size, self.b.size - self.loose.size
+        count, last = self.block.size, self.form.b.size - self.loose.size
         x, z = np.zeros(n), np.zeros(m)
         x[self.column] = ((0.0 if ray else self.side) - w[:count]) / self.entry
         x[self.loose] = -w[last:]
         z[self.rows] = y
-        z[self.block] = (0.0 if ray else self.b[:count]) - (self.A @ y)[:count]
+        z[self.block] = (0.0 if ray else self.form.b[:count]) - (self.form.A @ y)[:count]
         return x, z
 
     def ended(self, end: Ended) -> Ended:
@@ -456,11 +467,17 @@ class Beside:
         return replace(end, status=swapped.get(end.status, end.status), x=x, z=z)
 
 
+def _near(entries: Floats, factors: Floats) -> Floats:
+    """Return entries that are nearly multiples of their factors on a grid as such."""
+    whole = np.round(entries / factors * GRID) / GRID * factors
+    return np.where(np.abs(whole - entries) <= ULPS * np.abs(entries), whole, entries)
+
+
 def _on_face(
     form: ConicForm,
     face: Face,
     point: Callable[[Floats], Floats],
-    short: Callable[[ConicForm, Floats, Floats], float],
+    short: Callable[..., float],
     deadline: float,
     **options: Any,
 ) -> Ended | None:
@@ -479,8 +496,9 @@ def _on_face(
     program = own.q[used], own.A[:, used], own.b, own.cones
     ended = interior_point(*program, deadline=deadline, short=lacking, **options)
     x, z = whole(ended.x, ended.z)
-    good = ended.status == "optimal" and short(form, x, z) == 0.0
-    return replace(ended, x=x, z=z) if good else None
+    solved = ended.status in ("optimal", "inaccurate")
+    good = solved and short(form, x, z, ALL) == 0.0
+    return replace(ended, status="optimal", x=x, z=z) if good else None
 
 
 def _nearer(
@@ -509,7 +527,7 @@ def _nearer(
     cones = (*form.cones, Cone("nonneg", form.b.size, b.size))
     A = sp.csc_array(sp.vstack([form.A, box, -box]))
     near = interior_point(form.q, A, b, cones, deadline=deadline, **options)
-    good = short(form, near.x, ended.z, 0.9) == 0.0
+    good = short(form, near.x, ended.z, ALL) == 0.0
     return replace(ended, status="optimal", x=near.x) if good else ended
 
 
@@ -522,20 +540,31 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     def call(compiled: Compiled, scale: float, options: dict[str, Any], verbose: bool) -> RawPoint:
         form, rows, columns = compiled.form.congruent or (compiled.form, 1.0, 1.0)
         left, begin = options.pop("time_limit", np.inf), time.perf_counter()
-        if (known := forced(form)) is not None:
-            on = _on_face(form, *known, short, begin + left, **options)
-            if on is not None:
-                return RawPoint(on.status, on.x * columns, on.z * rows)
-        beside = Beside.of(form)
-        stated = form if beside is None else beside
-        log = print if verbose else None
+        beside, end = Beside.of(form), begin + left
+        ways: list[tuple[ConicForm, Callable[..., tuple[Floats, Floats]], Any]]
+        ways = [(form, lambda x, z: (x, z), None)]
+        if beside is not None:
+            ways.append((beside.form, beside.back, partial(beside.paid, request.tolerance)))
+        for own, back, paid in ways:
+            if (known := forced(own, paid)) is not None:
+
+                def lacks(
+                    _: ConicForm, y: Floats, w: Floats, s: float = 0.5, to: Any = back
+                ) -> float:
+                    x, z = to(y, w)
+                    return short(form, x, z, s)
+
+                if (on := _on_face(own, *known, lacks, end, **options)) is not None:
+                    x, z = back(on.x, on.z)
+                    return RawPoint(on.status, x * columns, z * rows)
+        (stated, back, _), log = ways[-1], print if verbose else None
         program = stated.q, stated.A, stated.b, stated.cones
         pair: Any = None
         if (spheres := Spheres.of(*program)) is not None:
             spare = VERIFIED * (begin - request.started)  # so long it takes to look at a pair
             until = begin + max(LEAST * left, min(0.5 * left, left - spare))
             for near in spheres.pairs(request.tolerance, until, log):
-                x, z = near if beside is None else beside.back(*near)
+                x, z = back(*near)
                 pair = x * columns, z * rows
                 if short(form, x, z) == 0.0:
                     return RawPoint("optimal", *pair)
@@ -546,7 +575,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
 
         def lacking(x: Floats, z: Floats) -> float:
             nonlocal proved, looked
-            x, z = (x, z) if beside is None else beside.back(x, z)
+            x, z = back(x, z)
             lack = short(form, x, z)
             if 0.0 < lack < np.inf and not looked and (face := on_face(form, z)) is not None:
                 proved = _on_face(form, face, lambda _: x, short, begin + left, **options)

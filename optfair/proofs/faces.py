@@ -232,16 +232,20 @@ class Costless:
         return max(0.0, float(np.linalg.eigvalsh(need)[-1]))
 
 
-def forced(form: ConicForm) -> tuple[Face, Callable[[Floats], Floats]] | None:
+def forced(
+    form: ConicForm, short: Callable[[Floats], float] | None = None
+) -> tuple[Face, Callable[[Floats], Floats]] | None:
     """Return the face that columns without a cost force multipliers into, and the way to a point.
 
     Points have no limit along such columns: what is solved on the face says nothing of them. They
-    are chosen last, so that slacks are in their cones but for `ROUNDED` of the sides.
+    are chosen last, so that slacks are in their cones but for a rounding.
 
     Parameters
     ----------
     form : ConicForm
         The program. That its columns are so is seen in floats; no bound rests on it.
+    short : callable, optional
+        What least eigenvalues at a point may be below 0 by; `ROUNDED` of the sides by default.
 
     Returns
     -------
@@ -258,10 +262,10 @@ def forced(form: ConicForm) -> tuple[Face, Callable[[Floats], Floats]] | None:
             middle[c.start : c.stop] = c.diagonal
     for way in ways:
         middle[way.cone.start : way.cone.stop] = way.multipliers()
-    least = ROUNDED * (1.0 + float(np.abs(form.b).max(initial=0.0)))
+    rounding = ROUNDED * (1.0 + float(np.abs(form.b).max(initial=0.0)))
 
     def point(x: Floats) -> Floats:
-        s = form.slack(x)
+        s, least = form.slack(x), rounding if short is None else short(x)
         return np.asarray(sum((way.length(s, least) * way.d for way in ways), start=x))
 
     face = on_face(form, middle)

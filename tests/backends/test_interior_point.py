@@ -87,8 +87,8 @@ def test_rows_of_every_kind_beside_blocks() -> None:
 def test_the_pair_of_the_dual_is_one_of_the_program() -> None:
     form = compile_problem(of.from_cvxpy(max_cut(12, matrix=True)), "CLARABEL").form
     beside = Beside.of(form)
-    assert beside is not None and beside.q.size < form.q.size
-    x, z = beside.back(*(lambda e: (e.x, e.z))(interior_point(*parts(beside), tolerance=1e-9)))
+    assert beside is not None and beside.form.q.size < form.q.size
+    x, z = beside.back(*(lambda e: (e.x, e.z))(interior_point(*parts(beside.form), tolerance=1e-9)))
     r = form.residuals(x, z)
     assert max(r.primal, r.dual, r.gap) < 1e-7
     # with one entry in two columns a block is no variable
@@ -315,3 +315,21 @@ def test_a_second_run_does_not_lose_what_the_first_found(
     A, cone = sp.csc_array(np.array([[-1.0, 0.0], [0.0, 0.0], [0.0, -1.0]])), Cone("psd", 0, 3, 2)
     ended = interior_point(np.ones(2), A, np.array([0.0, 1.0, 0.0]), [cone])
     assert not runs and (ended.x == 1.0).all() == kept
+
+
+@pytest.mark.parametrize(("n", "seed"), [(8, 0), (10, 1), (15, 3), (25, 2)])
+def test_matrices_that_an_equation_leaves_no_room_are_proved(n: int, seed: int) -> None:
+    """Graph bisection: of e'Xe = 0 and X in the cone follows Xe = 0, so no point is inside."""
+    rng = np.random.default_rng(100 * n + seed)
+    edges = np.triu(rng.random((n, n)) < 0.4, 1).astype(float)
+    laplacian = np.diag((edges + edges.T).sum(axis=1)) - edges - edges.T
+    X = cp.Variable((n, n), name="X", PSD=True)
+    cut = cp.Problem(cp.Minimize(cp.trace(laplacian @ X)), [cp.diag(X) == 1, cp.sum(X) == 0])
+    s = of.from_cvxpy(cut).solve()
+    assert s.grade.word == "proved" and s.gap <= 1e-7
+    # the same in X = VYV' with Ve = 0, where points are inside
+    V = np.vstack([np.eye(n - 1), -np.ones(n - 1)])
+    Y = cp.Variable((n - 1, n - 1), name="Y", PSD=True)
+    own = V @ Y @ V.T
+    inner = cp.Problem(cp.Minimize(cp.trace(laplacian @ own)), [cp.diag(own) == 1])
+    assert s.objective == pytest.approx(of.from_cvxpy(inner).solve().objective, rel=1e-6)

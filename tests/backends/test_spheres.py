@@ -30,7 +30,7 @@ def costs(n: int, seed: int = 0) -> Floats:
 
 def read(problem: cp.Problem) -> Spheres | None:
     form = compile_problem(of.from_cvxpy(problem), "CLARABEL").form
-    stated = Beside.of(form) or form
+    stated = form if (beside := Beside.of(form)) is None else beside.form
     return Spheres.of(stated.q, stated.A, stated.b, stated.cones)
 
 
@@ -146,7 +146,7 @@ def test_a_program_without_an_optimum_is_none_of_points_on_spheres() -> None:
 def test_what_a_deadline_leaves_is_feasible(problem: cp.Problem) -> None:
     form = compile_problem(of.from_cvxpy(problem), "CLARABEL").form
     beside = Beside.of(form)
-    stated = beside or form
+    stated = form if beside is None else beside.form
     points = Spheres.of(stated.q, stated.A, stated.b, stated.cones)
     assert points is not None
     (pair,) = points.pairs(1e-7, deadline=-1.0)
