@@ -107,7 +107,9 @@ class Solution(SolutionVerbs):
     status : Status
         Termination, primal, dual.
     objective, bound : float
-        Declared objective at the values; proved (or reported) bound on the optimum.
+        Declared objective at the values; proved (or reported) bound on the optimum. Where the
+        grade is ``proved for |x| ≤ R``, points within R may be beyond it, by no more than what is
+        left of the tolerance.
     values, multipliers : mapping
         By variable and by constraint name. Multipliers are those of the Lagrangian
         f + Σ⟨y, g⟩ of the minimisation; `shadow_price` has the economist's sign.
