@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from optfair.backends.cvxpy_backend import run_generic
 from optfair.backends.isolation import one_thread
@@ -43,7 +42,7 @@ from optfair.backends.psd_block import (
 from optfair.backends.request import Outcome, RawPoint, Request, SolverProfile
 from optfair.backends.spheres import Spheres
 from optfair.compile.conic_proof import shortfall
-from optfair.numbers import Floats
+from optfair.numbers import Floats, Indices
 from optfair.proofs.cones import Cone, ConeKind
 from optfair.proofs.faces import GRID, Face, forced, on_face
 from optfair.solution.conic_form import ConicForm
@@ -371,13 +370,9 @@ class Method:
         return Iterate(np.inf, now.x + a_s * dx, now.w + a_z * dw, S, Z)
 
 
-Indices = NDArray[np.int64]
-
-
-# Share of the tolerance that multipliers may miss their cones by: what is bounded pays for it.
-PAID = 0.2
-# Share of the tolerance that the last pair may take, when there is none that takes half of it.
-ALL = 0.9
+# Share of the tolerance by which multipliers may miss their cones, which what is bounded pays for;
+# and that a pair may take where there is none that takes half of it.
+PAID, ALL = 0.2, 0.9
 # Relative rounding of entries that are multiples of the root of 2.
 ULPS = 4.0 * np.finfo(float).eps
 
@@ -535,7 +530,10 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     """Solve the compiled form."""
 
     def short(form: ConicForm, x: Floats, z: Floats, share: float = 0.5) -> float:
-        return shortfall(problem, form, x, z, request.tolerance, share)
+        asked, more = request.tolerance, max(share, ALL)
+        # what is proved with more of it will do where nothing comes nearer
+        enough = shortfall(problem, form, x, z, asked, more) + (more - share) * asked
+        return min(enough, shortfall(problem, form, x, z, asked, share))
 
     def call(compiled: Compiled, scale: float, options: dict[str, Any], verbose: bool) -> RawPoint:
         form, rows, columns = compiled.form.congruent or (compiled.form, 1.0, 1.0)

@@ -333,3 +333,19 @@ def test_matrices_that_an_equation_leaves_no_room_are_proved(n: int, seed: int) 
     own = V @ Y @ V.T
     inner = cp.Problem(cp.Minimize(cp.trace(laplacian @ own)), [cp.diag(own) == 1])
     assert s.objective == pytest.approx(of.from_cvxpy(inner).solve().objective, rel=1e-6)
+
+
+@pytest.mark.parametrize("n", [3, 5, 8])
+@pytest.mark.parametrize("kind", ["line", "two lines", "vector"])
+def test_lines_and_vectors_that_equations_exclude_are_proved(kind: str, n: int) -> None:
+    rng = np.random.default_rng(n)
+    X, C = cp.Variable((n, n), name="X", PSD=True), rng.normal(size=(n, n))
+    v = np.eye(n)[1] if kind == "line" else np.round(rng.normal(size=n), 1)
+    out = X[0, 0] + X[1, 1] if kind == "two lines" else v @ X @ v
+    p = cp.Problem(cp.Minimize(cp.trace((C + C.T) @ X)), [out == 0, cp.trace(X) == 1])
+    s = of.from_cvxpy(p).solve(tolerance=1e-6)
+    assert s.grade.word == "proved"
+    # what is left is the least eigenvalue beside them
+    V = scipy.linalg.null_space(v[None, :] if kind != "two lines" else np.eye(n)[:2])
+    least = np.linalg.eigvalsh(V.T @ (C + C.T) @ V)[0]
+    assert s.objective == pytest.approx(least, rel=3e-6, abs=3e-6)
