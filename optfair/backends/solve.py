@@ -239,7 +239,7 @@ def solve_as_asked(problem: Problem, solver: str | None, request: Request) -> So
 HOPE, WORTH, LEAST = 2, 5.0, 10.0
 # Entries of linear programs whose basis is solved in fractions: for a proof, with the seconds, and
 # for a point that keeps to rows, of which integer programs have many.
-BASIS, BASIS_SECONDS, KEPT = 50_000, 10.0, 2_000
+BASIS, BASIS_SECONDS, KEPT = 10_000, 10.0, 2_000
 # Cases of a tree that proves an integer problem infeasible, and the seconds.
 CASES, TREE_SECONDS = 1_000, 5.0
 # Share of the time that is left which a solver may take when others are to be asked after it, and
