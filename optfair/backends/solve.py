@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -274,8 +274,7 @@ class _Search:
         self.problem, self.request, self.candidates = problem, request, candidates
         self.provable = problem.problem_class.convex and not problem.integers
         self.begin, self.named, self.spent = begin, named, {"choose": time.perf_counter() - begin}
-        self.attempts: list[str] = []
-        self.refused: dict[str, OptfairError] = {}
+        self.attempts, self.refused = dict[str, None](), dict[str, OptfairError]()  # each once
         self.claims: list[SolverFailure] = []
         self.best: tuple[tuple[Any, ...], Solution] | None = None
         self.answer: Solution | None = None
@@ -299,7 +298,7 @@ class _Search:
             if self.answer is None and self._feasible is None:
                 raise
             stop = "interrupted"
-            self.attempts.append("stopped by hand")
+            self.attempts["stopped by hand"] = None
             logger.info("stopped by hand")
         if self.answer is None and self.best is not None and stop != "interrupted":
             self._prove(self.best[1])
@@ -338,10 +337,10 @@ class _Search:
                 solution = self._ask(profile, request, left)
             except (UnsupportedProblem, SolverFailure, SizeLimited) as e:
                 self.refused.setdefault(profile.name, e)
-                self.attempts.append(f"{profile.name}: {e.cause}")
+                self.attempts[f"{profile.name}: {e.cause}"] = None
                 if isinstance(e, SolverFailure) and e.claim:
                     self.claims.append(e)
-                    # a third would say the same without proof
+                    # a third adds no proof
                     twice = [c.claim for c in self.claims].count(e.claim) > 1
                     if twice and self.answer is None and self._feasible is None:
                         return True
@@ -353,7 +352,7 @@ class _Search:
                 if solution.grade.word != "proved" and solution.status.termination == "optimal":
                     self._prove(solution)
             elif solution is not None:
-                self.attempts.append(f"{profile.name}: {solution.grade}, no better")
+                self.attempts[f"{profile.name}: {solution.grade}, no better"] = None
             if self._enough() or self._radial:
                 return self._enough()
         return False
@@ -376,13 +375,13 @@ class _Search:
         if not wanted or (basis := basic(solution, left, tolerance)) is None:
             return
         if not (self.named or basis.residuals().above(tolerance)):
-            self.attempts.append(f"{solution.solver}: a basis was solved in fractions")
+            self.attempts[f"{solution.solver}: a basis was solved in fractions"] = None
             self.answer = basis
         elif self.answer is solution and contradicts(basis, solution, tolerance):
             self.answer = None
             self._keep(solution, solution.residuals())
             other = f"{basis.objective:.8g} of a basis in fractions"
-            self.attempts.append(f"{solution.solver}: {solution.objective:.8g}, not {other}")
+            self.attempts[f"{solution.solver}: {solution.objective:.8g}, not {other}"] = None
 
     @property
     def _edged(self) -> bool:
@@ -436,17 +435,16 @@ class _Search:
         known = None if complaints or solution.grade.sound or self.provable else self._feasible
         done = solution.status.termination == "optimal"
         if done and known is not None and contradicts(known, solution, request.tolerance):
-            complaints, off = (
-                (f"a point of {known.objective:.8g} is known",),
-                replace(off, gap=np.inf),
-            )
+            complaints = (f"a point of {known.objective:.8g} is known",)
+            off = replace(off, gap=np.inf)
         if outcome.termination == "time_limit" and not done and split and not complaints:
             complaints = ("its share of the time was over",)
         if not complaints:
             return solution
         self._keep(solution, off)
-        self.attempts.append(f"{profile.name} ({outcome.termination}): {'; '.join(complaints)}")
-        logger.info("result rejected, %s", reason := self.attempts[-1])
+        reason = f"{profile.name} ({outcome.termination}): {'; '.join(complaints)}"
+        self.attempts[reason] = None
+        logger.info("result rejected, %s", reason)
         if outcome.termination == "interrupted":
             raise KeyboardInterrupt(reason)
         return None
@@ -508,7 +506,9 @@ class _Search:
                 solution=best,
             )
         cause = f"no result passed verification at tolerance {request.tolerance:g}"
-        remedy = "ask for a larger tolerance, try another solver, or rescale the data"
+        gap = f"{feasible.gap:.1e}" if feasible is not None and self.problem.integers else ""
+        larger = f"a tolerance above its gap of {gap}" if gap else "a larger tolerance"
+        remedy = f"ask for {larger}, try another solver, or rescale the data"
         if best is not None and not best.attained:
             cause += ", and no point is optimal: the objective improves on, however far out"
             remedy = "bound the variable along which it improves"
@@ -523,7 +523,7 @@ class _Search:
         start = zeros if best is None else best.values
         if (outcome := nearing(self.problem, start, self.request.tolerance)) is None:
             return None
-        self.attempts.append("a point was moved far out, towards a limit that is not attained")
+        self.attempts["a point was moved far out, towards a limit that is not attained"] = None
         boxes = next(p for p in profiles().values() if p.route == "boxes")
         asked = self.problem, boxes, self.request
         solution, _, complaints = _verified(*asked, outcome, self.spent, self.attempts)
@@ -536,7 +536,7 @@ def _verified(
     request: Request,
     outcome: Outcome,
     spent: dict[str, float],
-    attempts: list[str],
+    attempts: Iterable[str],
 ) -> tuple[Solution, Residuals, tuple[str, ...]]:
     """Build the solution, recompute its residuals, and say what is wrong with it."""
     begin = time.perf_counter()

@@ -572,3 +572,16 @@ def test_a_large_tolerance_is_the_gap_that_branching_stops_at(solver: str, optio
     assert chosen[option] == pytest.approx(0.018)
     assert min(v for v in chosen.values() if isinstance(v, float)) <= 2e-6  # rows are held closer
     assert Request(tolerance=1e-6).solver_options(profile(solver))[option] == pytest.approx(1e-8)
+
+
+def test_a_gap_among_the_options_says_which_tolerance_it_needs() -> None:
+    rng = np.random.default_rng(0)
+    x = cp.Variable(40, boolean=True, name="x")
+    rows = [rng.uniform(1, 10, (6, 40)) @ x <= 60]
+    p = of.from_cvxpy(cp.Problem(cp.Maximize(rng.uniform(1, 10, 40) @ x), rows))
+    with pytest.raises(of.SolverFailure) as failure:
+        p.solve(options={"mip_rel_gap": 0.2})
+    error = failure.value
+    assert f"a tolerance above its gap of {error.solution.gap:.1e}" in str(error.remedy)
+    assert str(error.evidence).count("highs (optimal)") == 1  # what is said twice is said once
+    assert p.solve(tolerance=0.02).gap <= 0.02
