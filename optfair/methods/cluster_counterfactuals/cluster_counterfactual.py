@@ -91,7 +91,7 @@ class ClusterCounterfactual(PointProblem):
     one_hot : groups of features, optional
         Each group keeps exactly one 1.
     max_changes : int, optional
-        Largest number of features that change; needs bounds.
+        Largest number of features that change; needs bounds, which features of ``one_hot`` have.
     features : sequence of str, optional
         Names; ``x0`` ... by default.
 

@@ -270,13 +270,6 @@ class Partition:
         return np.asarray(self.scores(X).argmax(axis=-1), dtype=np.intp)
 
     @cached_property
-    def unit(self) -> float:
-        """Mean squared distance between centers, at most 1."""
-        away = self.means - self.means.mean(axis=0)
-        spread = 2.0 * float((away**2).sum()) / max(1, self.size - 1)
-        return min(1.0, spread) or 1.0
-
-    @cached_property
     def sizes(self) -> Floats:
         """Size of a number in each feature (d,), powers of two: how far apart or wide clusters are."""
         spread = self.means.var(axis=0)

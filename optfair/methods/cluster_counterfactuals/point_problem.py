@@ -417,8 +417,17 @@ class PointProblem(FeatureProblem):
 
     @property
     def objective_unit(self) -> float:
-        """Mean squared distance between the clusters' centers, at most 1."""
-        return self.clusters.unit if self.data["distance"] == "l2" else 1.0
+        """Distance between the clusters' centers as it is charged, or the least change, at most 1."""
+        weights = np.ones(self.factual.size) if self.metric is None else self.metric
+        if self.data["distance"] == "changes":
+            return min(1.0, float(weights.min()))
+        means = self.clusters.means
+        away = means - means.mean(axis=0)
+        if self.data["distance"] == "l1":
+            charged = np.abs(away) @ weights
+        else:
+            charged = (away @ weights if weights.ndim == 2 else away * weights) * away
+        return min(1.0, 2.0 * float(charged.sum()) / max(1, len(means) - 1)) or 1.0
 
     def _side(self, k: int) -> SideTerm:
         boundary = self.clusters.boundary(k, self.target, self.data["plausibility"])
@@ -437,7 +446,9 @@ class PointProblem(FeatureProblem):
         rest = self.anchor - y
         rest[free] = 0.0
         if kind == "l1":
-            size = cp.norm1(cp.multiply(weights[free], moved)) + float(weights @ np.abs(rest))
+            unit = float(np.exp2(np.round(np.log2(weights.max()))))  # rows are near 1 in it
+            size = unit * cp.norm1(cp.multiply(weights[free] / unit, moved))
+            size = size + float(weights @ np.abs(rest))
             return model_goal("distance", size, r"\textstyle\sum_j w_j |z_j - y_j|")
         if weights.ndim == 2:
             square = cp.quad_form(moved, cp.psd_wrap(weights[np.ix_(free, free)]))

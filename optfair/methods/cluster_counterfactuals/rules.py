@@ -202,13 +202,10 @@ class OneHot(Rule):
         p, z = _point(problem, self)
         at = p.feature_indices(self.features)
         choice = cp.Variable(at.size, name="choice")
+        # bounds on the features themselves, as other rules ask for them
+        within = p.within(at, np.zeros(at.size), np.ones(at.size))
         return Parts(
-            {
-                "copy": z[at] == choice,
-                "one": cp.sum(choice) == 1,
-                "lower": choice >= 0,
-                "upper": choice <= 1,
-            },
+            {"copy": z[at] == choice, "one": cp.sum(choice) == 1, **within},
             {"choice": choice},
             {"choice"},
         )

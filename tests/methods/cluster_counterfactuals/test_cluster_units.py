@@ -169,3 +169,28 @@ def test_margins_are_to_a_cluster(target: Any) -> None:
     with pytest.raises((of.DeclarationError, of.DataError)):
         e.margins([[0.1]], target)
     assert e.margins([[0.1]], 1).shape == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("price", "options"),
+    [(1e-12, {"max_changes": 2, "lower": -3.0, "upper": 3.0}), (1e-20, {"distance": "l1"})],
+)
+def test_prices_in_any_units(price: float, options: dict[str, Any]) -> None:
+    rng = np.random.default_rng(4)
+    centers, row = rng.normal(size=(4, 4)), rng.normal(size=4)
+    goal = int(np.square(centers - row).sum(axis=1).argsort()[2])
+
+    def solved(unit: float) -> of.Solution:
+        weights = np.array([1.0, 2.0, 3.0, 0.5]) * unit
+        given = {"factual": row, "target": goal, "against": "all", "weights": weights}
+        return of.ClusterCounterfactual.kmeans(centers=centers, **given, **options).solve()
+
+    one, s = solved(1.0), solved(price)
+    assert s.objective / price == pytest.approx(one.objective, rel=1e-6)
+    assert s["point"] == pytest.approx(one["point"], abs=1e-4)
+
+
+def test_counted_changes_of_unlike_prices_are_measured_by_the_least() -> None:
+    given = {"centers": MEANS, "factual": ROW, "target": 0, "lower": -9.0, "upper": 9.0}
+    p = of.ClusterCounterfactual.kmeans(**given, distance="changes", weights=[1e-6, 3.0])
+    assert p.objective_unit == 1e-6

@@ -66,6 +66,14 @@ def test_whole_features_and_groups_hold() -> None:
     assert q.without("group").solve().solver == "half-space-projection"
 
 
+def test_features_of_a_group_are_bounded_by_it_for_as_long_as_it_is_there() -> None:
+    given = {"centers": CENTERS, "factual": [1.9, 0.0, 1.0], "target": 1}
+    p = ClusterCounterfactual.kmeans(**given, immutable=["x0"], one_hot=["x1", "x2"], max_changes=2)
+    assert p.solve()["point"].round(9).tolist() == [1.9, 1.0, 0.0]
+    assert p.limits[1].tolist() == [1.9, 1.0, 1.0]
+    assert p.without("changes", "one-hot 0").limits[1].tolist() == [1.9, np.inf, np.inf]
+
+
 def test_changes_need_bounds_and_hold() -> None:
     with pytest.raises(of.DeclarationError, match="'x0', 'x1', 'x2'"):
         counterfactual().with_constraints(few=at_most_changes(1))
