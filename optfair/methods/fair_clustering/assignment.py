@@ -393,11 +393,12 @@ class FairAssignment(GroupedRows):
     def _cost_term(self, cost: SeparableCost, A: Any) -> ObjectiveTerm:
         w = self.data["weights"]
         if self.data["goal"] == "group":
+            unit = float(np.exp2(np.round(np.log2(self.objective_unit))))
             return ObjectiveTerm(
                 "cost",
                 frozenset({"assignment"}),
                 Evidence("cost", "convex", "minimize", LP),
-                build=lambda: cp.max(stated_group_costs(self, cost)),
+                build=lambda: unit * cp.max(stated_group_costs(self, cost, unit)),
                 latex=r"\max_g \textstyle\sum_{i \in g, k} w_i A_{ik} D_{ik} / \pi_g",
                 value=lambda v: float(group_costs(self, cost, np.asarray(v["assignment"])).max()),
             )

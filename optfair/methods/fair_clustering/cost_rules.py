@@ -33,12 +33,12 @@ def group_costs(problem: Any, cost: SeparableCost, assignment: Floats) -> Floats
     return np.asarray(np.bincount(groups, paid, shares.size) / shares)
 
 
-def stated_group_costs(problem: Any, cost: SeparableCost) -> Any:
-    """Return the mean cost of the rows of each group as a CVXPY expression (G,)."""
+def stated_group_costs(problem: Any, cost: SeparableCost, unit: float = 1.0) -> Any:
+    """Return the mean cost of the rows of each group, in a unit, as a CVXPY expression (G,)."""
     w, groups, shares = (problem.data[k] for k in ("weights", "groups", "shares"))
     A = problem["assignment"]
     gather = sp.csr_array((w / shares[groups], (groups, np.arange(w.size))), (shares.size, w.size))
-    return gather @ cp.sum(cp.multiply(cost.matrix(), A), axis=1)
+    return gather @ cp.sum(cp.multiply(cost.matrix() / unit, A), axis=1)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -475,3 +475,15 @@ def test_what_masses_cost_is_no_rounding_of_group_costs() -> None:
         )
         assert value == pytest.approx(1.5) and lam == pytest.approx([0.5, 0.5])
         assert prices[0].sum() == pytest.approx(1.0) and missed == 0.0
+
+
+@pytest.mark.parametrize("unit", [1e-19, 1e-9, 1e9])
+def test_the_largest_cost_of_a_group_with_links_in_any_units(unit: float) -> None:
+    costs = np.random.default_rng(0).random((12, 3))
+    given: Any = {"groups": list("ab") * 6, "goal": "group", "fairness": of.max_gap(0.3)}
+
+    def solved(unit: float) -> of.Solution:
+        p = of.FairAssignment(costs=costs * unit, **given)
+        return p.with_constraints(link=fc.must_link([(0, 1)])).solve()
+
+    assert solved(unit).objective / unit == pytest.approx(solved(1.0).objective, rel=1e-7)
