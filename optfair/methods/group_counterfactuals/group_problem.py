@@ -13,7 +13,7 @@ import cvxpy as cp
 import numpy as np
 from scipy.special import expit
 
-from optfair.core.certificate import Certificate, Verdict
+from optfair.core.certificate import BEYOND, Certificate, Verdict
 from optfair.core.composition import named_term, objective_term
 from optfair.core.expressions import Values
 from optfair.core.parameters import Datum
@@ -298,6 +298,23 @@ class GroupProblem(FeatureProblem):
                 **bounds,
             }
         )
+        if (size := self._independent_cost()) >= BEYOND:
+            raise DataError(
+                f"moving members to the target costs about {size:.1e}",
+                f"numbers from {BEYOND:.0e} on count as no optimum",
+                "state rows and score in larger units, as X / 1e6, or standardize the columns",
+            )
+
+    def _independent_cost(self) -> float:
+        """Return the mean cost of moving each member alone to the target, the least of any model."""
+        w, points = self.normal, self.points if len(self.points) else self.means[None]
+        short = np.maximum(self.level - points @ w, 0.0)
+        return float(np.square(short).mean() / (np.square(w) @ (1.0 / self.feature_costs)))
+
+    @property
+    @abstractmethod
+    def points(self) -> Floats:
+        """Members of the group (n, d)."""
 
     movable = MappingProxyType({"K": "sides", "k": ""})  # 1/k is a side, k is not
 

@@ -205,3 +205,13 @@ def test_scores_far_from_zero_are_probabilities_too() -> None:
     p = DiagonalMap([[1.0], [2.0]], score=([-1.0], -1e3), threshold=5.0)
     with pytest.raises(of.Infeasible, match="probability is 0, asked for is"):
         p.with_constraints(same=of.immutable(0)).solve()
+
+
+@pytest.mark.parametrize(
+    "model", [PSDMap, DiagonalMap, of.group_counterfactuals.LipschitzCounterfactuals]
+)
+def test_costs_beyond_any_optimum_are_refused(model: Any) -> None:
+    rows = np.random.default_rng(0).normal(size=(8, 2)) * 1e8
+    with pytest.raises(of.DataError, match=r"costs about 1\.\de\+17.*\n.*no optimum.*\n.*X / 1e6"):
+        model(rows, score=([1.0, 0.0], -3e8), K=1.1)
+    assert model(rows / 1e6, score=([1.0, 0.0], -3e2), K=1.1).solve().certificate.verify()
