@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -380,9 +380,9 @@ class OnlineMixture:
     ) -> Any:
         """Learn from one batch; rules and Δ are measured on the first ``delta_rows`` rows seen.
 
-        Parameters are those of `fit`. The first batch fixes columns, categories, groups and
-        their shares, so it must have every group, and the rules; after `fit`, the next batch is a
-        first one.
+        Parameters are those of `fit`. The first batch fixes columns, categories, groups, their
+        shares and what variances and probabilities are at least, so it must have every group;
+        rules and penalties may change between batches. After `fit`, the next batch is a first one.
         What describes the rows (labels, Δ, cost) is that of the batch, where a constraint holds
         as far as the measured rows stand for it.
 
@@ -417,12 +417,15 @@ class OnlineMixture:
         if online is not None:
             _check_same(model, online[1].components)
         data = taken_in(model, X, groups, sample_weight, fitted=online)
-        kept, state, program = _first(model, data) if online is None else online
+        kept, state = _first(model, data) if online is None else online
         kept = kept.with_rows(data, model.delta_rows)
+        program = program_of(model, kept)
+        if program is None:  # prices are those of rules
+            state = replace(state, prices=np.zeros_like(state.prices))
         penalty = penalty_of(model, data.sample.shares.size)
         state = state.step(data.sample, kept.sample, program, penalty)
         _keep(model, state, kept, data)
-        model._online = (kept, state, program)
+        model._online = (kept, state)
         return model
 
 
@@ -439,7 +442,7 @@ def _check_same(model: Any, begun: Components) -> None:
         )
 
 
-def _first(model: Any, data: Intake) -> tuple[Intake, Batches, Any]:
+def _first(model: Any, data: Intake) -> tuple[Intake, Batches]:
     s = data.sample
     init = check_start(model.init, model.n_components, s.rows.numeric.shape[1])
     seed = start_seeds(model.random_state, 1, given=True)[0]
@@ -448,7 +451,7 @@ def _first(model: Any, data: Intake) -> tuple[Intake, Batches, Any]:
         s, empty, init, scale=start_scale(model), seed=seed, soft=model.start == "soft"
     )
     zero = np.zeros((s.shares.size, model.n_components))
-    return data, Batches(first, zero), program_of(model, data)
+    return data, Batches(first, zero)
 
 
 def _keep(model: Any, state: Batches, kept: Intake, data: Intake) -> None:

@@ -139,3 +139,16 @@ def test_a_batch_goes_on_with_the_components_of_the_first(data, changed):
     with pytest.raises(DeclarationError, match="made 2 components, 'shared'"):
         model.partial_fit(X[100:], groups=groups[100:])
     assert model.fit(X, groups=groups).means_.shape[0] == model.n_components
+
+
+def test_batches_obey_the_rules_of_their_time(data):
+    X, groups = data
+    first, second = slice(0, 1000), slice(1000, 2000)
+    model = FairMixture(2, eps=0.0, random_state=0).partial_fit(X[first], groups=groups[first])
+    assert np.abs(model.prices_).max() > 0.1
+    model.set_params(eps=0.9).partial_fit(X[second], groups=groups[second])
+    assert np.abs(model.prices_).max() < 1e-9  # plain responsibilities obey that
+    model.set_params(eps=0.0).partial_fit(X[first], groups=groups[first])
+    assert np.abs(model.prices_).max() > 0.1
+    model.set_params(fairness=None).partial_fit(X[second], groups=groups[second])
+    assert not model.prices_.any()
