@@ -19,7 +19,7 @@ from cvxpy.reductions.solvers.solving_chain import SolvingChain
 from optfair.backends.farkas import unbounded
 from optfair.backends.isolation import ctrl_c
 from optfair.backends.request import Outcome, Request, SolverProfile, refuse_integers
-from optfair.core.expressions import substitute
+from optfair.core.expressions import Values, substitute
 from optfair.errors import NotInstalled, OptfairError, SolverFailure, UnsupportedProblem
 from optfair.numbers import Floats
 
@@ -68,7 +68,11 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         A feasible point has an objective beyond 1e15.
     """
     begin = time.perf_counter()
-    program, variables = _smooth_problem(problem, profile)
+    given, warm = request.start(problem)
+    sizes = given or {name: np.ones(1) for name in problem.variables}
+    units = {name: _unit(np.abs(x).max(initial=0.0)) for name, x in sizes.items()}
+    worth = abs(problem.objective_at(given)) if given else problem.objective_unit
+    program, variables = _smooth_problem(problem, profile, units, _unit(worth))
     chain = _chain(program, profile)
     _options(profile, request)  # a general option it lacks fails before anything is solved
     if not profile.installed:
@@ -79,16 +83,16 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         )
     begun = time.perf_counter()
     seconds = {"compile": begun - begin, "solve": 0.0}
-    points, warm = _starts(problem, request)
     best: Rank | None = None
     kept: dict[str, Floats] = {}
     word, stopped = "failed", ""
-    for start in points:
+    for start in _starts(problem, given, units, request.seed):
         for name, variable in variables.items():
             variable.save_value(start[name])
         options = _options(profile, request)  # what is left of the time limit
         with ctrl_c() as pressed:
             values, said = _solve(chain, program, variables, options, request.verbose >= 2)
+        values = {name: units[name] * value for name, value in values.items()}
         if pressed:
             stopped = "interrupted"
         rank = _rank(problem, values, said, request.tolerance)
@@ -194,21 +198,22 @@ def _unbounded(
     )
 
 
-def _starts(problem: Problem, request: Request) -> tuple[Iterator[dict[str, Floats]], str]:
-    """Return the starting points, and what became of the warm start."""
-    shapes = {name: tuple(v.shape) for name, v in problem.variables.items()}
-    given, warm = request.start(problem)
+def _unit(size: float) -> float:
+    """Return the power of two near a size, for solvers that do not scale; 1 where there is none."""
+    return float(np.exp2(np.round(np.log2(size)))) if 0.0 < size < np.inf else 1.0
 
-    def draw() -> Iterator[dict[str, Floats]]:
-        rng = np.random.default_rng(request.seed or 0)
-        if given is not None:
-            yield given
-        for k in range(STARTS - (given is not None)):
-            point = {name: rng.normal(size=shape) for name, shape in shapes.items()}
-            # every other start is positive: logarithms, roots and quotients are defined there
-            yield point if k % 2 else {name: np.abs(x) for name, x in point.items()}
 
-    return draw(), warm
+def _starts(
+    problem: Problem, given: Values | None, units: Mapping[str, float], seed: int | None
+) -> Iterator[dict[str, Floats]]:
+    """Yield the starting points, in the units of the variables."""
+    rng = np.random.default_rng(seed or 0)
+    if given is not None:
+        yield {name: np.asarray(given[name]) / unit for name, unit in units.items()}
+    for k in range(STARTS - (given is not None)):
+        point = {name: rng.normal(size=v.shape) for name, v in problem.variables.items()}
+        # every other start is positive: logarithms, roots and quotients are defined there
+        yield point if k % 2 else {name: np.abs(x) for name, x in point.items()}
 
 
 def _options(profile: SolverProfile, request: Request) -> dict[str, Any]:
@@ -231,11 +236,19 @@ def _chain(program: Any, profile: SolverProfile) -> Any:
     return SolvingChain(reductions=[*flip, reduced, Dnlp2Smooth(), solver])
 
 
-def _smooth_problem(problem: Problem, profile: SolverProfile) -> tuple[Any, dict[str, Any]]:
-    """Return the problem on plain variables of its own, which may hold starting values."""
+def _smooth_problem(
+    problem: Problem, profile: SolverProfile, units: Mapping[str, float], worth: float
+) -> tuple[Any, dict[str, Any]]:
+    """Return the problem on plain variables of its own, in units, which may hold starting values.
+
+    ``worth`` is the unit of the objective.
+    """
     refuse_integers(problem, profile)
     variables = {name: cp.Variable(v.shape, name=name) for name, v in problem.variables.items()}
-    swaps = {id(problem.variables[name]): v for name, v in variables.items()}
+    swaps: dict[int, Any] = {
+        id(problem.variables[name]): v if units[name] == 1.0 else units[name] * v
+        for name, v in variables.items()
+    }
     goals = []
     for name, term in problem.objective.items():
         goal = substitute(term.build(), swaps)
@@ -247,7 +260,8 @@ def _smooth_problem(problem: Problem, profile: SolverProfile) -> tuple[Any, dict
         _check(name, constraints[-1])
     for name, v in problem.variables.items():
         constraints += _pattern(name, v, variables[name])
-    total = sum(goals) if goals else cp.Constant(0.0)
+    # not a division by the unit, for which CVXPY adds a variable
+    total = (1.0 / worth) * sum(goals) if goals else cp.Constant(0.0)
     goal = cp.Minimize(total) if problem.sense == "minimize" else cp.Maximize(total)
     return cp.Problem(goal, constraints), variables
 

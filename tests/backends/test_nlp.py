@@ -109,7 +109,7 @@ def test_the_seed_decides_the_starts() -> None:
     p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.quad_form(x, Q + Q.T)), [x >= -1, x <= 1]))
     first, again = (run(p, seed=3).values["x"] for _ in range(2))
     assert np.array_equal(first, again)
-    draws = [next(nlp_backend._starts(p, Request(seed=s))[0])["x"] for s in (3, 3, 4)]
+    draws = [next(nlp_backend._starts(p, None, {"x": 1.0}, s))["x"] for s in (3, 3, 4)]
     assert np.array_equal(draws[0], draws[1]) and not np.array_equal(draws[0], draws[2])
 
 

@@ -95,13 +95,14 @@ class BiLipschitzCounterfactuals(GroupCounterfactuals):
     )
 
     def pair_terms(self, Z: Any) -> tuple[ConstraintTerm, ...]:
-        """Return the quadratics of the pairs, one row each."""
+        """Return the quadratics of the pairs, one row each, in a unit near the largest distance."""
         if self.points.shape[0] < 2:
             return ()
         pairs, K, k = self.pairs, float(self.data["K"]), float(self.data["k"])
-        squares = np.square(pairs.distances)
+        unit = np.exp2(np.round(np.log2(pairs.distances.max() or 1.0)))
+        squares = np.square(pairs.distances / unit)
 
-        every = pairs.differences(np.arange(pairs.count))
+        every = pairs.differences(np.arange(pairs.count)) / unit
         spread = cp.sum(cp.square(every @ Z), axis=1)
         grown = r"\|z_i - z_j\|^2 \le K^2 \|x_i - x_j\|^2"
         shrunk = r"\|z_i - z_j\|^2 \ge k^{-2} \|x_i - x_j\|^2"

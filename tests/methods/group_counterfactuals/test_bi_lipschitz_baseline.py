@@ -159,3 +159,22 @@ def test_the_convex_concave_procedure_starts_where_it_is_told():
 def test_the_convex_concave_procedure_refuses_what_it_cannot_take():
     with pytest.raises(of.UnsupportedProblem, match="integer"):
         problem().with_integrality("counterfactuals").solve("dccp")
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e6])
+def test_groups_in_any_units(unit: float):
+    X = np.random.default_rng(1).normal(size=(3, 2))
+
+    def stated(unit: float):
+        score = [0.9 / unit, -1.1 / unit], -1.0
+        return of.group_counterfactuals.BiLipschitzCounterfactuals(
+            X * unit, score=score, threshold=0.0, K=1.2, k=1.3
+        )
+
+    p, one = stated(unit), bi_lipschitz_baseline(stated(1.0), local=["uno"])
+    assert "nonconvex" in str(p.problem_class)
+    assert p.certificate.verify()
+    far = bi_lipschitz_baseline(p, local=["uno"])
+    assert far.found_by == one.found_by == "uno"
+    assert far.value / unit**2 == pytest.approx(one.value, rel=1e-6)
+    assert far.bound / unit**2 == pytest.approx(one.bound, rel=1e-5)
