@@ -353,7 +353,7 @@ def check_number(
         kind = "positive number" if positive else "number" if infinite else "finite number"
         if np.isfinite(least):
             kind += f" of at least {least:g}"
-        if most < LARGEST:
+        if most < LARGEST or most < number < np.inf:
             kind += f" of at most {most:g}"
         raise DataError(f"{what} is {shown(value)}, not a {kind}", remedy=f"give a {kind}")
     return number

@@ -19,7 +19,6 @@ from optfair.numbers import (
     check_choice,
     check_count,
     check_number,
-    check_positive,
     checked,
     floats,
     real,
@@ -119,7 +118,12 @@ class LeastDensity(Rule):
         return p.dense(self.density)
 
 
-@checked(density=check_positive)
+def check_density(value: Any, what: str) -> float:
+    """Return a number above zero; densities in small units are of any size."""
+    return check_number(value, what, positive=True, infinite=True)
+
+
+@checked(density=check_density)
 def least_density(density: float) -> LeastDensity:
     r"""Density of the target cluster at the counterfactual is at least δ.
 
@@ -418,7 +422,7 @@ def option_rules(
     for i, group in enumerate(_groups(options.get("one_hot"))):
         rules[f"one-hot {i}"] = OneHot(group)
     if options.get("density") is not None:
-        rules["density"] = LeastDensity(check_positive(options["density"], "density"))
+        rules["density"] = LeastDensity(check_density(options["density"], "density"))
     if options.get("max_changes") is not None:
         rules["changes"] = AtMostChanges(
             check_count(options["max_changes"], "max_changes", least=0)

@@ -194,3 +194,19 @@ def test_counted_changes_of_unlike_prices_are_measured_by_the_least() -> None:
     given = {"centers": MEANS, "factual": ROW, "target": 0, "lower": -9.0, "upper": 9.0}
     p = of.ClusterCounterfactual.kmeans(**given, distance="changes", weights=[1e-6, 3.0])
     assert p.objective_unit == 1e-6
+
+
+def test_densities_in_small_units_are_large() -> None:
+    def solved(unit: float) -> of.Solution:
+        given = {"covariances": np.full(2, unit**2), "factual": [0.0] * 3, "target": 1}
+        means = [[0.0] * 3, [unit] * 3]
+        p = of.ClusterCounterfactual.gaussian(
+            means=means, density=0.05 / unit**3, prices=np.full(3, unit**-2), **given
+        )
+        return p.solve()
+
+    assert solved(1e-6).objective == pytest.approx(solved(1.0).objective, rel=1e-6)
+    with pytest.raises(of.DeclarationError, match="nowhere as dense as inf"):
+        of.ClusterCounterfactual.gaussian(
+            means=np.eye(2), covariances=[1.0, 1.0], factual=[0, 0], target=1, density=np.inf
+        )
