@@ -49,7 +49,7 @@ class CounterfactualFront:
     family : str
         "psd", "diagonal", "commutative", "scaled", or "members".
     transport_cost : array (m,)
-        Mean squared distance, rising.
+        Mean squared distance: rising, or in the order of K.
     distortion : array (m,)
         Of the members, 1 − 1/max(K̂, k̂).
     operator_distortion : array (m,)
