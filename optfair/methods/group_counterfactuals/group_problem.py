@@ -306,10 +306,15 @@ class GroupProblem(FeatureProblem):
             )
 
     def _independent_cost(self) -> float:
-        """Return the mean cost of moving each member alone to the target, the least of any model."""
-        w, points = self.normal, self.points if len(self.points) else self.means[None]
+        """Return what moving each member alone to the target costs at most, exactly where that is much."""
+        w, costs = self.normal, self.feature_costs
+        apart = abs(self.level - float(w @ self.means)) + float(np.abs(w) @ np.sqrt(self.variances))
+        most = apart**2 / float(np.square(w) @ (1.0 / costs))
+        if most < BEYOND:
+            return most
+        points = self.points if len(self.points) else self.means[None]
         short = np.maximum(self.level - points @ w, 0.0)
-        return float(np.square(short).mean() / (np.square(w) @ (1.0 / self.feature_costs)))
+        return most * float(np.square(short / apart).mean())
 
     @property
     @abstractmethod
