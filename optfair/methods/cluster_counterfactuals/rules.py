@@ -71,7 +71,7 @@ def at_most_changes(most: int) -> AtMostChanges:
         \quad b \in \{0, 1\}^d
 
     Class: MILP. The bounds l, u on the features must be there before this rule: they say how
-    far a feature moves when it changes.
+    far a feature moves when it changes, and bind for as long as this rule is there.
 
     Parameters
     ----------
