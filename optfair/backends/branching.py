@@ -454,16 +454,22 @@ class CaseSearch:
         return False
 
     @property
-    def ways(self) -> tuple[Way, Way]:
+    def ways(self) -> tuple[Way, ...]:
         """How a case is solved: first in floats, then where these do not close it."""
         return ways_to_solve(self.form, self.tolerance, self.deadline)
 
     def solved(self, limits: Limits) -> Solved:
-        """Return how the relaxation of a case ends, by the first way that has a point, else the first."""
+        """Return how the relaxation of a case ends, by the first way that has a point, else the first.
+
+        What multipliers prove to have no point is solved in one way only.
+        """
         own, answers = within(self.form, limits), list[Solved]()
         for way in self.ways:
             answers.append(way(own))
-            if answers[-1][0] != "infeasible":
+            status, _, z = answers[-1]
+            if status == "optimal" or answers[0][0] != "infeasible":
+                break
+            if status == "infeasible" and z is not None and proved_infeasible(own, z, {}):
                 break
         return next((a for a in answers if a[0] == "optimal"), answers[0])
 

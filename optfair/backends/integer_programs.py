@@ -45,6 +45,7 @@ RANGE = 1e100
 #: (how it ended, its point, its multipliers)
 Solved = tuple[str, Floats | None, Floats | None]
 Way = Callable[[ConicForm], Solved]
+Units = Callable[[ConicForm], tuple[Floats, Floats] | None]
 
 # Seconds in which fixed integers may show a better point, and beyond the limit one that holds; the
 # size of integers from which what a row takes off them may be far off.
@@ -123,12 +124,14 @@ def completed(form: ConicForm, fixed: Mapping[int, int]) -> Floats | None:
     return x
 
 
-def ways_to_solve(form: ConicForm, tolerance: float, deadline: float) -> tuple[Way, Way]:
+def ways_to_solve(form: ConicForm, tolerance: float, deadline: float) -> tuple[Way, ...]:
     """Return how forms like this one are solved: in floats, then in fractions or in other units."""
-    second = _in_fractions if form.polyhedral else partial(_in_units, tolerance=tolerance)
-    return partial(_in_floats, tolerance=tolerance, deadline=deadline), partial(
-        second, deadline=deadline
-    )
+    floats = partial(_in_floats, tolerance=tolerance, deadline=deadline)
+    if form.polyhedral:
+        return floats, partial(_in_fractions, deadline=deadline)
+    known = partial(balanced, moderate=True), of_box  # a box may be far larger than points are
+    ways = (partial(_in_units, units, tolerance=tolerance, deadline=deadline) for units in known)
+    return floats, *ways
 
 
 def _in_floats(form: ConicForm, *, tolerance: float, deadline: float) -> Solved:
@@ -161,9 +164,9 @@ def _as_it_stands(form: ConicForm, tolerance: float, deadline: float) -> Solved:
     return result.status, result.x, None if result.z is None else result.z / scale
 
 
-def _in_units(form: ConicForm, *, tolerance: float, deadline: float) -> Solved:
-    """Solve in units of rows and columns: those of its box, or in which other numbers are near 1."""
-    units = of_box(form) or balanced(form, moderate=True)
+def _in_units(of: Units, form: ConicForm, *, tolerance: float, deadline: float) -> Solved:
+    """Solve in units of rows and columns: in which numbers are near 1, or those of its box."""
+    units = of(form)
     if units is None:
         return "not known in other units", None, None
     return _back(_as_it_stands(form.in_units(*units), tolerance, deadline), *units)
@@ -287,15 +290,15 @@ def _points(
     if not form.q.size:
         yield np.zeros(0)
         return
-    floats, further = ways_to_solve(form, tolerance, deadline)
+    floats, *further = ways_to_solve(form, tolerance, deadline)
     status, x, z = floats(form)
     if status == "optimal" and x is not None and z is not None:
         bound = lower_bound(form, x, z, form.objective(x), enough)
         if bound.unpaid is None and bound.value >= enough:
             return
         yield x
-    if not form.polyhedral or form.A.nnz <= entries:
-        status, x, _ = further(form)
+    for way in further if not form.polyhedral or form.A.nnz <= entries else ():
+        status, x, _ = way(form)
         if status == "optimal" and x is not None:
             yield x
 

@@ -671,3 +671,28 @@ def test_where_rows_leave_a_column_open_there_is_no_box() -> None:
     assert (columns[form.columns["x"]] == 2.0**18).all()
     largest = abs(form.in_units(rows, columns).A).max(axis=1).toarray().ravel()
     assert (largest > 0.5).all() and (largest < 2.0).all()
+
+
+def test_a_case_proved_to_have_no_point_is_solved_in_one_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    z = cp.Variable(3, boolean=True, name="z")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(z - 0.3)), [cp.sum(z) == 2]))
+    compiled = compile_problem(relaxed(p), conic_interface())
+    search, calls = CaseSearch(p, compiled, 1e-7, np.inf), []
+    floats, second, _ = search.ways
+
+    def other(form: Any) -> Any:
+        calls.append(form)
+        return second(form)
+
+    def lost(_: Any) -> Any:
+        return "infeasible", None, np.zeros(compiled.form.b.size)
+
+    monkeypatch.setattr(branching, "ways_to_solve", lambda *_, **__: (floats, other))
+    at = np.arange(compiled.form.q.size)[compiled.form.columns["z"]].tolist()
+    limits = tuple((j, True, 0) for j in at[:2])
+    assert search.solved(limits)[0] == "infeasible" and not calls
+    # multipliers that prove nothing are no reason
+    monkeypatch.setattr(branching, "ways_to_solve", lambda *_, **__: (lost, other))
+    assert search.solved(())[0] == "optimal" and len(calls) == 1
