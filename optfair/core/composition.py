@@ -559,19 +559,21 @@ def checked_variables(problem: Problem, added: Mapping[str, Any]) -> Plain:
     Raises
     ------
     DeclarationError
-        Not a CVXPY variable, or a name or variable already there.
+        Not a real CVXPY variable, or a name or variable already there.
     """
-    plain = Plain()
+    plain, known = Plain(), {*problem.names, *problem._aliases}
     for name, v in added.items():
-        if not isinstance(v, cp.Variable):
+        if not isinstance(v, cp.Variable) or v.is_complex():
+            what = "complex" if isinstance(v, cp.Variable) else kind_of(v)
             raise DeclarationError(
-                f"variable {name!r} is {kind_of(v)}",
-                remedy="give a CVXPY variable: with_variables(z=cp.Variable(3))",
+                f"variable {name!r} is {what}",
+                remedy="give a real CVXPY variable: with_variables(z=cp.Variable(3))",
             )
-        if name in problem.variables or v.id in problem.names or v.id in problem._aliases:
+        if name in problem.variables or v.id in known:
             raise DeclarationError(
                 f"a variable {name!r} is already there", remedy="choose another name"
             )
+        known.add(v.id)
         plain.take(name, v)
     return plain
 

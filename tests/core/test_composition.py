@@ -124,6 +124,9 @@ def test_users_add_variables() -> None:
     [
         (3, "is an int"),
         (np.zeros(2), "is a ndarray"),
+        (cp.Variable(complex=True), "is complex"),  # and not taken for a real one
+        (cp.Variable((2, 2), hermitian=True), "is complex"),
+        (cp.Variable(imag=True), "is complex"),
     ],
 )
 def test_variables_that_cannot_be_added(variable: Any, words: str) -> None:
@@ -155,6 +158,13 @@ def test_a_further_variable_is_known_when_data_change() -> None:
 def test_a_name_is_used_once() -> None:
     with pytest.raises(of.DeclarationError, match="already there"):
         problem().with_variables(x=cp.Variable())
+
+
+@pytest.mark.parametrize("attributes", [{}, {"nonneg": True}])
+def test_a_further_variable_has_one_name(attributes: dict[str, Any]) -> None:
+    z = cp.Variable(**attributes)
+    with pytest.raises(of.DeclarationError, match="already there"):
+        problem().with_variables(one=z, two=z)
 
 
 x, y = cp.Variable(3, name="x"), cp.Variable((2, 2), name="y")
