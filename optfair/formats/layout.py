@@ -93,10 +93,11 @@ def _plain(label: str, brackets: str) -> str:
 
 
 def _free(candidate: str, taken: set[str]) -> str:
-    stem, i = candidate, 1
+    labelled = _LABELLED.match(candidate) is not None and _INDEXED.match(candidate) is None
+    stem, end, i = candidate[:-1] if labelled else candidate, candidate[-1:] * labelled, 1
     while candidate.lower() in taken:
         i += 1
-        candidate = f"{stem}_{i}"
+        candidate = f"{stem}_{i}{end}"
     taken.add(candidate.lower())
     return candidate
 

@@ -394,3 +394,15 @@ def test_labels_survive_in_brackets(tmp_path: Path, ending: str, entry: str) -> 
     assert s.frame("x")["x"].round(6).to_dict() == {"rye": 1.0, "oat_bran": 2.0}
     assert list(s.frame("need").index) == ["rye", "oat_bran"]
     assert q.without(entry.format("need", "rye")).solve().objective == pytest.approx(6.0)
+
+
+@pytest.mark.parametrize("ending", [".mps", ".lp"])
+def test_labels_that_files_write_alike_are_one_array_again(tmp_path: Path, ending: str) -> None:
+    """What tells them apart stands in their brackets, where it is read as a label."""
+    x = cp.Variable(4, name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [x >= [1, 2, 3, 4]]), ["need"])
+    file = tmp_path / f"p{ending}"
+    p.with_labels(x=["a b", "a_b", "A_B", "é"]).export(file)
+    s = of.read(file).solve()
+    assert s["x"].tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert s["x[a_b_2]" if ending == ".mps" else "x(a_b_2)"] == 2.0
