@@ -125,13 +125,14 @@ def ending_of(text: str) -> str:
     ('.mps', '.lp', '.dat-s')
     """
     stated = (line.split() for line in text.splitlines() if line.strip()[:1] not in (*'*\\#"', ""))
-    first = next(stated, ["nothing"])[0]
+    first = next(stated, [""])[0]
     begins = {".mps": "name|rows|objsense", ".lp": "min|max", ".cbf": "ver", ".dat-s": r"[+\d{(]"}
     for ending, begin in begins.items():
         if re.match(begin, first, re.IGNORECASE):
             return ending
+    given = f"a text that begins with {shortened(first)!r}" if first else "a text without content"
     raise DataError(
-        f"the format of a text that begins with {shortened(first)!r} is not known",
+        f"the format of {given} is not known",
         remedy=f"known are {', '.join(begins)}; or give a file, whose ending says the format",
     )
 

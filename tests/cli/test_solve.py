@@ -302,3 +302,5 @@ def test_a_standard_input_that_is_no_problem_says_so() -> None:
     assert none.exit_code == 2 and "begins with 'once'" in none.output
     corrupt = CliRunner().invoke(app, ["read", "-"], input="NAME p\nROWS\n Q cost\nENDATA\n")
     assert "stdin.mps, line 3" in corrupt.output and os.sep + "stdin" not in corrupt.output
+    empty = CliRunner().invoke(app, ["solve", "-"], input=b"\n")
+    assert "a text without content is not known" in empty.output
