@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from optfair.backends.request import Request
     from optfair.core.problem import Problem
 
-# Size from which on a box says nothing of units.
+# Size from which on, and below whose inverse, a box says nothing of units.
 RANGE = 1e100
 
 #: (how it ended, its point, its multipliers)
@@ -187,12 +187,13 @@ def of_box(form: ConicForm) -> tuple[Floats, Floats] | None:
     far = np.maximum(np.abs(lower), np.abs(upper))
     if not (bounded(lower, upper) and (far < RANGE).all()):
         return None
-    columns = np.exp2(np.round(np.log2(np.where(far > 0.0, far, 1.0))))
+    columns = np.exp2(np.round(np.log2(np.where(far > 1.0 / RANGE, far, 1.0))))
     row, column, entry = coordinates(form.columns_of_rows)
     block, largest = blocks_of(form), np.zeros(form.b.size)
     np.maximum.at(largest, block[row], np.abs(entry) * columns[column])
     largest = np.where(largest > 0.0, largest, 1.0)[block]
-    return np.exp2(-np.round(np.log2(largest))), columns
+    known = largest.min(initial=1.0) > 1.0 / RANGE and largest.max(initial=1.0) < RANGE
+    return (np.exp2(-np.round(np.log2(largest))), columns) if known else None
 
 
 def _in_fractions(form: ConicForm, *, deadline: float) -> Solved:

@@ -671,6 +671,8 @@ def test_where_rows_leave_a_column_open_there_is_no_box() -> None:
     assert (columns[form.columns["x"]] == 2.0**18).all()
     largest = abs(form.in_units(rows, columns).A).max(axis=1).toarray().ravel()
     assert (largest > 0.5).all() and (largest < 2.0).all()
+    p = of.from_cvxpy(cp.Problem(goal, [*box, 1e-200 * x[0] + 2e-200 * x[1] >= 0]))
+    assert of_box(compile_problem(p, conic_interface()).form) is None  # beyond all units
 
 
 def test_a_case_proved_to_have_no_point_is_solved_in_one_way(
