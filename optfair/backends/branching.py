@@ -469,7 +469,11 @@ class CaseSearch:
             status, _, z = answers[-1]
             if status == "optimal" or answers[0][0] != "infeasible":
                 break
-            if status == "infeasible" and z is not None and proved_infeasible(own, z, {}):
+            if (
+                status == "infeasible"
+                and z is not None
+                and proved_infeasible(own, z, {}) is not None
+            ):
                 break
         return next((a for a in answers if a[0] == "optimal"), answers[0])
 

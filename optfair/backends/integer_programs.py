@@ -164,9 +164,9 @@ def _as_it_stands(form: ConicForm, tolerance: float, deadline: float) -> Solved:
     return result.status, result.x, None if result.z is None else result.z / scale
 
 
-def _in_units(of: Units, form: ConicForm, *, tolerance: float, deadline: float) -> Solved:
+def _in_units(units_of: Units, form: ConicForm, *, tolerance: float, deadline: float) -> Solved:
     """Solve in units of rows and columns: in which numbers are near 1, or those of its box."""
-    units = of(form)
+    units = units_of(form)
     if units is None:
         return "not known in other units", None, None
     return _back(_as_it_stands(form.in_units(*units), tolerance, deadline), *units)

@@ -238,12 +238,9 @@ class Labels:
 
     def entry_labels(self, variable: str) -> Sequence[str]:
         """Return the names of a variable's entries, column by column, where they were given any."""
-        axes = self.given_axes.get(variable)
-        return (
-            ()
-            if axes is None
-            else entry_names(variable, axes, _shape(cast("Problem", self), variable))
-        )
+        if (axes := self.given_axes.get(variable)) is None:
+            return ()
+        return entry_names(variable, axes, _shape(cast("Problem", self), variable))
 
     def labelled(self, numbers: Mapping[str, Any], what: str) -> Mapping[str, Any]:
         """Return numbers by name, found by label too where there are labels.
@@ -257,18 +254,20 @@ class Labels:
         """
         if isinstance(numbers, Labelled) or not (self.given_axes and numbers):
             return numbers
-        return Labelled(numbers, self._labelled_entry)
+        return Labelled(numbers, partial(self._labelled_entry, {}))
 
-    def _labelled_entry(self, numbers: Mapping[str, Any], label: str) -> Any:
+    def _labelled_entry(
+        self, places: dict[str, dict[str, int]], numbers: Mapping[str, Any], label: str
+    ) -> Any:
         """Return the number of an entry such as ``ship[Bonn, north]``, None where there is none."""
         name = label.partition("[")[0]
-        axes = self.given_axes.get(name)
-        if axes is None or name == label or name not in numbers:
+        if name == label or name not in numbers:
             return None
-        entries = entry_names(name, axes, _shape(cast("Problem", self), name))
-        label = label if label in entries else label.replace(", ", ",")
-        every = np.ravel(np.asarray(numbers[name]), order="F")
-        return every[entries.index(label)] if label in entries else None
+        if name not in places:  # the labels of an array are made once
+            places[name] = {entry: at for at, entry in enumerate(self.entry_labels(name))}
+        at = places[name].get(label, places[name].get(label.replace(", ", ",")))
+        own = np.asarray(numbers[name])
+        return None if at is None else own[np.unravel_index(at, own.shape, order="F")]
 
     def separated(self, time_limit: float | None = None) -> tuple[Any, tuple[str, ...] | None]:
         """Return this problem with rows that exclude each other as terms, and where to look.

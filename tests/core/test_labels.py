@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import optfair as of
+from optfair.core import labels
 
 pd = pytest.importorskip("pandas")
 
@@ -163,3 +164,21 @@ def test_an_integer_problem_says_why_it_has_no_prices() -> None:
     fixed = relaxed.with_constraints(fixed=s.problem["x"] == s["x"]).solve()
     assert fixed.objective == pytest.approx(s.objective) and "cap" in fixed.shadow_price
     assert repr(s.slack).startswith("{'sign': array(")
+
+
+def test_labels_of_an_array_are_made_once_for_all_its_entries(monkeypatch: Any) -> None:
+    x = cp.Variable((3, 4), name="ship", nonneg=True)
+    need = np.arange(12.0).reshape(3, 4)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [x >= need]), ["need"])
+    s = p.with_labels(ship=(["a", "b", "c"], ["k", "l", "m", "n"])).solve()
+    made, names = [], labels.entry_names
+
+    def counted(*given: Any) -> Any:
+        made.append(given[0])
+        return names(*given)
+
+    monkeypatch.setattr(labels, "entry_names", counted)
+    values = s.values
+    own = [[values[f"ship[{i}, {j}]"] for j in "klmn"] for i in "abc"]
+    assert own == pytest.approx(need, abs=1e-6) and made == ["ship"]
+    assert values["ship[c,n]"] == pytest.approx(11.0) and values.get("ship[d,k]") is None
