@@ -311,6 +311,13 @@ class Program:
         known = (self._over(n, here) for n in own)
         return max((float(v.low.max()) for v in known if v is not None), default=0.0)
 
+    def inside(self, x: Floats) -> bool:
+        """Whether every constraint that is not linear holds at a point, without any tolerance."""
+        here = Interval.exactly(x[:, None])
+        curved = [f.node for f in self.facts if not affine(f.node)]
+        known = (self._over(n, here) for n in curved)
+        return all(v is not None and bool((v.high <= 0.0).all()) for v in known)
+
     def defined(self, x: Floats) -> bool:
         """Whether every function that is read has a finite value at a point."""
         at = {leaf: np.zeros(leaf.size) for leaf, _ in self.entries}

@@ -215,6 +215,7 @@ class BranchedBound:
             unpaid=leaves.unpaid,
             free=() if leaves.unpaid is None else form.column_names(leaves.unpaid.columns),
             unit=form.unit,
+            rows=form.worst_row(self.x, form.slack(self.x)),
             apart=True,
         )
 

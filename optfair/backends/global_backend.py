@@ -207,11 +207,38 @@ def entry_sizes(
     for variable, at in forms.columns.items():
         if variable in values:
             x[at] = np.minimum(x[at], np.abs(np.asarray(values[variable])).max(initial=0.0))
-    own, (i, j) = term.map, term.map.pairs
-    size = abs(sp.csr_array(own.Q)) @ (x[i] * x[j]) + abs(sp.csr_array(own.A)) @ x
-    known = stated is not None and np.size(stated) == own.b.size
-    has_side = np.ravel(stated, order="F") if known else own.b != 0.0
+    b, size = term.map.b, _terms(term.map, x)
+    known = stated is not None and np.size(stated) == b.size
+    has_side = np.ravel(stated, order="F") if known else b != 0.0
     return np.asarray(np.where(has_side, 0.0, size)).reshape(term.shape, order="F")
+
+
+def worst_row(forms: QuadraticForms | None, values: Values) -> float:
+    """Return the largest violation of an entry relative to the size of its terms.
+
+    As `ConicForm.worst_row` does of cone programs: a column counts for its own size, at least for
+    one number in it. What was not written as quadratics violates nothing here.
+    """
+    if forms is None:
+        return 0.0
+    x, worst = np.full(forms.size, np.nan), 0.0
+    for name, at in forms.columns.items():
+        if name in values:
+            x[at] = np.ravel(np.asarray(values[name], dtype=float), order="F")
+    units = np.exp2(_exponents(forms)[0])
+    for term in forms.constraints:
+        over = np.nan_to_num(term.map(x))
+        outside = np.abs(over) if term.set == "zero" else np.maximum(over, 0.0)
+        if outside.any():
+            size = np.maximum(_terms(term.map, np.fmax(np.abs(x), units)), np.abs(term.map.b))
+            worst = max(worst, float((outside / np.where(size > 0.0, size, 1.0)).max()))
+    return worst
+
+
+def _terms(own: QuadraticMap, x: Floats) -> Floats:
+    """Return what the terms of each entry add up to at sizes of the columns."""
+    i, j = own.pairs
+    return np.asarray(abs(sp.csr_array(own.Q)) @ (x[i] * x[j]) + abs(sp.csr_array(own.A)) @ x)
 
 
 def _named(term: Term, squares: list[Any]) -> Iterator[tuple[str, Any]]:

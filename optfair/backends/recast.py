@@ -1,18 +1,23 @@
-"""Solve what is convex in other words: by the problem it was recast to, or level by level."""
+"""Solve a problem in other words: what it was recast to, level by level, on the face of its points."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import cvxpy as cp
 import numpy as np
 
+from optfair.backends import cone_program
 from optfair.backends.global_backend import in_units
+from optfair.backends.registry import conic_interface
 from optfair.backends.request import LEAST, SMALL, Outcome, Request, SolverProfile, stages
-from optfair.backends.unattained import DISTANCES
+from optfair.backends.unattained import DISTANCES, FEW, SHARP
+from optfair.compile.conic_proof import form_check, shortfall
+from optfair.compile.form import compile_problem
 from optfair.convexity.derivatives import gradient_at
 from optfair.convexity.expression import Leaf, Node
 from optfair.convexity.reading import leaf_of
@@ -23,8 +28,11 @@ from optfair.core.expressions import Values
 from optfair.core.identity import fingerprint
 from optfair.errors import ClassError, Infeasible, SolverFailure, Unbounded, UnsupportedProblem
 from optfair.numbers import Floats
+from optfair.proofs.reduction import Entries, Link, links_of, restated
+from optfair.solution.units import equilibrium
 
 if TYPE_CHECKING:
+    from optfair.compile.form import Compiled
     from optfair.compile.program import QuadraticForms
     from optfair.core.problem import Problem
     from optfair.core.quadratics import QuadraticMap
@@ -32,6 +40,8 @@ if TYPE_CHECKING:
 
 # Levels that are tried.
 LEVELS = 60
+# What is said of a problem that was solved on the face of its points.
+ON_FACE = "rows that are 0 at every feasible point were stated as equations"
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +107,81 @@ class RecastCertificate(Certificate):
         return f"{self.way}: {self.inner}"
 
     __repr__ = __str__
+
+
+@dataclass(frozen=True, eq=False)
+class FaceProof:
+    """A primal-dual pair of the program that has what is 0 at every feasible point as equations.
+
+    Attributes
+    ----------
+    problem : Problem
+        Whose optimum it bounds.
+    compiled : Compiled
+        Its cone program.
+    links : tuple of dict
+        Combinations of rows that show, one after the other, which are 0.
+    x, z : array
+        The pair, z in the rows of the program that is restated.
+    """
+
+    problem: Problem
+    compiled: Compiled
+    links: tuple[Link, ...]
+    x: Floats
+    z: Floats
+    source: str = "facial reduction"
+
+    def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
+        """Go through the links in exact arithmetic, and recompute the bound on the face."""
+        form = restated(self.compiled.form, self.links)
+        if form is None or self.z.shape != form.b.shape:
+            return DualCheck(-self.compiled.form.sign * np.inf, np.inf)
+        apart = max(drift(values, self.compiled.values(self.x)), drift(multipliers, {}))
+        return form_check(form, self.x, self.z, apart)
+
+    def entry_sizes(self, name: str, values: Values, stated: Any = None) -> Floats:
+        """Return the size of each entry of a constraint, 0 where its right-hand side tells it."""
+        return self.compiled.entry_sizes(name, values, stated)
+
+
+def on_its_face(problem: Problem, request: Request) -> Outcome | None:
+    """Return what solves a problem on the face that every feasible point is in, None where none is shown.
+
+    A semidefinite program may have a gap between its optimum and all that multipliers prove, or
+    none that attain it: rows that are 0 at every feasible point have too few. There are no prices.
+    """
+    begin = time.perf_counter()
+    try:
+        compiled = compile_problem(problem, conic_interface())
+    except UnsupportedProblem:
+        return None
+    form = compiled.form
+    curved = any(c.kind in ("psd", "soc") for c in form.cones) and not compiled.integer.any()
+    if not (curved and form.A.nnz <= FEW and (links := links_of(Entries.of(form)))):
+        return None
+    face, compiled_at, best = restated(form, links), time.perf_counter(), (np.inf, form.q, form.b)
+    for units in (None, False, True) if face is not None else ():
+        left = request.deadline - time.perf_counter()
+        if face is None or left <= 0.0 or best[0] == 0.0:
+            break
+        rows, columns = np.ones(face.b.size), np.ones(face.q.size)
+        if units is not None:
+            rows, columns = equilibrium(face, sides=units)
+        near = face.in_units(rows, columns)
+        unit, sharp = near.cost_scale("largest"), SHARP * request.tolerance
+        raw = cone_program.solve_form(near, unit, tolerance=sharp, time_limit=left)
+        if raw.status in ("optimal", "inaccurate"):
+            x, z = raw.x * columns, raw.z * rows
+            lacking = shortfall(problem, face, x, z, request.tolerance)
+            best = min(best, (lacking, x, z), key=itemgetter(0))
+    if best[0] == np.inf:
+        return None
+    _, x, z = best
+    seconds = stages(begin, compiled_at, time.perf_counter())
+    return Outcome(
+        "optimal", compiled.values(x), {}, FaceProof(problem, compiled, links, x, z), seconds
+    )
 
 
 def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:

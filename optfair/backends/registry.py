@@ -12,13 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from optfair import registry
-from optfair.backends.request import Outcome, Refusal, SolverProfile, load_profile
+from optfair.backends.request import Outcome, Refusal, Request, SolverProfile, load_profile
 from optfair.core.display import text_table
 from optfair.errors import (
+    Infeasible,
     NotInstalled,
     NotLicensed,
     OptfairError,
     SizeLimited,
+    SolverFailure,
+    Unbounded,
     UnsupportedProblem,
     kind_of,
     nearest,
@@ -432,3 +435,38 @@ def adapter_of(profile: SolverProfile) -> Callable[..., Outcome]:
     module = importlib.import_module(f"optfair.backends.{file}_backend")
     run: Callable[..., Outcome] = getattr(module, f"run_{name}" if name else "run")
     return run
+
+
+def outcome_of(
+    run: Callable[[Problem, SolverProfile, Request], Outcome],
+    problem: Problem,
+    profile: SolverProfile,
+    request: Request,
+) -> Outcome:
+    """Return what an adapter hands back.
+
+    Raises
+    ------
+    SolverFailure
+        It says infeasible or unbounded without a certificate: that is its word.
+    """
+    try:
+        return run(problem, profile, request)
+    except (Infeasible, Unbounded) as e:
+        if e.certificate is not None:
+            raise
+        claim = "infeasible" if isinstance(e, Infeasible) else "unbounded"
+        parts = f"{e.cause}, which is not proved here", e.evidence, e.remedy
+        raise SolverFailure(*parts, claim=claim, claimed_by=profile.name) from e
+
+
+def explained(problem: Problem, e: SolverFailure) -> OptfairError:
+    """Return a claim of infeasibility with what the model knows: a proof where it has one."""
+    if e.claim != "infeasible":
+        return e
+    known = problem.explained(Infeasible(e.cause, e.evidence, e.remedy))
+    if known.certificate is not None:
+        return known
+    said = known.cause if known.cause == e.cause else f"{known.cause}; {e.cause}"
+    more: dict[str, Any] = {"claim": e.claim, "claimed_by": e.claimed_by, "solution": e.solution}
+    return SolverFailure(said, known.evidence, known.remedy, **more)

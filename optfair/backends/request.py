@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,9 +18,6 @@ from optfair.core.certificate import DualCheck
 from optfair.core.solution import Solution
 from optfair.errors import (
     DeclarationError,
-    Infeasible,
-    SolverFailure,
-    Unbounded,
     UnsupportedProblem,
     kind_of,
     nearest,
@@ -513,29 +510,6 @@ class Outcome:
     kept: str = ""
 
 
-def outcome_of(
-    run: Callable[[Problem, SolverProfile, Request], Outcome],
-    problem: Problem,
-    profile: SolverProfile,
-    request: Request,
-) -> Outcome:
-    """Return what an adapter hands back.
-
-    Raises
-    ------
-    SolverFailure
-        It says infeasible or unbounded without a certificate: that is its word.
-    """
-    try:
-        return run(problem, profile, request)
-    except (Infeasible, Unbounded) as e:
-        if e.certificate is not None:
-            raise
-        claim = "infeasible" if isinstance(e, Infeasible) else "unbounded"
-        parts = f"{e.cause}, which is not proved here", e.evidence, e.remedy
-        raise SolverFailure(*parts, claim=claim, claimed_by=profile.name) from e
-
-
 def stages(begin: float, compiled_at: float, solved_at: float) -> dict[str, float]:
     """Return the seconds of compile and solve, and of what was recovered since."""
     recovered = time.perf_counter() - solved_at
@@ -586,15 +560,23 @@ class ReportedBound:
         return f"branch and bound of {self.by}, as reported"
 
     def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
-        """Return the reported bound."""
-        return DualCheck(self.bound, 0.0, reported=self.by, unit=self.unit)
+        """Return the reported bound, and the rows of the point in their own terms."""
+        from optfair.backends.global_backend import worst_row
+
+        rows = worst_row(self._form, values)
+        return DualCheck(self.bound, 0.0, reported=self.by, unit=self.unit, rows=rows)
 
     def entry_sizes(self, name: str, values: Values, stated: Any = None) -> Floats:
         """Return the size of each entry of a constraint, 0 where its right-hand side tells it."""
-        from optfair.backends.global_backend import entry_sizes, quadratic_form
+        from optfair.backends.global_backend import entry_sizes
 
-        if "form" not in (known := self.__dict__):
-            known["form"] = None  # where no quadratics state it
-            with suppress(UnsupportedProblem):
-                known["form"] = quadratic_form(self.problem)
-        return entry_sizes(known["form"], name, values, stated)
+        return entry_sizes(self._form, name, values, stated)
+
+    @cached_property
+    def _form(self) -> Any:
+        """The problem in quadratics, None where they do not state it."""
+        from optfair.backends.global_backend import quadratic_form
+
+        with suppress(UnsupportedProblem):
+            return quadratic_form(self.problem)
+        return None

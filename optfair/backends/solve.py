@@ -15,9 +15,10 @@ from optfair.backends.branching import without_a_point
 from optfair.backends.exact import basic, contradicts, exactly
 from optfair.backends.integer_programs import EARLY, pooled, settled, with_cuts
 from optfair.backends.isolation import one_thread, watched
-from optfair.backends.registry import adapter_of, choose, profiles
+from optfair.backends.recast import ON_FACE, on_its_face
+from optfair.backends.registry import adapter_of, choose, explained, outcome_of, profiles
 from optfair.backends.repeat import again, remember
-from optfair.backends.request import Outcome, Request, SolverProfile, outcome_of
+from optfair.backends.request import Outcome, Request, SolverProfile
 from optfair.backends.unattained import (
     beginnings,
     edged,
@@ -186,7 +187,7 @@ def solve(
         except Infeasible as e:
             raise stated.explained(e) from None
         except SolverFailure as e:
-            raise _explained(stated, e) from None
+            raise explained(stated, e) from None
         return solution
 
     def complete(stated: Problem) -> Solution:
@@ -211,25 +212,13 @@ def solve(
     return replace(solution, seconds={**solution.seconds, "other": max(0.0, rest)})
 
 
-def _explained(problem: Problem, e: SolverFailure) -> OptfairError:
-    """Return a claim of infeasibility with what the model knows: a proof where it has one."""
-    if e.claim != "infeasible":
-        return e
-    known = problem.explained(Infeasible(e.cause, e.evidence, e.remedy))
-    if known.certificate is not None:
-        return known
-    said = known.cause if known.cause == e.cause else f"{known.cause}; {e.cause}"
-    more: dict[str, Any] = {"claim": e.claim, "claimed_by": e.claimed_by, "solution": e.solution}
-    return SolverFailure(said, known.evidence, known.remedy, **more)
-
-
 def solve_as_asked(problem: Problem, solver: str | None, request: Request) -> Solution:
     """Do what `solve` does, and leave an infeasible problem unexplained, as routes expect some."""
     begin = time.perf_counter()
     check_parameters(problem.terms)
     search = _Search(problem, request, choose(problem, solver), begin, named=solver is not None)
-    general = search.candidates[0].via != "structured"  # others multiply large matrices
-    with one_thread() if general else contextlib.nullcontext(), watched(request.verbose) as show:
+    calm = one_thread() if search.general else contextlib.nullcontext()
+    with calm, watched(request.verbose) as show:
         return show(search.run())
 
 
@@ -281,25 +270,25 @@ class _Search:
         self.hope, self.asked, self.further = HOPE, 0, False
         self.compiled = 0.0  # seconds, of the last who was asked
         self.near: Floats | None = None  # its answer in compiled columns
+        self.general = candidates[0].via != "structured"  # others multiply large matrices
         # another route, as tangents on boxes: it may prove what cones prove within a radius
         self.elsewhere = any(c.via == "structured" for c in candidates[1:])
 
     def run(self) -> Solution:
         """Ask until there is an answer: proved, or after as many asks as a proof is worth."""
         stop = "time_limit"
-        general = self.candidates[0].via != "structured"
-        if general and self._edged and (none := excluded_by_faces(self.problem, plain=True)):
+        if self.general and self._edged and (none := excluded_by_faces(self.problem, plain=True)):
             raise none
         try:
             for i, profile in enumerate(self.candidates):
-                if self._ask_in_turn(profile, len(self.candidates) - i - 1):
+                enough = self._ask_in_turn(profile, len(self.candidates) - i - 1)
+                if enough or (i == 0 and self.general and self._restated()):
                     break
         except KeyboardInterrupt:
             if self.answer is None and self._feasible is None:
                 raise
             stop = "interrupted"
             self.attempts["stopped by hand"] = None
-            logger.info("stopped by hand")
         if self.answer is None and self.best is not None and stop != "interrupted":
             self._prove(self.best[1])
         if self._edged and stop != "interrupted" and (none := excluded_by_faces(self.problem)):
@@ -515,18 +504,29 @@ class _Search:
         remedy += "; the best attempt is the solution of this error"
         raise SolverFailure(cause, " | ".join(self.attempts), remedy, solution=best)
 
+    def _restated(self) -> bool:
+        """Whether what is unproved so far is solved on the face that every feasible point is in."""
+        if self.named or self.problem.integers or (self.answer and self.answer.grade.sound):
+            return False
+        outcome = on_its_face(self.problem, self.request)
+        self.answer = self._held(ON_FACE, "recast", outcome) or self.answer
+        return self._enough()
+
     def _far_out(self, best: Solution | None) -> Solution | None:
         """Return a point as near to a limit that no point attains as was asked, with its bound."""
-        if self.named or self.problem.problem_class.name in ("LP", "QP"):
-            return None  # the answer would not be that solver's; these attain their limits
-        zeros = {n: np.zeros(v.shape) for n, v in self.problem.variables.items()}
-        start = zeros if best is None else best.values
-        if (outcome := nearing(self.problem, start, self.request.tolerance)) is None:
+        note = "a point was moved far out, towards a limit that is not attained"
+        asked = self.problem, getattr(best, "values", {}), self.request.tolerance
+        outcome = None if self.named else nearing(*asked)
+        return self._held(note, "boxes", outcome)
+
+    def _held(self, note: str, route: str, outcome: Outcome | None) -> Solution | None:
+        """Return what passes verification, of what no solver was asked for."""
+        if outcome is None:
             return None
-        self.attempts["a point was moved far out, towards a limit that is not attained"] = None
-        boxes = next(p for p in profiles().values() if p.route == "boxes")
-        asked = self.problem, boxes, self.request
-        solution, _, complaints = _verified(*asked, outcome, self.spent, self.attempts)
+        self.attempts[note] = None
+        profile = next(p for p in profiles().values() if p.route == route)
+        asked = self.problem, profile, self.request, outcome
+        solution, _, complaints = _verified(*asked, self.spent, self.attempts)
         return None if complaints else solution
 
 
@@ -547,9 +547,9 @@ def _verified(
     off = measured.against(objective, bound)
     above, grade = off.above(request.tolerance), off.grade(request.tolerance)
     if above and outcome.termination != "local":
-        # what passes by the sizes that solvers measure by is an answer, on the solver's word
+        # what passes by the sizes that solvers measure by, and by rows, is an answer, on its word
         loose = measured.against(objective, measured.word, loose=True)
-        if not loose.above(request.tolerance):
+        if not loose.above(request.tolerance) and off.rows <= request.tolerance**0.5:
             off, grade, above = loose, reported(profile.name, "; ".join(above)), ()
             bound = measured.word
     grade = grade.by_default(profile.name)

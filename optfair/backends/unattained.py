@@ -203,10 +203,11 @@ def nearing(problem: Problem, values: Values, tolerance: float) -> Outcome | Non
     From given values one entry after the other is moved out, as long as the objective improves. Where
     it does not of itself, entries that it falls with go as far down as constraints then allow: t of
     1/x <= t. The bound is that of the objective's range where these hold: x^2/y >= 0 for y > 0.
+    Far out a tolerance is no room, ||(x, 1)|| <= x + 1e-8: curved constraints are to hold as stated.
     """
     begin = time.perf_counter()
-    program = _read(problem)
-    if program is None or problem.integers:
+    attains = problem.problem_class.name in ("LP", "QP")
+    if attains or problem.integers or (program := _read(problem)) is None:
         return None
     tree = Boxes(program.entries, program.low, program.high, (np.array([-1], dtype=np.int8),))
     bound = program.closed(tree)
@@ -220,7 +221,7 @@ def nearing(problem: Problem, values: Values, tolerance: float) -> Outcome | Non
         own = _values(problem, program, x)
         off = (t.violations(own, unit)[1] for t in problem.constraints.values())
         with np.errstate(all="ignore"):
-            known = max(off, default=0.0) <= share * tolerance
+            known = max(off, default=0.0) <= share * tolerance and program.inside(x)
             f = sign * problem.objective_at(own) if known else np.inf
         return f if np.isfinite(f) else np.inf
 
@@ -449,7 +450,10 @@ def _continuous(slope: Interval) -> bool:
 
 def _point(problem: Problem, program: Program, values: Values) -> Floats:
     """Return values as entries of the program."""
-    flat = {leaf_of(v): np.ravel(values[n], order="F") for n, v in problem.variables.items()}
+    flat = {
+        leaf_of(v): np.ravel(values.get(n, np.zeros(v.shape)), order="F")
+        for n, v in problem.variables.items()
+    }
     return np.array([float(flat[leaf][j]) for leaf, j in program.entries])
 
 

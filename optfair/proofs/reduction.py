@@ -365,6 +365,44 @@ def chain_fault(entries: Entries, links: Iterable[Link]) -> str:
     return "the links end in no contradiction"
 
 
+def links_of(entries: Entries) -> tuple[Link, ...]:
+    """Return links that show rows to be 0 at every feasible point, as far as there are any."""
+    face, links = Face(entries), list[Link]()
+    while len(links) < LINKS and (link := face.next()) is not None and face.side(link) == 0:
+        links.append(link)
+        face.take(link)
+    return tuple(links)
+
+
+def restated(form: ConicForm, links: Iterable[Link]) -> ConicForm | None:
+    r"""Return the program with what links show to be 0 as equations, None where they do not.
+
+    The same points satisfy it, and multipliers of more kinds prove a bound: those of a row that is 0
+    have any sign, and of a semidefinite block the lines that are left need be semidefinite. Where
+    the value of the dual is below the optimum, or no multipliers attain it, these may.
+    """
+    face = Face(Entries.of(form))
+    stated = face.equal.copy()
+    for link in links:
+        if face.fault(link):
+            return None
+        face.take(link)
+    gone = face.equal & ~stated
+    cones, parts, start = [Cone("zero", 0, int(gone.sum()))], [np.flatnonzero(gone)], 0
+    for c in form.cones:
+        left, start = np.arange(c.start, c.stop)[~gone[c.start : c.stop]], cones[-1].stop
+        if left.size == c.stop - c.start:
+            cones.append(replace(c, start=start, stop=start + left.size))
+        elif c.kind in ("exp", "pow"):
+            return None  # what is left of them are half-lines
+        elif left.size:
+            order = int(np.count_nonzero(c.diagonal & ~gone[c.start : c.stop]))
+            cones.append(replace(c, start=start, stop=start + left.size, order=order))
+        parts.append(left)
+    rows = np.concatenate(parts)
+    return replace(form, A=sp.csc_array(form.rows[rows]), b=form.b[rows], cones=tuple(cones))
+
+
 def forced(entries: Entries) -> Bools:
     """Return which rows are 0 at every feasible point though they are no equations, in exact arithmetic.
 

@@ -257,6 +257,23 @@ def test_a_row_of_a_vector_is_not_measured_by_what_another_is_left(whole: bool) 
         assert off["c0"] == 0.0 and min(off["c1"], loose["c1"]) >= 1.0 / 7.0
 
 
+@pytest.mark.parametrize("curved", [False, True])
+def test_a_row_in_small_units_beside_counts_is_held_to_its_own_terms(curved: bool) -> None:
+    """1e-6 x >= 4e-12 says x >= 4e-6; at x = 0 it is missed by all there is, by 4e-12 of 1."""
+    x, z = cp.Variable(name="x"), cp.Variable(2, name="z", boolean=True)
+    rows = [1e-6 * x >= 4e-12, x <= 1e-5 * z[0], cp.sum(z) <= 2]
+    ball = [cp.norm(cp.hstack([x, 1e-5 * z[1]])) <= 3e-5] if curved else []
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(z)), [*rows, *ball]))
+    bare = {"x": np.array(0.0), "z": np.zeros(2)}
+    assert max(violations(p, bare)[0].values()) <= 1e-11
+    check = ReportedBound(p, 0.0, "somebody").check(bare, {})
+    assert 0.3 <= check.rows <= 1.0 and check.reported == "somebody"
+    inside = {"x": np.array(5e-6), "z": np.array([1.0, 0.0])}
+    assert ReportedBound(p, 1.0, "somebody").check(inside, {}).rows == 0.0
+    s = p.solve()
+    assert s.objective == 1.0 and s["x"] >= 4e-6 * (1.0 - 1e-6)
+
+
 def test_integers_alone_may_be_off_by_rounding() -> None:
     z = cp.Variable(2, name="z", integer=True)
     p = of.from_cvxpy(cp.Problem(cp.Minimize(z[0]), [0.1 * z[0] == z[1], z[1] >= 1e9]))

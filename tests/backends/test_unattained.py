@@ -16,6 +16,8 @@ import pytest
 from typer.testing import CliRunner
 
 import optfair as of
+from optfair.backends.recast import FaceProof, on_its_face
+from optfair.backends.request import Request
 from optfair.backends.unattained import (
     EndlessFall,
     FacialContradiction,
@@ -447,22 +449,73 @@ M = cp.Variable((3, 3), name="M", symmetric=True)
 side, far = cp.Variable(name="side"), cp.Variable(name="far")
 
 
-@pytest.mark.parametrize(
-    ("goal", "rows"),
-    [
-        # 0 on the diagonal: M[0, 1] is 0 and M[2, 2] is 1, its optimum; multipliers show 0 only
-        (M[2, 2], [M >> 0, M[0, 0] == 0, 2 * M[0, 1] + M[2, 2] == 1]),
-        # and side is 0, its optimum; multipliers show -1
-        (side, [cp.bmat([[0, side, 0], [side, far, 0], [0, 0, side + 1]]) >> 0]),
-    ],
-)
-def test_a_gap_between_points_and_multipliers_is_no_optimum(goal: Any, rows: list[Any]) -> None:
+def gaps(unit: float) -> dict[str, tuple[Any, list[Any], float]]:
+    """Programs of which multipliers prove less than the optimum, with it, in a unit."""
+    block = [[0, side, 0], [side, far, 0], [0, 0, side + unit]]
+    rows = [M >> 0, M[0, 0] == 0, 2 * M[0, 1] + M[2, 2] == unit]
+    T = cp.Variable((4, 4), name="T", symmetric=True)
+    more = [T >> 0, T[1, 1] == 0, T[2, 2] == T[1, 3], T[2, 2] + 2 * T[0, 1] + T[3, 3] == unit]
+    return {
+        # 0 on the diagonal: M[0, 1] is 0 and M[2, 2] the unit; multipliers show 0 only
+        "point": (cp.Minimize(M[2, 2]), rows, unit),
+        # and side is 0; multipliers show -1
+        "block": (cp.Minimize(side), [cp.bmat(block) >> 0], 0.0),
+        "most": (cp.Maximize(-M[2, 2]), rows, -unit),
+        "chain": (cp.Minimize(T[0, 0] + T[3, 3]), more, unit),
+    }
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("name", gaps(1.0))
+def test_a_gap_between_points_and_multipliers_is_closed_on_their_face(
+    name: str, unit: float
+) -> None:
     """Blocks with 0 and far on the diagonal and 1 beside them are violated by 1/far only."""
-    p = of.from_cvxpy(cp.Problem(cp.Minimize(goal), rows))
-    with pytest.raises(of.SolverFailure, match="what is 0 at every feasible point is") as failure:
+    goal, rows, optimum = gaps(unit)[name]
+    p = of.from_cvxpy(cp.Problem(goal, rows))
+    s = p.solve()
+    assert s.is_optimal() and s.grade.word in ("proved", "within")
+    assert abs(s.objective - optimum) <= 1e-6 * unit and abs(s.bound - optimum) <= 1e-6 * unit
+    if isinstance(s.proof, FaceProof):
+        with pytest.raises(of.DeclarationError, match="no multipliers"):
+            s.shadow_price["c0"]
+        (link, *others), z = s.proof.links, s.proof.z
+        for fewer in ((), tuple(others), ({i: -v for i, v in link.items()}, *others)):
+            changed = replace(s, proof=replace(s.proof, links=fewer))
+            assert not changed.is_optimal()  # nothing else is 0 then
+        assert not replace(s, proof=replace(s.proof, z=z + unit)).is_optimal()
+        values = {n: v + unit for n, v in s.values.items()}
+        assert not replace(s, values=values).is_optimal()
+
+
+def test_on_which_face_points_are_is_said() -> None:
+    goal, rows, _ = gaps(1.0)["block"]
+    s = of.from_cvxpy(cp.Problem(goal, rows)).solve()
+    assert isinstance(s.proof, FaceProof) and len(s.proof.links) == 1
+    assert any("stated as equations" in note for note in s.attempts)
+    with pytest.raises(of.SolverFailure) as failure:  # of whom it is asked by name has no face
+        of.from_cvxpy(cp.Problem(goal, rows)).solve(solver="psd-blocks")
+    assert failure.value.solution is not None
+
+
+def test_a_face_is_asked_for_where_there_is_one() -> None:
+    request = Request()
+    plain = of.from_cvxpy(cp.Problem(cp.Minimize(side), [cp.bmat([[side, 1], [1, far]]) >> 0]))
+    linear = of.from_cvxpy(cp.Problem(cp.Minimize(side), [side >= 0]))
+    whole = cp.Variable(integer=True, name="whole")
+    rows = [M >> 0, M[0, 0] == 0, M[1, 1] >= whole, whole >= 1]
+    mixed = of.from_cvxpy(cp.Problem(cp.Minimize(M[1, 1]), rows))
+    assert all(on_its_face(p, request) is None for p in (plain, linear, mixed))
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e3])
+def test_a_ball_that_is_missed_by_a_tolerance_far_out_holds_no_limit(unit: float) -> None:
+    """Only points with far = 0 satisfy it; with far = 1 it is violated by 1/(2 side)."""
+    ball = cp.norm(cp.hstack([side, far])) <= side
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(-far), [ball, far <= unit]))
+    assert nearing(p, {"side": np.array(1.0), "far": np.array(0.0)}, 1e-7) is None
+    with pytest.raises(of.SolverFailure):
         p.solve()
-    best = failure.value.solution
-    assert best is not None and not best.is_optimal(1e-3) and best.residuals().face > 0.1
 
 
 def test_a_diagonal_is_0_as_it_stands_or_by_a_row() -> None:

@@ -210,3 +210,23 @@ def test_densities_in_small_units_are_large() -> None:
         of.ClusterCounterfactual.gaussian(
             means=np.eye(2), covariances=[1.0, 1.0], factual=[0, 0], target=1, density=np.inf
         )
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e-5, 1e-3, 1.0])
+@pytest.mark.parametrize("options", [{"distance": "changes"}, {"distance": "l1", "max_changes": 1}])
+def test_counts_beside_small_units_leave_the_boundary_its_own(
+    unit: float, options: dict[str, Any]
+) -> None:
+    """The boundary has a side of 4.5 unit^2, the counts sides of 1."""
+    centers = np.array([[0, 0], [3.0, 0], [0, 4.0]]) * unit
+    reach = 10.0 * unit * np.ones(2)
+    p = of.ClusterCounterfactual.kmeans(
+        centers=centers, factual=np.array([0.1, 0.2]) * unit, target=1, lower=-reach, upper=reach,
+        **options,
+    )  # fmt: skip
+    s = p.solve()
+    point = np.asarray(s["point"])
+    to_own, to_target = (np.linalg.norm(point - c) for c in centers[:2])
+    assert to_target <= to_own + 1e-6 * unit
+    least = 1.0 if options["distance"] == "changes" else 1.4 * unit
+    assert s.objective == pytest.approx(least, rel=1e-6)
