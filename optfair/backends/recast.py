@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain, product
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import cvxpy as cp
 import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
 
 from optfair.backends import cone_program
 from optfair.backends.global_backend import in_units
 from optfair.backends.registry import conic_interface
 from optfair.backends.request import LEAST, SMALL, Outcome, Request, SolverProfile, stages
-from optfair.backends.unattained import DISTANCES, FEW, SHARP
+from optfair.backends.unattained import AGAIN, DISTANCES, FEW
 from optfair.compile.conic_proof import form_check, shortfall
 from optfair.compile.form import compile_problem
 from optfair.convexity.derivatives import gradient_at
@@ -28,8 +32,10 @@ from optfair.core.expressions import Values
 from optfair.core.identity import fingerprint
 from optfair.errors import ClassError, Infeasible, SolverFailure, Unbounded, UnsupportedProblem
 from optfair.numbers import Floats
+from optfair.proofs.cones import Cone
+from optfair.proofs.faces import DENOMINATORS, NEAR, integer_range, turned
 from optfair.proofs.reduction import Entries, Link, links_of, restated
-from optfair.solution.units import equilibrium
+from optfair.solution.units import Handed, equilibrium
 
 if TYPE_CHECKING:
     from optfair.compile.form import Compiled
@@ -37,9 +43,13 @@ if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.core.quadratics import QuadraticMap
     from optfair.core.solution import Solution
+    from optfair.solution.conic_form import ConicForm
 
 # Levels that are tried.
 LEVELS = 60
+# Steps of facial reduction; what is asked of the program there, as a share of the tolerance, and in
+# which units.
+STEPS, SHARPER, UNITS = 5, (1e-2, 1e-4), ("", "sides", "point")
 # What is said of a problem that was solved on the face of its points.
 ON_FACE = "rows that are 0 at every feasible point were stated as equations"
 
@@ -109,6 +119,10 @@ class RecastCertificate(Certificate):
     __repr__ = __str__
 
 
+# Blocks that are turned, and what is then shown to be 0: bases by cone, and combinations of rows.
+Step = tuple[Mapping[int, Floats], tuple[Link, ...]]
+
+
 @dataclass(frozen=True, eq=False)
 class FaceProof:
     """A primal-dual pair of the program that has what is 0 at every feasible point as equations.
@@ -119,22 +133,25 @@ class FaceProof:
         Whose optimum it bounds.
     compiled : Compiled
         Its cone program.
-    links : tuple of dict
-        Combinations of rows that show, one after the other, which are 0.
+    steps : tuple of (dict, tuple)
+        How its blocks are turned, and which combinations of rows show what is 0, step by step.
     x, z : array
         The pair, z in the rows of the program that is restated.
     """
 
     problem: Problem
     compiled: Compiled
-    links: tuple[Link, ...]
+    steps: tuple[Step, ...]
     x: Floats
     z: Floats
     source: str = "facial reduction"
 
     def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
-        """Go through the links in exact arithmetic, and recompute the bound on the face."""
-        form = restated(self.compiled.form, self.links)
+        """Go through the steps in exact arithmetic, and recompute the bound on the face."""
+        form: ConicForm | None = self.compiled.form
+        for bases, links in self.steps:
+            form = None if form is None else turned(form, bases) if bases else form
+            form = None if form is None else restated(form, links)
         if form is None or self.z.shape != form.b.shape:
             return DualCheck(-self.compiled.form.sign * np.inf, np.inf)
         apart = max(drift(values, self.compiled.values(self.x)), drift(multipliers, {}))
@@ -156,32 +173,96 @@ def on_its_face(problem: Problem, request: Request) -> Outcome | None:
         compiled = compile_problem(problem, conic_interface())
     except UnsupportedProblem:
         return None
-    form = compiled.form
-    curved = any(c.kind in ("psd", "soc") for c in form.cones) and not compiled.integer.any()
-    if not (curved and form.A.nnz <= FEW and (links := links_of(Entries.of(form)))):
-        return None
-    face, compiled_at, best = restated(form, links), time.perf_counter(), (np.inf, form.q, form.b)
-    for units in (None, False, True) if face is not None else ():
-        left = request.deadline - time.perf_counter()
-        if face is None or left <= 0.0 or best[0] == 0.0:
+    face, steps = compiled.form, list[Step]()
+    curved = any(c.kind in ("psd", "soc") for c in face.cones) and not compiled.integer.any()
+    while curved and face.A.nnz <= FEW and len(steps) < STEPS:
+        if (more := next(_further(face), None)) is None:
             break
-        rows, columns = np.ones(face.b.size), np.ones(face.q.size)
-        if units is not None:
-            rows, columns = equilibrium(face, sides=units)
-        near = face.in_units(rows, columns)
-        unit, sharp = near.cost_scale("largest"), SHARP * request.tolerance
-        raw = cone_program.solve_form(near, unit, tolerance=sharp, time_limit=left)
-        if raw.status in ("optimal", "inaccurate"):
-            x, z = raw.x * columns, raw.z * rows
-            lacking = shortfall(problem, face, x, z, request.tolerance)
-            best = min(best, (lacking, x, z), key=itemgetter(0))
+        face = more[1]
+        steps.append(more[0])
+    compiled_at, best = time.perf_counter(), (np.inf, face.q, face.b)
+    known: Floats | None = None
+    for share, units in product(SHARPER, UNITS) if steps else ():
+        left = request.deadline - time.perf_counter()
+        if left <= 0.0 or best[0] == 0.0 or time.perf_counter() > compiled_at + AGAIN:
+            break
+        near = face.handed(compiled.integer, turned=False, units=(units, known))
+        own = near or Handed.of(face, np.ones(face.b.size), np.ones(face.q.size))
+        unit, sharp = own.form.cost_scale("largest"), share * request.tolerance
+        raw = cone_program.solve_form(own.form, unit, tolerance=sharp, time_limit=left)
+        if raw.status not in ("optimal", "inaccurate"):
+            continue
+        known = raw.x * own.columns
+        z = own.multipliers_back(raw.z)
+        lacking = shortfall(problem, face, known, z, request.tolerance)
+        best = min(best, (lacking, known, z), key=itemgetter(0))
     if best[0] == np.inf:
         return None
-    _, x, z = best
+    proof = FaceProof(problem, compiled, tuple(steps), *best[1:])
     seconds = stages(begin, compiled_at, time.perf_counter())
-    return Outcome(
-        "optimal", compiled.values(x), {}, FaceProof(problem, compiled, links, x, z), seconds
-    )
+    return Outcome("optimal", compiled.values(best[1]), {}, proof, seconds)
+
+
+def _further(form: ConicForm) -> Iterator[tuple[Step, ConicForm]]:
+    """Yield a step that shows more rows to be 0, with the program on the face; as it stands first."""
+    for bases in chain([{}], _across(form)):
+        near = turned(form, bases) if bases else form
+        links = () if near is None else links_of(Entries.of(near))
+        face = restated(near, links) if near is not None and links else None
+        if face is not None:
+            yield (bases, links), face
+
+
+def _across(form: ConicForm) -> Iterator[dict[int, Floats]]:
+    r"""Yield bases in which a face may lie along the axes.
+
+    Multipliers with :math:`A^T w = 0,\; b^T w = 0,\; w \in K^*` show what every feasible point has no
+    room for: :math:`\langle F, S \rangle = 0`. Integers that span the range of F are among the
+    columns of a basis, those of unit vectors are the others; then those that make F diagonal.
+    """
+    near = form.in_units(*equilibrium(form))
+    m, n = near.A.shape
+    each, size, shut, placed = sp.eye_array(m, format="csr"), np.zeros(m), [], list[Cone]()
+    for c in near.cones:
+        at = np.arange(c.start, c.stop)
+        if c.kind in ("exp", "pow"):
+            shut.append(each[at])
+        elif c.kind != "zero":
+            placed.append(c)
+            size[at[c.diagonal] if c.kind == "psd" else at[:1] if c.kind == "soc" else at] = 1.0
+    if all(c.kind != "psd" for c in placed):
+        return
+    lines = sp.csr_array(np.vstack([near.b, size]))
+    equations = sp.vstack([near.rows.T, lines, *shut])
+    sides, cones = np.zeros(equations.shape[0]), [Cone("zero", 0, equations.shape[0])]
+    sides[n + 1] = 1.0
+    for c in placed:
+        start = cones[-1].stop
+        cones.append(replace(c, start=start, stop=start + c.stop - c.start))
+    A = sp.csc_array(sp.vstack([equations, *(-each[c.start : c.stop] for c in placed)]))
+    b = np.concatenate([sides, np.zeros(A.shape[0] - sides.size)])
+    none = sp.csc_array((m, m))
+    raw = cone_program.solve_cone_program(none, np.zeros(m), A, b, tuple(cones), time_limit=AGAIN)
+    if raw.status not in ("optimal", "inaccurate"):
+        return
+    plain, diagonal = dict[int, Floats](), dict[int, Floats]()
+    for k, c in enumerate(form.cones):
+        F = c.matrix(raw.x[c.start : c.stop]) if c.kind == "psd" else np.zeros((0, 0))
+        R = integer_range(F) if np.trace(F) > SMALL else None
+        if R is None or np.count_nonzero(R) == R.shape[1]:
+            continue
+        order = scipy.linalg.qr(R.T, pivoting=True)[2]
+        rest = np.eye(c.order)[:, np.sort(order[R.shape[1] :])]
+        plain[k] = diagonal[k] = np.hstack([rest, R])
+        inverse = np.linalg.pinv(R)
+        with suppress(np.linalg.LinAlgError):
+            L = np.linalg.cholesky(inverse @ F @ inverse.T)
+            L = L / np.diag(L)
+            near_ones = (d for d in DENOMINATORS if (abs(np.round(L * d) - L * d) <= NEAR).all())
+            d = next(near_ones, 1)
+            diagonal[k] = np.hstack([rest, R @ np.round(L * d)])
+    yield plain
+    yield diagonal
 
 
 def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:

@@ -547,9 +547,10 @@ def _verified(
     off = measured.against(objective, bound)
     above, grade = off.above(request.tolerance), off.grade(request.tolerance)
     if above and outcome.termination != "local":
-        # what passes by the sizes that solvers measure by, and by rows, is an answer, on its word
+        # what passes by the sizes that solvers measure by is an answer, on its word; not beside counts
         loose = measured.against(objective, measured.word, loose=True)
-        if not loose.above(request.tolerance) and off.rows <= request.tolerance**0.5:
+        near = not problem.integers or off.rows <= request.tolerance**0.5
+        if near and not loose.above(request.tolerance):
             off, grade, above = loose, reported(profile.name, "; ".join(above)), ()
             bound = measured.word
     grade = grade.by_default(profile.name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -14,9 +14,9 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
-from optfair.proofs.cones import Cone, exp_rows
+from optfair.proofs.cones import Cone, beside_diagonals, exp_rows
 from optfair.proofs.digits import whole_multiple
-from optfair.proofs.rounding import Floats
+from optfair.proofs.rounding import ROOT, Floats
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
@@ -128,7 +128,9 @@ def on_face(form: ConicForm, z: Floats) -> Face | None:
     for k, c in enumerate(form.cones):
         if c.kind == "psd" and c.root != 1.0 and c.order <= LARGEST:
             Z = c.matrix(z[c.start : c.stop])
-            spans = [V for V in (_basis(Z, before.get(k, [None])[0]), _lines(Z)) if V is not None]
+            spans = [
+                V for V in (integer_range(Z, before.get(k, [None])[0]), _lines(Z)) if V is not None
+            ]
             if spans := [V for V in spans if np.count_nonzero(V) ** 2 <= PRODUCTS]:
                 tried[k] = spans
         elif c.kind == "soc" and (v := _boundary(z[c.start : c.stop])) is not None:
@@ -300,6 +302,51 @@ def _relaxed(
     return replace(form, q=q, A=A, b=b, cones=tuple(blocks)), used
 
 
+def turned(form: ConicForm, bases: Mapping[int, Floats]) -> ConicForm | None:
+    r"""Return the program with :math:`T^T S T \succeq 0` for some blocks :math:`S \succeq 0`.
+
+    What satisfies the one satisfies the other, whatever T; a face that lies across the axes lies
+    along them where T has what it is orthogonal to among its columns.
+
+    Parameters
+    ----------
+    form : ConicForm
+        A program whose declared entries are known.
+    bases : mapping
+        Square matrices of integers by the number of the cone.
+
+    Returns
+    -------
+    ConicForm or None
+        None where a sum would be rounded.
+    """
+    if (plain := form.plain) is None:
+        return None
+    stated, parts = sp.csr_array(sp.hstack([plain.rows, sp.csr_array(plain.b[:, None])])), []
+    for k, c in enumerate(plain.cones):
+        rows = stated[c.start : c.stop]
+        if (T := bases.get(k)) is not None:
+            if c.kind != "psd" or T.shape != (c.order, c.order) or (np.round(T) != T).any():
+                return None
+            (i, j), place, n = c.places, np.arange(rows.shape[0]), c.order
+            at = (np.r_[i * n + j, (j * n + i)[i != j]], np.r_[place, place[i != j]])
+            full = sp.csr_array((np.ones(at[0].size), at), shape=(n * n, place.size))
+            across = sp.kron(sp.csc_array(T), sp.csc_array(T), format="csc")[:, i * n + j].T @ full
+            size = float((abs(across) @ abs(rows)).max())
+            if not size < np.ldexp(EXACT, int(last_digit(rows.data))):
+                return None
+            rows = sp.csr_array(across @ rows)
+            rows.eliminate_zeros()
+        parts.append(rows)
+    both = sp.csr_array(sp.vstack(parts))
+    entries = replace(plain, A=sp.csc_array(both[:, :-1]), b=both[:, [-1]].toarray().ravel())
+    root = np.where(beside_diagonals(form.cones, form.b.size), ROOT, 1.0)
+    A = sp.csc_array(sp.diags_array(root) @ entries.A)
+    made = replace(form, A=A, b=root * entries.b)
+    object.__setattr__(made, "_plain", lambda: entries)
+    return made
+
+
 def _alike(some: list[Floats], others: list[Floats]) -> bool:
     return len(some) == len(others) and all(map(np.array_equal, some, others))
 
@@ -433,7 +480,7 @@ def _lines(Z: Floats) -> Floats | None:
     return np.eye(sizes.size)[:, kept] if kept.any() and not kept.all() else None
 
 
-def _basis(Z: Floats, before: Floats | None = None) -> Floats | None:
+def integer_range(Z: Floats, before: Floats | None = None) -> Floats | None:
     """Return integers that span what is orthogonal to the zero eigenvectors, if there are any.
 
     Those that were known before are returned where they do: others of the same program are often on

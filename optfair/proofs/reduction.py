@@ -381,26 +381,33 @@ def restated(form: ConicForm, links: Iterable[Link]) -> ConicForm | None:
     have any sign, and of a semidefinite block the lines that are left need be semidefinite. Where
     the value of the dual is below the optimum, or no multipliers attain it, these may.
     """
-    face = Face(Entries.of(form))
+    face = Face(entries := Entries.of(form))
     stated = face.equal.copy()
     for link in links:
         if face.fault(link):
             return None
         face.take(link)
     gone = face.equal & ~stated
-    cones, parts, start = [Cone("zero", 0, int(gone.sum()))], [np.flatnonzero(gone)], 0
-    for c in form.cones:
-        left, start = np.arange(c.start, c.stop)[~gone[c.start : c.stop]], cones[-1].stop
-        if left.size == c.stop - c.start:
-            cones.append(replace(c, start=start, stop=start + left.size))
-        elif c.kind in ("exp", "pow"):
-            return None  # what is left of them are half-lines
-        elif left.size:
-            order = int(np.count_nonzero(c.diagonal & ~gone[c.start : c.stop]))
-            cones.append(replace(c, start=start, stop=start + left.size, order=order))
-        parts.append(left)
-    rows = np.concatenate(parts)
-    return replace(form, A=sp.csc_array(form.rows[rows]), b=form.b[rows], cones=tuple(cones))
+    zeros = entries.rows[np.flatnonzero(gone & entries.known)]  # of others the size is not known
+    if any(c.kind in ("exp", "pow") and gone[c.start : c.stop].any() for c in form.cones):
+        return None  # what is left of them are half-lines
+    left = np.flatnonzero(~gone)
+
+    def on_face(own: ConicForm) -> ConicForm:
+        cones, start = [Cone("zero", 0, zeros.shape[0])], zeros.shape[0]
+        for c in own.cones:
+            stays = ~gone[c.start : c.stop]
+            order = int(np.count_nonzero(c.diagonal & stays)) if c.kind == "psd" else c.order
+            cones.append(replace(c, start=start, stop=start + int(stays.sum()), order=order))
+            start = cones[-1].stop
+        A = sp.csc_array(sp.vstack([zeros[:, :-1], own.rows[left]]))
+        b = np.concatenate([zeros[:, [-1]].toarray().ravel(), own.b[left]])
+        kept = tuple(c for c in cones if c.stop > c.start)
+        return replace(own, A=A, b=b, cones=kept)
+
+    made = on_face(form)
+    object.__setattr__(made, "_plain", lambda: on_face(form.plain or form))
+    return made
 
 
 def forced(entries: Entries) -> Bools:

@@ -479,9 +479,10 @@ def test_a_gap_between_points_and_multipliers_is_closed_on_their_face(
     if isinstance(s.proof, FaceProof):
         with pytest.raises(of.DeclarationError, match="no multipliers"):
             s.shadow_price["c0"]
-        (link, *others), z = s.proof.links, s.proof.z
-        for fewer in ((), tuple(others), ({i: -v for i, v in link.items()}, *others)):
-            changed = replace(s, proof=replace(s.proof, links=fewer))
+        (bases, (link, *others)), *later = s.proof.steps
+        z, turned_over = s.proof.z, ({i: -v for i, v in link.items()}, *others)
+        for wrong in ((), tuple(others), turned_over):
+            changed = replace(s, proof=replace(s.proof, steps=((bases, wrong), *later)))
             assert not changed.is_optimal()  # nothing else is 0 then
         assert not replace(s, proof=replace(s.proof, z=z + unit)).is_optimal()
         values = {n: v + unit for n, v in s.values.items()}
@@ -491,11 +492,47 @@ def test_a_gap_between_points_and_multipliers_is_closed_on_their_face(
 def test_on_which_face_points_are_is_said() -> None:
     goal, rows, _ = gaps(1.0)["block"]
     s = of.from_cvxpy(cp.Problem(goal, rows)).solve()
-    assert isinstance(s.proof, FaceProof) and len(s.proof.links) == 1
+    assert isinstance(s.proof, FaceProof) and s.proof.steps == (({}, ({0: Fraction(1)},)),)
     assert any("stated as equations" in note for note in s.attempts)
     with pytest.raises(of.SolverFailure) as failure:  # of whom it is asked by name has no face
         of.from_cvxpy(cp.Problem(goal, rows)).solve(solver="psd-blocks")
     assert failure.value.solution is not None
+
+
+V = np.array([[1.0, 1, 1, 1, 1], [1, -2, 0, 2, 1]])
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("name", ["sum", "vector", "rank 2", "beside"])
+def test_a_face_across_the_axes_is_turned_onto_them(name: str, unit: float) -> None:
+    """Beside F with <F, X> = 0 a matrix has no room: the optimum is that of V'XV, FV = 0."""
+    F = {"sum": np.ones((5, 5)), "vector": np.outer(V[1], V[1])}.get(name, V.T @ V)
+    C = np.random.default_rng(5).standard_normal((5, 5))
+    t = cp.Variable(2, name="t")
+
+    def stated(X: Any, unit: float) -> tuple[Any, list[Any]]:
+        rows = [cp.trace(X) == 3 * unit]
+        goal = cp.sum_squares((X - unit * (C + C.T)) / unit)
+        if name == "beside":
+            rows = [cp.trace(X) + cp.sum(t) == 3 * unit, X[0, 1] - t[0] >= 0.1 * unit, t >= 0]
+            goal += cp.sum(t) / unit
+        return cp.Minimize(goal), rows
+
+    own = np.linalg.eigh(F)[1][:, : 4 if name in ("sum", "vector") else 3]
+    Y = cp.Variable((own.shape[1],) * 2, PSD=True)
+    small = cp.Problem(*stated(own @ Y @ own.T, 1.0))
+    small.solve(solver="CLARABEL")
+    X = cp.Variable((5, 5), PSD=True, name="X")
+    goal, rows = stated(X, unit)
+    s = of.from_cvxpy(cp.Problem(goal, [cp.trace(F @ X) == 0, *rows])).solve()
+    assert s.is_optimal() and s.grade.word in ("proved", "within")
+    assert s.objective == pytest.approx(small.value, rel=1e-5)
+    assert isinstance(s.proof, FaceProof) and s.proof.steps[0][0]
+    (bases, links), *later = s.proof.steps
+    ((k, T),) = bases.items()
+    for wrong in (np.eye(5), T + np.eye(5), T[:, :4], T / 2, np.ones(3)):
+        changed = replace(s, proof=replace(s.proof, steps=(({k: wrong}, links), *later)))
+        assert not changed.is_optimal()
 
 
 def test_a_face_is_asked_for_where_there_is_one() -> None:

@@ -20,7 +20,9 @@ from optfair.proofs.reduction import (
     chain,
     chain_fault,
     excluded,
+    links_of,
     missed,
+    restated,
     roomy,
     unlimited,
     unlimited_fault,
@@ -195,3 +197,31 @@ def test_no_point_at_the_edge_of_a_cone_has_room(cone: Cone, edge: list[float], 
     assert not roomy(form, np.zeros(1))
     within = replace(form, b=np.array(edge) + 0.5 * np.array(way))
     assert roomy(within, np.zeros(1))
+
+
+def test_what_is_restated_has_the_same_points() -> None:
+    """Rows in the entries that were declared: 0.3 t = 0.7 is no 0.42426406871192845 t = ..."""
+    T, t = cp.Variable((3, 3), symmetric=True), cp.Variable()
+    block = cp.bmat([[0, 0.3 * t - 0.7 * T[0, 0], 0], [0.3 * t - 0.7 * T[0, 0], t, T[0, 1]],
+                     [0, T[0, 1], T[1, 1]]])  # fmt: skip
+    form = form_of([block >> 0, T >> 0, T[2, 2] == 0, t <= 4])
+    links = links_of(Entries.of(form))
+    face = restated(form, links)
+    assert face is not None and sorted(c.order for c in face.cones if c.kind == "psd") == [2, 2]
+    zeros = face.rows[: face.cones[0].stop].toarray()
+    assert {0.3, 0.7} <= set(np.abs(zeros).ravel().tolist())
+    assert not restated(form, [{0: Fraction(1), 1: Fraction(1)}])
+    # a step further from there nothing more is 0, and the declared entries are still known
+    assert not links_of(Entries.of(face)) and face.plain is not None
+    rng = np.random.default_rng(0)
+    for _ in range(20):  # every point of the face is one of the program, and the other way round
+        x = rng.standard_normal(form.q.size)
+        inside = face.slack(x)[face.cones[0].stop :]
+        kept = [v for v in form.slack(x) if np.isclose(v, inside).any()]
+        assert len(kept) >= inside.size
+
+
+def test_cones_of_exponentials_are_not_restated() -> None:
+    x, y = cp.Variable(), cp.Variable()
+    form = form_of([cp.constraints.ExpCone(x, y, cp.Constant(0.0))])
+    assert links_of(Entries.of(form)) and restated(form, links_of(Entries.of(form))) is None
