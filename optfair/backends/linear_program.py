@@ -140,6 +140,14 @@ def _lower_triangle(P: Any, scale: float) -> tuple[Any, Any, Floats]:
     return start.astype(np.int32), row[low].astype(np.int32), entry[low] * scale
 
 
+def row_scale(matrix: Any) -> Floats:
+    """Return the factors that bring the largest entry of every row to 1."""
+    if matrix.shape[0] == 0:
+        return np.ones(0)
+    largest = np.asarray(abs(sp.csr_array(matrix)).max(axis=1).todense()).ravel()
+    return np.asarray(1.0 / np.where(largest > 0.0, largest, 1.0))
+
+
 # Feasibility tolerance of a second try where the simplex method has lost its way among ties.
 LOOSER = 1e-9
 
@@ -158,14 +166,35 @@ def solve_linear_program(
     gap: float = 0.0,
     start: Floats | None = None,
     presolve: bool = True,
+    units: Floats | None = None,
 ) -> LinearProgramResult:
     """Minimise ``cost @ x`` subject to row and column bounds, by the dual simplex method.
 
     A basic solution is returned (simplex), which the callers rely on for sparsity. Where some
     columns are integer it branches until incumbent and bound differ by ``gap``, from the point
     ``start`` (NaN where nothing is known); at the time limit the incumbent is returned, if there is one.
-    What fails at a smaller tolerance is tried once more at `LOOSER`.
+    What fails at a smaller tolerance is tried once more at `LOOSER`. With ``units`` columns are in
+    these and rows have a largest entry of 1 in the solver's program, which tolerances refer to.
     """
+    if units is not None:
+        rows = sp.csr_array(rows @ sp.diags_array(units))
+        scale = row_scale(rows)
+        result = solve_linear_program(
+            cost * units,
+            sp.diags_array(scale) @ rows,
+            row_lower * scale,
+            row_upper * scale,
+            lower / units,
+            upper / units,
+            tolerance=tolerance,
+            time_limit=time_limit,
+            integer=integer,
+            gap=gap,
+            start=None if start is None else start / units,
+            presolve=presolve,
+        )
+        known = result.prices * scale if result.prices.size else result.prices
+        return replace(result, x=result.x * units if result.x.size else result.x, prices=known)
     limit: dict[str, Any] = {"time_limit": max(time_limit, 1e-3)} if np.isfinite(time_limit) else {}
     if not presolve:
         limit["presolve"] = "off"

@@ -48,6 +48,19 @@ def test_threads_that_others_left_behind_refuse_nothing() -> None:
     assert found.status == "optimal" and found.x @ np.ones(2) == pytest.approx(0.5)
 
 
+def test_columns_in_units_of_their_own_are_not_lost() -> None:
+    """Entries of 1e-10 are dropped by the solver: in units of the columns there are none."""
+    rows = sp.csc_array([[1e-10, 0.0, 1.0], [1.0, 1.0, 0.0]])
+    side, none, most = np.array([1.0, 2e10]), np.zeros(3), np.full(3, np.inf)
+    stated = np.array([1e-10, 3e-10, 4.0]), rows, side, side, none, most
+    found = solve_linear_program(*stated, units=np.array([1e10, 1e10, 1.0]))
+    assert found.status == "optimal"
+    np.testing.assert_allclose(rows @ found.x, side, rtol=1e-12)
+    np.testing.assert_allclose(found.x, [1e10, 1e10, 0.0], rtol=1e-12)
+    np.testing.assert_allclose(found.prices, [-2.0, 3e-10], rtol=1e-9)
+    assert solve_linear_program(*stated).status != "optimal"
+
+
 @pytest.mark.usefixtures("others_with_two_threads")
 def test_rows_are_held_beside_threads_of_others() -> None:
     A, b = sp.csc_array([[1.0, 1.0], [-1.0, 0.0], [0.0, -1.0]]), np.array([1.0, -1.0, -1.0])

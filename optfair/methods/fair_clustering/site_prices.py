@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.backends.linear_program import solve_linear_program
+from optfair.backends.linear_program import row_scale, solve_linear_program
 from optfair.backends.registry import conic_interface
 from optfair.compile.conic_proof import same_rows
 from optfair.compile.form import compile_problem
@@ -19,7 +19,7 @@ from optfair.core.certificate import Certificate, Verdict
 from optfair.core.problem import Problem
 from optfair.errors import Infeasible, SolverFailure, UnsupportedProblem
 from optfair.methods.fair_clustering.algorithms.costs import Charge, SeparableCost
-from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram, row_scale
+from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
 from optfair.methods.fair_clustering.algorithms.price_search import solve_mass_dual
 from optfair.methods.fair_clustering.algorithms.set_search import covering_sites
 from optfair.methods.fair_clustering.facility_location import LEVELS, FairFacilityLocation

@@ -188,6 +188,23 @@ def test_rules_hold_for_a_group_of_next_to_no_weight(least):
     np.testing.assert_allclose(masses[0], masses[1], atol=1e-8)
 
 
+@pytest.mark.parametrize(("seed", "clusters"), [(0, 2), (1, 4), (2, 6), (3, 6)])
+def test_a_group_of_next_to_no_weight_is_assigned_by_the_rule(seed, clusters):
+    """A master counts its masses in row weights of its own, not in those of the other group."""
+    rng = np.random.default_rng(seed)
+    n = 43 if seed == 0 else 260
+    X, sex = rng.normal(size=(n, 3)), rng.integers(0, 2, n)
+    w = np.where(sex == 0, 1.0, 1e9)
+    model = of.FairKMeans(clusters, n_init=1, random_state=0).fit(X, groups=sex, sample_weight=w)
+    assert model.gap_ <= 1e-9
+    p = of.FairAssignment(X, groups=sex, centers=model.cluster_centers_, sample_weight=w)
+    s = p.solve("mass-dual")
+    masses = s["masses"] / p.shares[:, None]
+    np.testing.assert_allclose(masses[0], masses[1], atol=1e-8)
+    assert s.is_optimal(1e-9)
+    assert s.objective == pytest.approx(model.objective_, rel=1e-9)
+
+
 def test_weights_beyond_the_digits_are_named(monkeypatch):
     rng = np.random.default_rng(0)
     X, sex = rng.normal(size=(40, 2)), np.arange(40) % 2

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.backends.linear_program import HeldProgram, solve_linear_program
+from optfair.backends.linear_program import HeldProgram, row_scale, solve_linear_program
 from optfair.methods.fair_clustering.algorithms.costs import price_unit
 from optfair.methods.fair_clustering.algorithms.integer_masses import (
     FRACTION,
@@ -20,10 +20,7 @@ from optfair.methods.fair_clustering.algorithms.integer_masses import (
     CountRules,
     WholeCounts,
 )
-from optfair.methods.fair_clustering.algorithms.mass_program import (
-    MassProgram,
-    row_scale,
-)
+from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
 from optfair.methods.fair_clustering.algorithms.price_search import PriceSearch
 from optfair.methods.fair_clustering.algorithms.pricing import (
     box_for,

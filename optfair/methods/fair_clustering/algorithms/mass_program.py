@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import splu
 
 from optfair.backends.cone_program import solve_cone_program
-from optfair.backends.linear_program import solve_linear_program
+from optfair.backends.linear_program import row_scale, solve_linear_program
 from optfair.methods.fair_clustering.algorithms.costs import price_unit
 from optfair.numbers import Floats, Indices
 from optfair.proofs.bounds import LowerBound, lower_bound
@@ -21,8 +21,8 @@ from optfair.proofs.rounding import gamma, loss
 from optfair.solution.conic_form import ConicForm
 
 # Damping of equations that depend on each other, as a share of their squares; masses of linear
-# programs that are presolved.
-DEPENDENT, PRESOLVED = 1e-13, 120
+# programs that are presolved; row weights of a group, to those of all, that need a unit of their own.
+DEPENDENT, PRESOLVED, LIGHT = 1e-13, 120, 1e-3
 
 
 class Block(NamedTuple):
@@ -238,26 +238,24 @@ class MassProgram:
 
         It has the least ``cost`` of masses (G, K) where the rules are linear.
         """
-        form, size, whole = self.form, self.form.q.size, np.ones(self.shares.size)
+        form, size = self.form, self.form.q.size
         if all(c.kind in ("zero", "nonneg") for c in form.cones):
             lower, unit, paid = np.full(size, -np.inf), np.ones(size), np.zeros(size)
             # masses in shares of their group, which may be a tiny one
             unit[self.masses] = self.shares[:, None]
             lower[self.masses], paid[self.masses] = 0.0, cost
-            A = form.A @ sp.diags_array(unit)
-            scale = row_scale(A)
-            right = form.b * scale
-            free = np.where(form.equal, right, -np.inf)
+            free = np.where(form.equal, form.b, -np.inf)
             result = solve_linear_program(
-                paid * unit,
-                sp.vstack([A * scale[:, None], self.simplex_rows]),
-                np.concatenate([free, whole]),
-                np.concatenate([right, whole]),
+                paid,
+                sp.vstack([form.A, self.simplex_rows]),
+                np.concatenate([free, self.shares]),
+                np.concatenate([form.b, self.shares]),
                 lower,
                 np.full(size, np.inf),
                 tolerance=1e-10,
+                units=unit,
             )
-            return result.x * unit if result.status == "optimal" else None
+            return result.x if result.status == "optimal" else None
         closed = self.closed()
         conic = solve_cone_program(
             closed.P, closed.q, closed.A, closed.b, closed.cones, tolerance=1e-9
@@ -286,14 +284,6 @@ class MassProgram:
         closed = self.closed()
         result = solve_cone_program(closed.P, closed.q, closed.A, closed.b, closed.cones)
         return result.z if result.status == "infeasible" else None
-
-
-def row_scale(matrix: Any) -> Floats:
-    """Return the factors that bring the largest entry of every row to 1."""
-    if matrix.shape[0] == 0:
-        return np.ones(0)
-    largest = np.asarray(abs(sp.csr_array(matrix)).max(axis=1).todense()).ravel()
-    return np.asarray(1.0 / np.where(largest > 0.0, largest, 1.0))
 
 
 # The restricted master: the problem with few arcs, exact in a box of prices.
@@ -528,6 +518,7 @@ class RestrictedMaster:
             tolerance=tolerance,
             time_limit=time_limit,
             presolve=self.gk > PRESOLVED,
+            units=self._units(start.size - 1),
         )
         z = -result.prices[fixed : fixed + m] * self.scale if m else np.zeros(0)
         v = np.zeros(self.size)
@@ -537,6 +528,22 @@ class RestrictedMaster:
             v[self.ny + others] = x[moved]
             v[self.ny + base] = 1.0 - np.bincount(own, x[moved], base.size)
         return self._finish(result.status, v, z)
+
+    def _units(self, columns: int) -> Floats | None:
+        """Return a unit of each column where groups weigh next to nothing; None where none does.
+
+        In row weights of all, what these rows move is below a solver's tolerance.
+        """
+        arcs, (G, K) = self.arcs, self.program.masses.shape
+        count = np.bincount(arcs.group, minlength=G)
+        own = np.bincount(arcs.group, arcs.weight, G) / np.maximum(count, 1)
+        light = np.where(count > 0, own, self.program.shares) / self.unit
+        if light.min() >= LIGHT:
+            return None
+        units, light = np.ones(columns), np.where(light < LIGHT, light, 1.0)
+        units[self.program.masses] = light[:, None]
+        units[columns - self.sides[0].size :] = light[self.sides[0] // K]
+        return units
 
     def _columns_of_masses(self) -> Any:
         """Return the columns of masses and auxiliaries, without the rows of classes."""
