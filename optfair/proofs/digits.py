@@ -194,10 +194,15 @@ def _common(B: Any, i: int) -> int:
     return _whole(B.data[B.indptr[i] : B.indptr[i + 1]].tolist())[1]
 
 
-def balanced(B: Any) -> tuple[Floats, Floats]:
-    """Return powers of two for rows and columns that bring the largest entries of each near 1."""
-    row, column = equilibrated(*coordinates(abs(B)), B.shape, passes=4)
-    return np.exp2(np.round(np.log2(row))), np.exp2(np.round(np.log2(column)))
+def balanced(B: Any, block: NDArray[np.intp] | None = None) -> tuple[Floats, Floats]:
+    """Return powers of two for rows and columns that bring the largest entries of each near 1.
+
+    Rows with the same ``block`` have one factor, which stands at the number of that row.
+    """
+    row, column, size = coordinates(abs(B))
+    own = row if block is None else block[row]
+    rows, columns = equilibrated(own, column, size, B.shape, passes=4)
+    return np.exp2(np.round(np.log2(rows))), np.exp2(np.round(np.log2(columns)))
 
 
 def _unit(step: Floats, gain: int) -> int:

@@ -20,6 +20,7 @@ from optfair.proofs.moves import late
 from optfair.proofs.reduction import Entries, forced
 from optfair.proofs.rounding import UNIT, Products, coordinates, equilibrated, unscaled
 from optfair.solution.units import (
+    APART,
     Handed,
     alike,
     balanced,
@@ -299,18 +300,18 @@ class ConicForm:
 
     @cached_property
     def same(self) -> tuple[Handed, float] | None:
-        """The same program to the last digit with numbers near 1, and the unit of its costs.
-
-        None where they are, or none is known.
-        """
+        """The same program to the last digit with numbers near 1, and the unit of costs, if known."""
         if self.congruent is not None:
             made, rows, columns = self.congruent
             near = replace(Handed.of(self, rows, columns), form=made)
         else:
-            curved = any(c.kind in ("exp", "pow") for c in self.cones)
-            if curved or self.turned is None or not self.turned.exactly(self):
+            kinds = {c.kind for c in self.cones if c.order != 1}
+            rows, columns = equilibrium(self) if "psd" in kinds else (self.b, np.ones(1))
+            apart = columns.max() >= 2.0**APART * columns.min()
+            other = Handed.of(self, rows, columns) if apart else self.turned
+            if kinds & {"exp", "pow"} or other is None or not other.exactly(self):
                 return None
-            near = self.turned
+            near = other
         unit = near.form.cost_scale("largest")
         costs = {name: getattr(near.form, name) * unit for name in ("P", "q", "offset")}
         own = replace(near.form, **costs)

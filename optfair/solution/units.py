@@ -243,9 +243,10 @@ def equilibrium(form: ConicForm, *, sides: bool = False) -> tuple[Floats, Floats
     And right-hand sides, where that is asked for. The rows of a cone have one unit.
     """
     A = sp.hstack([form.A, sp.csc_array(form.b[:, None])], format="csc") if sides else form.A
-    rows, columns = digits.balanced(A)
+    block = blocks_of(form)
+    rows, columns = digits.balanced(A, block)
     last = columns[-1] if sides else 1.0
-    return rows[blocks_of(form)] * last, columns[: form.q.size] / last
+    return rows[block] * last, columns[: form.q.size] / last
 
 
 def _bends_alike(form: ConicForm, columns: Floats) -> bool:

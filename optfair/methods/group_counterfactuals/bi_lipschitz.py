@@ -217,8 +217,9 @@ class GramBound(FeatureProblem):
 
     @property
     def objective_unit(self) -> float:
-        """That of the problem that is bounded."""
-        return self.original.objective_unit
+        """That of the original, or the cost of an entry of 1, whose rounding is left at a target."""
+        p = self.original
+        return max(p.objective_unit, float(p.feature_costs.min()) * self._frame()[1] ** 2)
 
     def lift(self, counterfactuals: Any) -> dict[str, Floats]:
         """Return the point of this problem that a point of the original is."""

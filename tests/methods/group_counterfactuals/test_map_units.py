@@ -290,3 +290,32 @@ def test_a_single_member_is_moved_in_any_unit(unit: float) -> None:
     s = of.PSDMap(row, score=score, threshold=-2.637, K=3.0, k=1.5).solve()
     assert s.is_optimal(1e-6)
     assert s.objective / unit**2 == pytest.approx(0.499**2, rel=1e-6)
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e-5, 1e6])
+@pytest.mark.parametrize("again", [0, 2])
+@pytest.mark.parametrize("seed", [1, 7])
+def test_gram_bounds_are_proved_in_any_unit(unit: float, again: int, seed: int) -> None:
+    """Proofs are charged in units in which the points are near 1, as their Gram matrix is."""
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(6, 2))
+    rows = np.vstack([rows, rows[:again]])
+    w = rng.normal(size=2)
+    objectives = []
+    for u in (1.0, unit):
+        stated = {"score": (w, 0.0), "threshold": 1.5 * u * float((rows @ w).max())}
+        p = maps.BiLipschitzCounterfactuals(rows * u, K=1.1, k=1.1, **stated)
+        s = maps.GramBound(p).solve()
+        assert str(s.grade) == "proved"
+        objectives.append(s.objective / u**2)
+    assert objectives[0] == pytest.approx(objectives[1], rel=1e-6)
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e3, 1e6])
+def test_gram_bounds_of_groups_at_their_target_are_zero_in_any_unit(unit: float) -> None:
+    """Costs of the entries cancel there: a gap is relative to them."""
+    rng = np.random.default_rng(0)
+    rows, w = rng.normal(size=(9, 4)) * unit, rng.normal(size=4)
+    stated = {"score": (w, 0.0), "threshold": float((rows @ w).min())}
+    s = maps.GramBound(maps.BiLipschitzCounterfactuals(rows, K=1.5, k=1.5, **stated)).solve()
+    assert s.grade.word == "proved" and abs(s.objective) <= 1e-6 * unit**2
