@@ -20,6 +20,7 @@ from optfair.methods.sparse_counterfactuals.action_plan import ActionPlan, Minim
 from optfair.methods.sparse_counterfactuals.algorithms import (
     closest,
     end_bound,
+    merge_width,
     search_labels,
     window_bound,
 )
@@ -85,15 +86,19 @@ def refuse_conflict(problem: ChoiceProblem, table: RowTable) -> None:
     exclusions = problem.exclusions()
     names = [*exclusions] if not isinstance(exclusions, str) else []
     names += [n for n in ("budget", "effect") if n in problem.constraints]
-    if not _impossible(problem, names, table):
-        return
+    if _impossible(problem, names, table):
+        raise _conflict(problem, names)
+
+
+def _conflict(problem: ChoiceProblem, names: list[str]) -> Infeasible:
+    """Return the error of terms that exclude each other, without those that could be left out."""
     for name in list(names):
         fewer = [n for n in names if n != name]
         if _impossible(problem, fewer):
             names = fewer
     certificate = ChoiceConflict(problem, ("one choice", *names))
     remedy = f"remove or loosen one of {', '.join(map(repr, names))}"
-    raise Infeasible.of(certificate, certificate.conflict, remedy=remedy)
+    return Infeasible.of(certificate, certificate.conflict, remedy=remedy)
 
 
 def _impossible(problem: ChoiceProblem, names: Iterable[str], table: RowTable | None = None) -> str:
@@ -118,7 +123,16 @@ def _impossible(problem: ChoiceProblem, names: Iterable[str], table: RowTable | 
         if not reached(total, problem):
             share = 1.0 + min(total, 0.0) / abs(problem.choices.unedited)
             return f"the choices that are left reach an effect of {share:.4g}"
+        if "overshoot" in active and _misses(table, _allowed(problem)):
+            return f"no plan that is left ends within {_allowed(problem):.3g} of the target"
     return ""
+
+
+def _misses(table: RowTable, wide: float, deadline: float = np.inf) -> bool:
+    """Whether it is proved that no plan has a sum of effects within so much of 0."""
+    merged = 2.0 * (table.rows + 1) * merge_width(table)  # of sums that are taken for the same
+    search = search_labels(table, table.dearest, wide + merged, deadline=deadline)
+    return search.complete and search.chosen is None
 
 
 def row_table(problem: ChoiceProblem, rules: Iterable[str] | None = None) -> RowTable:
@@ -255,6 +269,9 @@ def _fewest(p: MinimumEdits, table: RowTable, request: Request) -> Selection:
     wide = _allowed(p)
     if "overshoot" not in p.constraints or abs(float(table.effects[chosen].sum())) <= wide:
         return Selection(chosen, EffectProof(p, least), least * table.unit, True)
+    near = p.missing + max(ROUNDING, request.tolerance) * (p.unit + p.missing)
+    if "effect" in p.constraints and _misses(table, near, request.deadline):
+        raise _conflict(p, [*p.exclusions(), "effect", "overshoot"])
     floor, proved = least, True
     rounds: list[Any] = []
     for units in range(least, table.dearest + 1):

@@ -467,3 +467,30 @@ def test_an_effect_is_a_share_in_any_units(unit: float, solver: str | None) -> N
     p = of.sparse_counterfactuals.MinimumEdits(effects, edits, effect=0.9)
     s = p.solve(solver)
     assert s.objective == pytest.approx(3.0) and p.counterfactual_effect(s) >= 0.9 - 1e-9
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("forbidden", [False, True])
+def test_a_band_that_all_plans_jump_over_is_a_conflict(seed: int, forbidden: bool) -> None:
+    """No sum of scores is the target to the last digit: all of them are looked through at once."""
+    rng = np.random.default_rng(seed)
+    edits = np.array([*product([0, 1], repeat=2)])
+    p = MinimumEdits(rng.normal(size=(5, 4)), edits, effect=1.0, overshoot=False)
+    if forbidden:
+        p = p.with_constraints(budget=row_budget(1))
+    begin = time.perf_counter()
+    with pytest.raises(of.Infeasible) as e:
+        p.solve()
+    assert time.perf_counter() - begin < 5.0
+    proof: Any = e.value.certificate
+    assert proof.verify() and "of the target" in str(proof)
+    assert proof.conflict == ("one choice", "effect", "overshoot")
+    sums, _ = every_plan(p.choices)
+    nearest = float(np.abs(sums).min())
+    assert nearest > p.missing
+    # with a band up to the nearest plan there is one, and the same terms are no conflict
+    wide = MinimumEdits(
+        p.choices, effect=1.0 - nearest * 1.01 / abs(p.choices.unedited), overshoot=False
+    )
+    assert not replace(proof, problem=wide).verify()
+    assert abs(float(p.choices.effects @ wide.solve()["choice"])) == pytest.approx(nearest)
