@@ -348,11 +348,13 @@ class ClusterCounterfactual(PointProblem):
         """Say at once when nothing that may change leads to the target."""
         if self.inside:
             return
-        if not self.free.size and any(b.relation != "==" for b in self.bounds):
+        short = np.array([t.section.level > 0.0 for t in self.sides], dtype=float)
+        pinned = any(b.relation != "==" for b in self.bounds)
+        if not self.free.size and pinned and short.any():
             from optfair.methods.cluster_counterfactuals.evidence import unreachable
 
-            raise unreachable(self, np.array([t.section.level > 0.0 for t in self.sides], float))
-        if not self.free.size:
+            raise unreachable(self, short)
+        if not self.free.size and not pinned:
             raise DeclarationError(
                 "every feature is held fixed, and the row is not in the target",
                 remedy="free at least one feature",

@@ -18,6 +18,8 @@ from optfair.numbers import Flags, Floats, Indices, check_choice, check_matrix, 
 EPS = float(np.finfo(float).eps)
 # Features whose sizes are within this factor of each other are measured in one unit.
 ALIKE = 2.0**10
+# Difference of two logarithms, relative to them, that is rounding of the densities.
+PEAK = 32.0 * EPS
 
 
 @dataclass(frozen=True, eq=False)
@@ -313,12 +315,20 @@ class Partition:
         r = float(self.offsets[other] - self.offsets[target]) + margin
         return Boundary(a, self.precisions[target], b, self.precisions[other], r)
 
+    def _log_peak(self, target: int) -> float:
+        return float(self.offsets[target] - self.log_weights[target])
+
+    def peaks(self, target: int, density: float) -> bool:
+        """Whether this is the target's largest density, as far as digits of logarithms tell."""
+        peak = self._log_peak(target)
+        return abs(float(np.log(density)) - peak) <= PEAK * (1.0 + abs(peak))
+
     def ellipsoid(self, target: int, density: float) -> Boundary:
         r"""Return the function that is at most 0 where the target's density is at least this.
 
         .. math:: \tfrac12 (z - m)^T P (z - m) \le \log p_t(m_t) - \log\delta
         """
-        peak = float(self.offsets[target] - self.log_weights[target])
+        peak = self._log_peak(target)
         if np.log(density) > peak:
             raise DeclarationError(
                 f"cluster {target} is nowhere as dense as {density:g}",

@@ -526,13 +526,16 @@ class PointProblem(FeatureProblem):
             for word, relation, at in sides_moved(indices, sign)
         }
 
-    def dense(self, density: float) -> SideTerm:
-        """Return the ellipsoid where the target's density is at least this."""
+    def dense(self, density: float) -> dict[str, BoundTerm] | SideTerm:
+        """Return the ellipsoid where the target's density is at least this, or its mean alone."""
         if self.clusters.kind != "gaussian":
             raise DeclarationError(
                 "clusters of k-means have no density",
                 remedy="use plausibility=, or ClusterCounterfactual.gaussian",
             )
+        if self.clusters.peaks(self.target, density):
+            mean = self.clusters.means[self.target]
+            return self.within(np.arange(mean.size), mean, mean)
         boundary = self.clusters.ellipsoid(self.target, density)
         section = boundary.section(self.anchor, self.free)
         return side_term("density", self["point"], boundary, -1, section)

@@ -136,7 +136,8 @@ def least_density(density: float) -> LeastDensity:
     Parameters
     ----------
     density : float
-        δ > 0, at most the density at the mean of the target.
+        δ > 0, at most the density at the mean of the target. Where it is that, the mean alone is
+        left, by bounds on every feature.
 
     Returns
     -------

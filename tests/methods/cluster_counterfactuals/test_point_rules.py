@@ -107,3 +107,42 @@ def test_sides_are_evaluated_as_they_are_built(covariances: list[float]) -> None
             expected = derived.violation(values)
             np.testing.assert_allclose(term.violation(values), expected, rtol=1e-9, atol=1e-12)
         assert term.evidence.problem_class.family == derived.evidence.problem_class.family
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("near", [-4e-16, 0.0, 4e-16])
+def test_the_largest_density_leaves_the_mean_alone(unit: float, near: float) -> None:
+    """An ellipsoid of one point has no multipliers; bounds on every feature have."""
+    means = np.array([[0.0, 0.0], [3.0, 1.0], [-2.0, 4.0]]) * unit
+    spread = np.array([[2.0, 0.3], [0.3, 1.0]]) * unit**2
+    peak = 1.0 / (2.0 * np.pi * np.sqrt(np.linalg.det(spread)))
+    given: dict[str, Any] = {"means": means, "factual": means[0] + 0.1 * unit, "target": 1}
+    given |= {"covariances": [np.eye(2) * unit**2, spread, np.eye(2) * unit**2 / 2.0]}
+    for against in ("pair", "all"):
+        p = ClusterCounterfactual.gaussian(against=against, **given)
+        s = p.with_constraints(dense=least_density(peak * (1.0 + near))).solve()
+        assert s.grade.word == "proved" and s.certificate.verify()
+        np.testing.assert_allclose(s["point"], means[1], rtol=1e-9)
+    with pytest.raises(of.Infeasible, match="'x0' exclude each other"):
+        ClusterCounterfactual.gaussian(**given, density=peak, immutable=["x0"]).solve()
+    # a little less is an ellipsoid again, and more is nowhere
+    below = ClusterCounterfactual.gaussian(**given, density=peak * (1.0 - 1e-9)).solve()
+    assert 0.0 < float(np.abs(below["point"] - means[1]).max()) <= 1e-4 * unit
+    with pytest.raises(of.DeclarationError, match="nowhere as dense"):
+        ClusterCounterfactual.gaussian(**given, density=peak * (1.0 + 1e-9))
+
+
+def test_bounds_that_leave_one_point_of_the_target_are_no_conflict() -> None:
+    p = ClusterCounterfactual.kmeans(centers=CENTERS, factual=[0.0, 0.0, 1.0], target=1)
+    at = dict(enumerate(CENTERS[1]))
+    q = ClusterCounterfactual.kmeans(
+        centers=CENTERS, factual=p.factual, target=1, lower=at, upper=at
+    )
+    s = q.solve()
+    assert s["point"].tolist() == CENTERS[1] and s.grade.word == "proved"
+    assert s.objective == pytest.approx(13.0)
+    with pytest.raises(of.Infeasible):
+        outside = dict(enumerate([0.5, 0.0, 1.0]))
+        ClusterCounterfactual.kmeans(
+            centers=CENTERS, factual=p.factual, target=1, lower=outside, upper=outside
+        ).solve()
