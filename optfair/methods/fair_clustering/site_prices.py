@@ -285,8 +285,12 @@ def _located(
         length = theta * max(objective - value, 1e-9 * abs(objective)) / size
         u, lam = u + length * rows_way, lam + length * masses_way / scale
     proved = prices.proved(high_u, high_lam)
-    # neighbours: an open site for one of those that the prices opened most often
+    if best is None and prices.most >= m:  # all sites hold what any of them hold
+        attempt(np.arange(m))
+    # neighbours: an open site for one of those that the prices opened most often, or for none
     far = np.argsort(-often, kind="stable")[: FEW * prices.most]
+    if prices.opening.any():
+        far = np.append(far, m)
     improved = status == "stalled"
     while improved and best is not None:
         improved, now = False, best
@@ -295,7 +299,8 @@ def _located(
                 room = best[0] - proved - gap * abs(best[0]) - (ROUNDING if decide else 0.0)
                 if room <= 0.0 or time.perf_counter() - begin > time_limit:
                     break
-                attempt(np.append(now[1][now[1] != i], j))
+                rest = now[1][now[1] != i]
+                attempt(rest if j == m else np.append(rest, j))
                 improved = best[0] < now[0]
                 if improved:
                     break

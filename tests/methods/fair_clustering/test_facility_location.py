@@ -347,3 +347,21 @@ def test_centers_under_capacities_are_proved_in_any_units(seed: int, unit: float
     proved = p.solve().certificate.prove()
     assert proved and proved.solution.grade.sound
     assert proved.solution.objective == pytest.approx(proved.solution.bound, rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("unit", [1e-6, 1.0])
+def test_sites_with_opening_costs_are_found_where_all_of_them_are_needed(seed, unit):
+    """Prices open few sites, which may not hold the rows; where all do, others are left out again."""
+    rng = np.random.default_rng(seed)
+    X, groups = rng.normal(size=(10, 2)) * unit, np.arange(10) % 2
+    opening = rng.uniform(0.0, 2.0, 4) * unit**2
+    share = of.cluster_share(upper=0.5) if seed % 2 else of.cluster_share(lower=0.2)
+    p = of.fair_clustering.FairFacilityLocation(
+        X, groups=groups, sites=X[:4], fairness=share, opening_costs=opening
+    )
+    found = located_sites(p, gap=1e-7, time_limit=20.0)
+    truth = p.solve("highs")
+    assert found.verify()
+    assert found.bound <= truth.objective * (1 + 1e-6)
+    assert found.objective == pytest.approx(truth.objective, rel=1e-6)
