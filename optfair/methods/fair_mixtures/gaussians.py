@@ -17,6 +17,8 @@ SHAPES = ("shared", "spherical", "diag", "tied", "full")
 MATRICES = ("tied", "full")
 # Stands for no mass at all.
 TINY = 1e-300
+# Variance, as a share of the least one, of a column that is constant in a component.
+CONSTANT = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -335,7 +337,14 @@ def _root(covariance: Floats, floor: float) -> Floats:
     columns differ by orders, rounding hides the least eigenvalues of a covariance, not those of one of
     unit diagonal, nor the singular values of a square root.
     """
-    spread = np.sqrt(np.diagonal(covariance, axis1=-2, axis2=-1).clip(min=TINY))
+    variances = np.diagonal(covariance, axis1=-2, axis2=-1)
+    # what goes with a constant is rounding as well: beside no variance it is any correlation
+    constant = variances <= CONSTANT * floor
+    apart = (constant[..., :, None] | constant[..., None, :]) & ~np.eye(
+        variances.shape[-1], dtype=bool
+    )
+    covariance = np.where(apart, 0.0, covariance)
+    spread = np.sqrt(variances.clip(min=TINY))
     turned = covariance / spread[..., :, None] / spread[..., None, :]
     values, vectors = np.linalg.eigh(turned.clip(-1.0, 1.0))  # more is rounding
     halves = np.sqrt(np.maximum(values, 0.0))[..., :, None] * np.swapaxes(vectors, -1, -2)

@@ -541,3 +541,24 @@ def test_a_floor_below_rounding_leaves_a_factor() -> None:
     assert np.isfinite(L).all() and (np.diag(L) > 0.0).all()
     np.testing.assert_allclose(L @ L.T, (V * sizes) @ V.T, atol=1e-9)
     np.testing.assert_array_equal(L, np.tril(L))
+
+
+@pytest.mark.parametrize("noise", [-1e-17, 0.0, 1e-33, 1e-20])
+def test_a_column_that_is_constant_in_a_component_correlates_with_nothing(noise):
+    """What rounding leaves beside no variance is any correlation, and would turn the others."""
+    S = np.array([[noise, 2e-17, -3e-17], [2e-17, 1.3, 0.7], [-3e-17, 0.7, 2.0]])
+    L = _root(S, 1e-6)
+    np.testing.assert_allclose(L @ L.T, [[1e-6, 0, 0], [0, 1.3, 0.7], [0, 0.7, 2.0]], atol=1e-12)
+
+
+def test_the_objective_does_not_fall_where_a_component_is_flat():
+    """Whole numbers: a component ends with one value of a column."""
+    rng = np.random.default_rng(0)
+    for seed in range(20):
+        rows = np.round(2.0 * rng.normal(size=(30, 3)))
+        groups = np.arange(30) % 3
+        model = of.FairMixture(4, covariance_type="full", eps=0.3, max_iter=500, random_state=seed)
+        model.fit(rows, groups=groups)
+        started = {i for i, _ in model.reseeded_}
+        falls = -np.diff(model.history_)
+        assert all(fall <= 1e-8 for i, fall in enumerate(falls, 1) if i not in started)
