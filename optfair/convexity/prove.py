@@ -354,8 +354,16 @@ def _needed(proof: CurvatureProof) -> Domain:
         half = len(names) // 2
         return reduced(reduced(domain, names[:half]), names[half:]) if half else domain
 
-    names = proof.domain.names
-    return reduced(proof.domain, names) if names else proof.domain
+    domain, own = proof.domain, proof.step.node.leaves
+    rows = [f for f in domain.facts if len(f.node.leaves) > 1 or not affine(f.node)]
+    beside = [f for f in domain.facts if not f.node.leaves & own]
+    # bounds of its own variables are often all it needs, and facts of others next to never
+    for left_out in ([*rows, *beside], beside):
+        names = {f.name for f in left_out} & {*domain.names}
+        if names and holds(smaller := domain.without(*names)):
+            domain = smaller
+            break
+    return reduced(domain, domain.names) if domain.names else domain
 
 
 def _by_cvxpy(expression: Any, kinds: tuple[Kind, ...], domain: Domain) -> CurvatureProof | None:

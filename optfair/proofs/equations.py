@@ -44,6 +44,8 @@ QUICK = 200_000
 THIN = 16
 # Products of fractions that an elimination may take.
 ELIMINATED = 20_000
+# Products of residues that one modulo a prime may take, and the prime: 2 ** 31 is 1.
+RESIDUES, PRIME = 20_000_000, 2**31 - 1
 
 
 def with_own_unknowns(row: Ints, column: Ints, k: int) -> NDArray[np.bool_]:
@@ -433,6 +435,35 @@ def implying(
     return None if kept is None else sorted([*own.tolist(), *core[kept].tolist()])
 
 
+def apart(M: Any) -> bool:
+    r"""Whether no row of a matrix of floats follows from the others: modulo a prime none does.
+
+    Rows that are dependent are so modulo every prime that divides no denominator, and those of floats
+    are powers of 2. False decides nothing.
+
+    Examples
+    --------
+    >>> apart(sp.csr_array([[0.1, 0.2], [0.1, 0.3]])), apart(sp.csr_array([[0.1, 0.2], [0.2, 0.4]]))
+    (True, False)
+    """
+    k, m = M.shape
+    if k > m or k * k * m > RESIDUES:
+        return False
+    row, column, data = coordinates(M)
+    fraction, power = np.frexp(data)
+    whole = np.ldexp(fraction, 53).astype(np.int64) % PRIME
+    left = np.zeros((k, m), dtype=np.int64)
+    np.add.at(left, (row, column), whole * (1 << (power.astype(np.int64) - 53) % 31) % PRIME)
+    left %= PRIME
+    for i in range(k):
+        lead = int(np.argmax(left[i] != 0))
+        if left[i, lead] == 0:
+            return False
+        factor = left[i + 1 :, lead] * pow(int(left[i, lead]), -1, PRIME) % PRIME
+        left[i + 1 :] = (left[i + 1 :] - factor[:, None] * left[i] % PRIME) % PRIME
+    return True
+
+
 def independent(M: Any, *residuals: list[Fraction]) -> list[int] | None:
     r"""Return equations of :math:`M \Delta = -r` that imply the others, for every r, by exact elimination.
 
@@ -447,7 +478,9 @@ def independent(M: Any, *residuals: list[Fraction]) -> list[int] | None:
     True
     """
     rows = sp.csr_array(M)
-    m = rows.shape[1]
+    k, m = rows.shape
+    if apart(rows):
+        return list(range(k))
     often = np.bincount(rows.indices, minlength=m)
     kept: list[int] = []
     reduced: list[tuple[int, dict[int, Fraction]]] = []

@@ -134,10 +134,10 @@ def sides_of(form: ConicForm, z: Floats) -> tuple[float, float]:
 
 
 def value_of(form: ConicForm, x: Floats, z: Floats) -> tuple[float, float]:
-    """Return a center and radius of -½ x'Px - b'z + offset."""
+    """Return a center and radius of -½ x'Px - b'z."""
     center, radius = sides_of(form, z)
-    value = form.offset - center
-    radius += 4.0 * UNIT * (abs(form.offset) + abs(center))
+    value = -center
+    radius += 4.0 * UNIT * abs(center)
     if form.P.nnz:
         Px, off = form.bending(x)
         bent, rounding = dot(x, Px)
@@ -154,7 +154,15 @@ def total_of(
     paid = residual.cost(lower, upper, ~residual.unpaid(lower, upper))
     value, spared = value_of(form, x, z)
     total = value - spared + paid - spent
-    return total - 8.0 * UNIT * (abs(value) + abs(paid) + spent)
+    return _with_offset(form, total - 8.0 * UNIT * (abs(value) + abs(paid) + spent))
+
+
+def _with_offset(form: ConicForm, total: float) -> float:
+    """Return a float that is not above the total plus the constant, and next to it."""
+    s = form.offset + total
+    t = s - form.offset
+    lost = (form.offset - (s - t)) + (total - t)  # exactly what the sum lacks
+    return s if lost >= 0.0 or not np.isfinite(s) else float(np.nextafter(s, -np.inf))
 
 
 def lowered(form: ConicForm, residual: Residual, z: Floats, at: Ints) -> Floats:
@@ -572,4 +580,5 @@ class KeptBound:
                 own = rest[at]
                 cost += float(own @ (np.abs(x[at]) + own / self._floor[at]))
             bound = value - (radius + cost + 16.0 * UNIT * abs(value)) * ROOM - 1e-300
+            bound = _with_offset(form, bound)
         return bound if np.isfinite(bound) else -np.inf

@@ -69,9 +69,7 @@ def congruence(form: ConicForm) -> tuple[Floats, Floats] | None:
         return None
     # most programs are seen to need none by their largest and least number
     beside = [form.b, form.q][: 2 * bool(blocks)]
-    sizes = np.abs(np.concatenate([form.A.data, form.P.data, *beside]))
-    sizes = sizes[(sizes > 0.0) & np.isfinite(sizes)]
-    if not sizes.size or np.log2(sizes.max()) - np.log2(sizes.min()) < 2.0 * APART:
+    if _apart(np.concatenate([form.A.data, form.P.data, *beside])) < 2.0 * APART:
         return None
     # whose exponents that of a row is the sum of: of its cone, or of two lines
     first, second, single, lines = np.arange(m), np.arange(m), np.ones(m, dtype=bool), m
@@ -105,6 +103,8 @@ def congruence(form: ConicForm) -> tuple[Floats, Floats] | None:
     for k, (values, row, column, other) in enumerate(parts):
         sizes = np.abs(values)
         used = (sizes > (usual if k == 1 else 0.0)) & np.isfinite(sizes)
+        if k == 1 and blocks:  # rounding says nothing of units
+            used &= sizes > NOISE * _least_largest(sizes, first[row], second[row], of_lines=True)
         if k in (0, 3) and not blocks:
             used &= sizes > NOISE * _least_largest(sizes, row if other is None else other, column)
         logs.append(np.log2(sizes[used]))
@@ -145,14 +145,15 @@ def congruence(form: ConicForm) -> tuple[Floats, Floats] | None:
     return np.exp2(rows), np.exp2(columns)
 
 
-def _least_largest(sizes: Floats, row: Indices, column: Indices) -> Floats:
-    """Return the lesser of the largest entry of the row and that of the column of each entry."""
-    each = []
-    for place in (row, column):
-        largest = np.zeros(place.max(initial=-1) + 1)
-        np.maximum.at(largest, place, sizes)
-        each.append(largest[place])
-    return np.minimum(*each)
+def _least_largest(
+    sizes: Floats, row: Indices, column: Indices, *, of_lines: bool = False
+) -> Floats:
+    """Return the lesser of the largest entry of the row and that of the column, or of both lines."""
+    most = np.zeros((2, 1 + max(row.max(initial=-1), column.max(initial=-1))))
+    for k, place in enumerate((row, column)):
+        np.maximum.at(most[k], place, sizes)
+    most = np.maximum(most, most[::-1]) if of_lines else most
+    return np.asarray(np.minimum(most[0, row], most[1, column]))
 
 
 def _usual(sides: Floats) -> float:

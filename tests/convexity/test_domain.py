@@ -165,3 +165,20 @@ def test_multiples_of_rows_that_cannot_help_are_left_out_and_no_other(
     monkeypatch.setattr(_Stated, "useful", all_of_them)
     for one, other in zip(few, ranges(), strict=True):
         assert np.array_equal(one.low, other.low) and np.array_equal(one.high, other.high)
+
+
+def test_bounds_of_its_own_variables_are_what_a_proof_is_tried_on_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x, rows = balls(8)
+    y = cp.Variable(name="y")
+    named = {f"row {i}": c for i, c in enumerate(rows)}
+    named |= {"sign": x[0] >= 0.1, "other": y >= 1, "disk": cp.square(y) <= 4}
+    built = []
+    start = Domain.__init__
+    monkeypatch.setattr(
+        Domain, "__init__", lambda *a, **k: (built.append(a[1:2]), start(*a, **k))[1]
+    )
+    found = of.prove(1 / x[0], named)
+    assert found.curvature == "convex" and found.rests_on == ("sign",)
+    assert len([a for a in built if a and len(a[0]) > 1]) <= 4  # with several facts

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from optfair.proofs import equations
 from optfair.proofs.equations import (
+    apart,
     correcting_step,
     correction,
     independent,
@@ -259,3 +260,35 @@ def test_what_is_left_of_equations_without_a_solution_never_grows() -> None:
     step = equations._in_steps(M, side, lambda r: np.linalg.solve(square, r))
     least = np.linalg.lstsq(lines, side, rcond=None)[0]
     assert np.linalg.norm(side - M @ step) <= 1.001 * np.linalg.norm(side - M @ least)
+
+
+@given(st.integers(1, 6), st.integers(1, 7), st.integers(0, 2**32 - 1))
+def test_rows_that_are_apart_modulo_a_prime_are_independent(k: int, m: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    M = rng.integers(-3, 4, (k, m)) * 2.0 ** rng.integers(-60, 60, (k, 1))
+    M *= 2.0 ** rng.integers(-60, 60, m)
+    exact = [[Fraction(float(v)) for v in row] for row in M]
+    assert apart(sp.csr_array(M)) == (_rank(exact) == k)
+
+
+def _rank(rows: list[list[Fraction]]) -> int:
+    rank = 0
+    for j in range(len(rows[0])):
+        lead = next((i for i in range(rank, len(rows)) if rows[i][j]), None)
+        if lead is None:
+            continue
+        rows[rank], rows[lead] = rows[lead], rows[rank]
+        for i in range(rank + 1, len(rows)):
+            factor = rows[i][j] / rows[rank][j]
+            rows[i] = [a - factor * b for a, b in zip(rows[i], rows[rank], strict=True)]
+        rank += 1
+    return rank
+
+
+def test_dense_rows_of_floats_are_seen_to_be_independent_without_fractions() -> None:
+    M = np.random.default_rng(0).normal(size=(20, 240))
+    assert independent(sp.csr_array(M), [Fraction(1)] * 20) == list(range(20))
+    M[7] = 2.0 * M[3]
+    assert not apart(sp.csr_array(M)) and not apart(sp.csr_array(M.T))
+    twice = sp.csr_array((np.ones(3), [0, 0, 1], [0, 2, 3]), shape=(2, 2))  # an entry in two parts
+    assert apart(twice)

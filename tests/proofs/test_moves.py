@@ -140,3 +140,20 @@ def test_no_start_is_tried_after_the_deadline(monkeypatch: pytest.MonkeyPatch) -
         search.close((z, left))
         DEADLINE.reset(token)
         assert len(tries) == most
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e-3, -1e6, 1e8, 3e15, 1e300])
+@pytest.mark.parametrize("total", [0.5, -1.0 / 3.0, 1e-20, 7e9])
+def test_a_constant_costs_a_bound_one_rounding(offset: float, total: float) -> None:
+    form = replace(least_norm(), offset=offset)
+    near = moves._with_offset(form, total)
+    exact = Fraction(offset) + Fraction(total)
+    assert Fraction(near) <= exact < Fraction(float(np.nextafter(near, np.inf)))
+
+
+def test_an_optimum_beside_a_large_constant_is_proved() -> None:
+    x = cp.Variable(2, name="x")
+    for cost, offset in ((cp.sum_squares(x - 1), 0.5), (cp.sum(x), -np.inf)):
+        rows = [cp.sum(x) <= 1] if offset == 0.5 else [x >= 0.3]
+        s = of.from_cvxpy(cp.Problem(cp.Minimize(cost + 1e8), rows)).solve()
+        assert s.grade.word == "proved" and s.objective - s.bound <= 1e-7

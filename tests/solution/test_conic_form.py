@@ -212,3 +212,19 @@ def test_units_in_which_a_number_is_lost_are_not_taken() -> None:
     rows, columns = congruence(form) or (np.ones(3), np.ones(2))
     assert form.in_units(rows, columns).A[1, 0] == 0.0
     assert form.congruent is None
+
+
+@pytest.mark.parametrize("noise", [1e-17, -1.1e-16])
+def test_a_side_of_a_block_that_is_rounding_says_nothing_of_units(noise: float) -> None:
+    J = np.array([[0.0, -0.06, 0.4], [-0.06, 0.0, 0.1], [0.4, 0.1, noise]])
+    Z = cp.Variable((3, 3), PSD=True, name="Z")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.lambda_max(Z)), [Z >> J]))
+    assert compile_problem(p, "CLARABEL").form.congruent is None
+    s = p.solve()
+    assert s.grade.word == "proved" and s.attempts == ()
+    D = np.diag([2.0**-18, 1.0, 2.0**18])  # lines in units of their own are not rounding
+    Y = cp.Variable((3, 3), PSD=True, name="Y")
+    own = cp.Problem(
+        cp.Minimize(cp.trace(np.diag(1.0 / np.diag(D) ** 2) @ Y)), [Y >> D @ (J + 1.0) @ D]
+    )
+    assert compile_problem(of.from_cvxpy(own), "CLARABEL").form.congruent is not None
