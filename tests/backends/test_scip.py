@@ -735,3 +735,14 @@ def test_units_are_committed_at_quadratic_costs() -> None:
     assert s.status.termination == "optimal" and not s.attempts
     assert s.objective == pytest.approx(problem.value, rel=1e-6)
     assert set(s.values) == {"u", "g"}
+
+
+@pytest.mark.parametrize(("integer", "radius", "optimum"), [(False, 2.0, -2.5), (True, 3.0, -5.0)])
+def test_a_ball_is_no_obstacle_to_an_objective_that_is_not_convex(
+    integer: bool, radius: float, optimum: float
+) -> None:
+    x = cp.Variable(3, integer=integer, name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x[0] * x[1] - x[2]), [cp.norm(x) <= radius]))
+    s = p.solve()
+    assert str(p.problem_class) == f"nonconvex {'MI' * integer}SOCP" and s.solver == "scip"
+    assert s.objective == pytest.approx(optimum, abs=1e-6) and s.bound <= s.objective + 1e-9
