@@ -746,3 +746,15 @@ def test_a_ball_is_no_obstacle_to_an_objective_that_is_not_convex(
     s = p.solve()
     assert str(p.problem_class) == f"nonconvex {'MI' * integer}SOCP" and s.solver == "scip"
     assert s.objective == pytest.approx(optimum, abs=1e-6) and s.bound <= s.objective + 1e-9
+
+
+@pytest.mark.parametrize(("unit", "constant"), [(1.0, 1e6), (1e3, 0.0)])
+def test_pooling_is_solved_in_any_unit_and_beside_a_constant(unit: float, constant: float) -> None:
+    """Haverly's first problem: the tolerance is asked for a hundredfold where rows have no side."""
+    A, B, Cx, Cy, Px, Py = (unit * cp.Variable(bounds=[0, 300 / unit], name=n) for n in "abcdef")
+    q = unit * cp.Variable(bounds=[1 / unit, 3 / unit], name="q")
+    earned = 9 * (Px + Cx) + 15 * (Py + Cy) - 6 * A - 16 * B - 10 * (Cx + Cy)
+    rows = [A + B == Px + Py, Px + Cx <= 100, Py + Cy <= 200, 3 * A + B == q * (Px + Py)]
+    rows += [q * Px + 2 * Cx <= 2.5 * (Px + Cx), q * Py + 2 * Cy <= 1.5 * (Py + Cy)]
+    s = of.from_cvxpy(cp.Problem(cp.Maximize(earned + constant), rows)).solve()
+    assert s.objective - constant == pytest.approx(400.0, abs=1e-4)
