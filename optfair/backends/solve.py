@@ -222,18 +222,16 @@ def solve_as_asked(problem: Problem, solver: str | None, request: Request) -> So
         return show(search.run())
 
 
-# Solvers that are asked after an answer that nothing proves yet, in the hope of one with a proof;
-# each may take so many times as long as the answer, and some seconds: a process that one without a
-# clock needs takes some to begin (LISWET10 of Maros and Meszaros, by piqp).
+# Solvers asked after an answer that nothing proves yet: each may take so many times as long, and some
+# seconds, as a process that one without a clock needs takes (LISWET10 of Maros and Meszaros, by piqp).
 HOPE, WORTH, LEAST = 2, 5.0, 10.0
-# Entries of linear programs whose basis is solved in fractions: for a proof, with the seconds, and
-# for a point that keeps to rows, of which integer programs have many.
+# Entries of linear programs whose basis is solved in fractions: for a proof, its seconds; for a point.
 BASIS, BASIS_SECONDS, KEPT = 10_000, 10.0, 2_000
-# Cases of a tree that proves an integer problem infeasible, and the seconds.
-CASES, TREE_SECONDS = 1_000, 5.0
-# Share of the time that is left which a solver may take when others are to be asked after it, and
-# one that is asked for little.
+CASES, TREE_SECONDS = 1_000, 5.0  # of a tree that proves an integer problem infeasible
+# Share of the time left that a solver may take with others to be asked after it, or asked for little.
 PATIENCE, QUICK = 0.6, 0.25
+# How near an objective is, of its size, to the least value that ranges tell, to be moved towards it.
+CLOSE = 1e-5
 
 
 class _Search:
@@ -355,9 +353,11 @@ class _Search:
         """Hold an answer of a small linear program against a basis in fractions; by default take that."""
         form = getattr(getattr(solution.proof, "compiled", None), "form", None)
         left = min(BASIS_SECONDS, self.request.deadline - time.perf_counter())
-        if not (self.named or solution.grade.sound or left <= 0.0 or solution.attained):
-            self.answer = self._far_out(solution) or self.answer
-            return
+        if not (self.named or solution.grade.sound or left <= 0.0):
+            far = self._far_out(solution, CLOSE if solution.attained else np.inf)
+            if far is not None or not solution.attained:
+                self.answer = far or self.answer
+                return
         small = form is not None and form.polyhedral and form.A.nnz <= BASIS and left > 0.0
         asked = not self.named or (self.answer is not None and not solution.grade.sound)
         tolerance, wanted = self.request.tolerance, asked and small and self.provable
@@ -512,11 +512,11 @@ class _Search:
         self.answer = self._held(ON_FACE, "recast", outcome) or self.answer
         return self._enough()
 
-    def _far_out(self, best: Solution | None) -> Solution | None:
+    def _far_out(self, best: Solution | None, within: float = np.inf) -> Solution | None:
         """Return a point as near to a limit that no point attains as was asked, with its bound."""
         note = "a point was moved far out, towards a limit that is not attained"
         asked = self.problem, getattr(best, "values", {}), self.request.tolerance
-        outcome = None if self.named else nearing(*asked)
+        outcome = None if self.named else nearing(*asked, within)
         return self._held(note, "boxes", outcome)
 
     def _held(self, note: str, route: str, outcome: Outcome | None) -> Solution | None:

@@ -754,7 +754,7 @@ def test_pooling_is_solved_in_any_unit_and_beside_a_constant(unit: float, consta
     A, B, Cx, Cy, Px, Py = (unit * cp.Variable(bounds=[0, 300 / unit], name=n) for n in "abcdef")
     q = unit * cp.Variable(bounds=[1 / unit, 3 / unit], name="q")
     earned = 9 * (Px + Cx) + 15 * (Py + Cy) - 6 * A - 16 * B - 10 * (Cx + Cy)
-    rows = [A + B == Px + Py, Px + Cx <= 100, Py + Cy <= 200, 3 * A + B == q * (Px + Py)]
+    rows = [Px + Py == A + B, Px + Cx <= 100, Py + Cy <= 200, q * (Px + Py) == 3 * A + B]
     rows += [q * Px + 2 * Cx <= 2.5 * (Px + Cx), q * Py + 2 * Cy <= 1.5 * (Py + Cy)]
     s = of.from_cvxpy(cp.Problem(cp.Maximize(earned + constant), rows)).solve()
     assert s.objective - constant == pytest.approx(400.0, abs=1e-4)

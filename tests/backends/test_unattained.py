@@ -574,3 +574,22 @@ def test_what_no_point_satisfies_is_no_optimum_far_out() -> None:
     # the same block attains its optimum where far is bounded
     s = of.from_cvxpy(cp.Problem(cp.Minimize(side), [block, far <= 4])).solve()
     assert s.is_optimal(1e-7) and s.residuals().face == 0.0
+
+
+def test_logistic_losses_of_separable_rows_are_proved_next_to_nothing() -> None:
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(30, 3))
+    x = cp.Variable(3, name="x")
+    loss = cp.sum(cp.logistic(-cp.multiply(np.sign(A[:, 0]), A @ x)))
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(loss)))
+    s = p.solve()
+    assert s.grade.word == "proved" and 0.0 == s.bound <= s.objective <= 1e-7
+    assert s.solver == "interval-boxes" and not any("no better" in a for a in s.attempts)
+
+
+def test_values_far_from_the_least_of_the_ranges_lead_nowhere() -> None:
+    x = cp.Variable(name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.exp(-x))))
+    assert nearing(p, {"x": np.array(1.0)}, 1e-7, 1e-5) is None
+    assert nearing(p, {"x": np.array(12.0)}, 1e-7, 1e-5) is not None
+    assert nearing(p, {"x": np.array(1.0)}, 1e-7) is not None
