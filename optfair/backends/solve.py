@@ -327,8 +327,7 @@ class _Search:
                 self.attempts[f"{profile.name}: {e.cause}"] = None
                 if isinstance(e, SolverFailure) and e.claim:
                     self.claims.append(e)
-                    # a third adds no proof
-                    twice = [c.claim for c in self.claims].count(e.claim) > 1
+                    twice = [c.claim for c in self.claims].count(e.claim) > 1  # a third proves none
                     if twice and self.answer is None and self._feasible is None:
                         return True
                 if first or self._enough():
@@ -466,8 +465,9 @@ class _Search:
         """Return the best attempt where the search was stopped, else raise why there is no answer."""
         request, best = self.request, None if self.best is None else self.best[1]
         late = time.perf_counter() + self.compiled > request.deadline
-        if self._feasible is not None:  # a point there is, though not an optimum
-            self.claims = [c for c in self.claims if c.claim != "infeasible"]
+        if self.best is not None and self._feasible is not None:  # a point, and what bounds it
+            wrong = ("infeasible",) if self.best[0][2] else ("infeasible", "unbounded")
+            self.claims = [c for c in self.claims if c.claim not in wrong]
         claim = self.claims[0].claim if self.claims else "unbounded"
         starts = beginnings(self.problem, best, request)
         if claim == "unbounded" and not late and (fall := endless(self.problem, starts)):

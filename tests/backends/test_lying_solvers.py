@@ -496,3 +496,16 @@ def test_what_an_adapter_raises_without_a_certificate_is_its_word(
     assert (failure.value.claim, failure.value.claimed_by) == (word, "mass-dual")
     s = assignment().solve()
     assert s.solver != "mass-dual" and s.is_optimal(TOLERANCE)
+
+
+@pytest.mark.parametrize("unit", [1e6, 3e6])
+def test_a_bound_that_is_proved_denies_that_the_objective_has_no_limit(unit: float) -> None:
+    """SCS calls a divergence of at least 0 unbounded; other solvers bounded it."""
+    x = cp.Variable(2, nonneg=True, name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(cp.kl_div(x, np.array([unit, 1.0]))))))
+    try:
+        s = p.solve()
+    except of.SolverFailure as failure:
+        assert failure.claim == "" and "without limit" not in failure.cause
+        s = failure.solution
+    assert s is not None and -0.1 < s.bound <= s.objective < 0.1
