@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -30,7 +31,14 @@ from optfair.core.adopt import from_cvxpy
 from optfair.core.certificate import Certificate, DualCheck, Verdict, drift
 from optfair.core.expressions import Values
 from optfair.core.identity import fingerprint
-from optfair.errors import ClassError, Infeasible, SolverFailure, Unbounded, UnsupportedProblem
+from optfair.errors import (
+    ClassError,
+    Infeasible,
+    OptfairError,
+    SolverFailure,
+    Unbounded,
+    UnsupportedProblem,
+)
 from optfair.numbers import Floats
 from optfair.proofs.cones import Cone
 from optfair.proofs.faces import DENOMINATORS, NEAR, integer_range, turned
@@ -296,6 +304,8 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
             raise Unbounded(
                 e.cause, f"{way.word}: {e.evidence}", e.remedy, ray=e.ray, certificate=proof_of
             ) from None
+        if way.way == "logarithm" and (near := _next_to_nothing(problem, way, inside, request)):
+            return near
         raise SolverFailure(
             "no point attains the optimum: the objective falls for ever without reaching a limit",
             f"{way.word}: {e.evidence}",
@@ -365,6 +375,19 @@ def _without_goal(way: Recast, inside: Request) -> Infeasible:
     except Infeasible as e:
         return e
     raise SolverFailure("the objective is 0 at every feasible point: it has no logarithm")
+
+
+def _next_to_nothing(
+    problem: Problem, way: Recast, inside: Request, request: Request
+) -> Outcome | None:
+    """Return a point whose objective is as near to its limit 0 as is asked, None where none is found."""
+    from optfair.backends.solve import solve_as_asked
+    from optfair.backends.unattained import nearing
+
+    with contextlib.suppress(OptfairError):
+        rows = way.inner.with_terms({}, way.inner.constraints)
+        return nearing(problem, _values(way, solve_as_asked(rows, None, inside)), request.tolerance)
+    return None
 
 
 Solved = tuple[Recast, "Solution", dict[str, Any]]

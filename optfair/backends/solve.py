@@ -230,8 +230,7 @@ BASIS, BASIS_SECONDS, KEPT = 10_000, 10.0, 2_000
 CASES, TREE_SECONDS = 1_000, 5.0  # of a tree that proves an integer problem infeasible
 # Share of the time left that a solver may take with others to be asked after it, or asked for little.
 PATIENCE, QUICK = 0.6, 0.25
-# How near an objective is, of its size, to the least value that ranges tell, to be moved towards it.
-CLOSE = 1e-5
+CLOSE = 1e-5  # of its size, above the least value that ranges tell: an answer is moved towards that
 
 
 class _Search:

@@ -593,3 +593,22 @@ def test_values_far_from_the_least_of_the_ranges_lead_nowhere() -> None:
     assert nearing(p, {"x": np.array(1.0)}, 1e-7, 1e-5) is None
     assert nearing(p, {"x": np.array(12.0)}, 1e-7, 1e-5) is not None
     assert nearing(p, {"x": np.array(1.0)}, 1e-7) is not None
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        lambda x, y: (x / y, x * y >= 4),
+        lambda x, y: (x / y + 1 / y, x >= 4),
+        lambda x, y: (x * y, x / y >= 4),
+        lambda x, y: (1 / (x * y), x / y <= 4),
+    ],
+    ids=["ratio", "sum", "product", "inverse"],
+)
+def test_a_posynomial_without_a_least_value_is_proved_next_to_nothing(
+    parts: Callable[[Any, Any], Any],
+) -> None:
+    goal, row = parts(cp.Variable(pos=True, name="x"), cp.Variable(pos=True, name="y"))
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(goal), [row])).solve()
+    assert s.grade.word == "proved" and s.bound == 0.0 and 0.0 <= s.objective <= 1e-7
+    assert s.residuals().feasibility <= 1e-9 and s.certificate.verify()
