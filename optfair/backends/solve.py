@@ -230,7 +230,7 @@ BASIS, BASIS_SECONDS, KEPT = 10_000, 10.0, 2_000
 CASES, TREE_SECONDS = 1_000, 5.0  # of a tree that proves an integer problem infeasible
 # Share of the time left that a solver may take with others to be asked after it, or asked for little.
 PATIENCE, QUICK = 0.6, 0.25
-CLOSE = 1e-5  # of its size, above the least value that ranges tell: an answer is moved towards that
+CLOSE = 1e-5  # of its unit: an objective so near to 0 may have 0 for a limit, whatever is attained
 
 
 class _Search:
@@ -352,7 +352,8 @@ class _Search:
         form = getattr(getattr(solution.proof, "compiled", None), "form", None)
         left = min(BASIS_SECONDS, self.request.deadline - time.perf_counter())
         if not (self.named or solution.grade.sound or left <= 0.0):
-            far = self._far_out(solution, CLOSE if solution.attained else np.inf)
+            near = self.provable and abs(solution.objective) <= CLOSE * self.problem.objective_unit
+            far = self._far_out(solution) if near or not solution.attained else None
             if far is not None or not solution.attained:
                 self.answer = far or self.answer
                 return
@@ -511,11 +512,11 @@ class _Search:
         self.answer = self._held(ON_FACE, "recast", outcome) or self.answer
         return self._enough()
 
-    def _far_out(self, best: Solution | None, within: float = np.inf) -> Solution | None:
+    def _far_out(self, best: Solution | None) -> Solution | None:
         """Return a point as near to a limit that no point attains as was asked, with its bound."""
         note = "a point was moved far out, towards a limit that is not attained"
         asked = self.problem, getattr(best, "values", {}), self.request.tolerance
-        outcome = None if self.named else nearing(*asked, within)
+        outcome = None if self.named else nearing(*asked)
         return self._held(note, "boxes", outcome)
 
     def _held(self, note: str, route: str, outcome: Outcome | None) -> Solution | None:

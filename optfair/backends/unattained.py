@@ -197,16 +197,13 @@ BEGINNINGS = (0.0, 1.0, 1e3)
 FAR, HALVINGS = (1e4, 1e8, 1e11, 9e14), 60
 
 
-def nearing(
-    problem: Problem, values: Values, tolerance: float, within: float = np.inf
-) -> Outcome | None:
+def nearing(problem: Problem, values: Values, tolerance: float) -> Outcome | None:
     """Return a point whose objective comes as near to its least enclosure as is asked, None without.
 
     From given values one entry after the other is moved out, as long as the objective improves. Where
     it does not of itself, entries that it falls with go as far down as constraints then allow: t of
     1/x <= t. The bound is that of the objective's range where these hold: x^2/y >= 0 for y > 0.
     Far out a tolerance is no room, ||(x, 1)|| <= x + 1e-8: curved constraints are to hold as stated.
-    Values whose objective is not within a share of the bound lead nowhere.
     """
     begin = time.perf_counter()
     attains = problem.problem_class.name in ("LP", "QP")
@@ -217,9 +214,6 @@ def nearing(
     if not np.isfinite(bound):
         return None
     sign, unit = 1.0 if problem.sense == "minimize" else -1.0, problem.data_unit
-    near = sign * problem.objective_at(values) - bound if np.isfinite(within) else 0.0
-    if not near <= within * max(problem.objective_unit, abs(bound)):
-        return None
     reach = bound + 0.5 * tolerance * max(SMALL, abs(bound))
     point = np.clip(_point(problem, program, values), program.low, program.high)
 
