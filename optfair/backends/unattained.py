@@ -77,8 +77,8 @@ class FacialContradiction(InfeasibilityProof):
         return Verdict(not fault, (fault,) if fault else ())
 
     def __str__(self) -> str:
-        count, names = len(self.proof.links), ", ".join(map(repr, self.conflict))
-        how = "a Farkas vector in fractions" if count == 1 else f"{count} steps of facial reduction"
+        names, chain = ", ".join(map(repr, self.conflict)), self.proof
+        how = "a Farkas vector in fractions" if len(chain.links) == 1 else str(chain)
         return f"{how} over {names}"
 
     __repr__ = __str__
@@ -174,9 +174,7 @@ class UnattainedOptimum(Certificate):
         return Verdict(not fault, (fault,) if fault else ())
 
     def __str__(self) -> str:
-        return (
-            f"{self.value:.10g} is not attained: {len(self.proof.links)} steps of facial reduction"
-        )
+        return f"{self.value:.10g} is not attained: {self.proof}"
 
     __repr__ = __str__
 

@@ -217,8 +217,7 @@ def unattained_finding(problem: Problem, proof: UnattainedOptimum) -> Finding:
         "unattained",
         f"no point attains {proof.value:.10g}, and no multipliers exclude it",
         (
-            f"every feasible point is {worse} it, by {len(proof.proof.links)} steps of facial"
-            " reduction, recomputed on the compiled data",
+            f"every feasible point is {worse} it, by {proof.proof}, recomputed on the compiled data",
             f"the optimum is it, or {worse} it by no more than the point that was found",
         ),
         remedies=("bound the variables: a point near the optimum may be far out",),

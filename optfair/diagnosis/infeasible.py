@@ -348,9 +348,7 @@ def _conflict_finding(system: System, c: Conflict) -> Finding:
     if isinstance(c.proof, BranchingProof):
         lines.append(f"proved by {c.proof}, recomputed on the compiled data")
     elif isinstance(c.proof, FacialContradiction):
-        lines.append(
-            f"proved by {len(c.proof.proof.links)} steps of facial reduction, recomputed on the compiled data"
-        )
+        lines.append(f"proved by {c.proof.proof}, recomputed on the compiled data")
         lines += [WEAKLY] * weak
     elif c.proof is not None:
         lines.append("proved by a Farkas certificate, recomputed on the compiled data")

@@ -212,12 +212,11 @@ def _replayed(document: dict[str, Any]) -> str:
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as e:
         raise check_proof.Rejected(f"it is malformed: {type(e).__name__}: {e}") from None
     check_proof.require(not fault, fault)
-    steps = f"by {len(chain.links)} steps of facial reduction"
     if missed is not None:
-        return f"proved: no point attains {missed.value:.10g}, {steps}; no multipliers exclude it"
-    by = f"no point satisfies the constraints, {steps}"
+        value = f"{missed.value:.10g}"
+        return f"proved: no point attains {value}, by {chain}; no multipliers exclude it"
     weak = "; no vector separates them strictly" if chain.others is not None else ""
-    return f"proved: {by}{weak}"
+    return f"proved: no point satisfies the constraints, by {chain}{weak}"
 
 
 def _document(certificate: Certificate) -> dict[str, Any]:

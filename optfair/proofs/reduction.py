@@ -8,7 +8,7 @@ these give further equations, and the equations show more: facial reduction (Bor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -436,6 +436,17 @@ def forced(entries: Entries) -> Bools:
     return np.asarray(face.equal & ~stated)
 
 
+def steps(links: Sequence[Link]) -> str:
+    """Return how many links a chain has, in words.
+
+    Examples
+    --------
+    >>> steps([{0: Fraction(1)}]), steps(())
+    ('1 step of facial reduction', '0 steps of facial reduction')
+    """
+    return f"{len(links)} step{'s' * (len(links) != 1)} of facial reduction"
+
+
 @dataclass(frozen=True, eq=False)
 class Excluded:
     """Rows that no point satisfies, and whether any vector separates them from their cones.
@@ -451,6 +462,9 @@ class Excluded:
 
     links: tuple[Link, ...]
     others: tuple[Link, ...] | None
+
+    def __str__(self) -> str:
+        return steps(self.links)
 
     def fault(self, entries: Entries) -> str:
         """Say why it is not so, in exact arithmetic; empty where it is."""

@@ -17,16 +17,17 @@ from optfair.backends.farkas import stated_by_roots
 from optfair.backends.registry import conic_interface
 from optfair.compile.conic_proof import ConicProof
 from optfair.compile.form import Compiled, compile_problem
+from optfair.core import display
 from optfair.core.certificate import Certificate, Verdict
 from optfair.core.composition import constraint_term, objective_term
 from optfair.core.expressions import Values
 from optfair.core.labels import free_name
-from optfair.core.problem import Declaration, Problem, check_problem
+from optfair.core.problem import Declaration, Problem, Sense, check_problem
 from optfair.core.solution import Solution
 from optfair.errors import ClassError, DeclarationError, OptfairError, Unbounded
 from optfair.numbers import Floats, Indices, checked
 from optfair.proofs.cones import Cone
-from optfair.proofs.reduction import ENTRIES, Link, unlimited, unlimited_fault
+from optfair.proofs.reduction import ENTRIES, Link, steps, unlimited, unlimited_fault
 from optfair.transforms.relaxation import check_origin, recovered, with_way_back
 
 # The dual as a declared problem: one variable per constraint, one constraint per variable.
@@ -71,6 +72,26 @@ class Multiplier:
         z = self.map @ np.ravel(np.asarray(values[self.name], dtype=float), order="F")
         blocks = z[np.flatnonzero(np.diff(self.map.indptr))].reshape(-1, self.block)
         return np.array([self.cone.distance(block, dual=True) for block in blocks])
+
+    @property
+    def symbol(self) -> str:
+        """The variable in LaTeX."""
+        return _below("Y" if len(self.shape) == 2 else "y", self.name)
+
+    @property
+    def vector(self) -> str:
+        """The variable in LaTeX, its entries in a row."""
+        return rf"\operatorname{{vec}}({self.symbol})" if len(self.shape) == 2 else self.symbol
+
+    @property
+    def inside(self) -> str:
+        """That it lies in the dual cone, in LaTeX."""
+        kind, y = self.cone.kind, self.symbol
+        if kind == "nonneg" or (kind == "soc" and self.block == 1):
+            return rf"{y} \ge 0"
+        dual = "" if kind == "soc" else "^*"  # that one is its own dual
+        cone = rf"\mathcal K{dual}_{{\mathrm{{{kind}}}}}"
+        return rf"{y} \succeq 0" if kind == "psd" else rf"{y} \in {cone}"
 
     def membership(self, y: Any) -> Any | None:
         """Return the constraint that y lies in the dual cone; None where that is everything."""
@@ -242,12 +263,13 @@ class DualProblem(Problem):
 
     def declare(self) -> Declaration:
         """Declare the multipliers, the bound they give, and stationarity per variable."""
-        form = self.data["compiled"].form
-        sign = form.sign
+        form, sign = self.data["compiled"].form, self.data["compiled"].form.sign
         variables: dict[str, Any] = {}
         memberships: list[tuple[Multiplier, Any]] = []
         bound: dict[str, Any] = {}
-        gradient: list[tuple[Any, Any]] = []  # (rows over all columns, variable)
+        said: dict[str, list[str]] = {}
+        # rows over all columns of the primal, a variable, and what both are called in LaTeX
+        gradient: list[Any] = []
         for m in self.data["multipliers"]:
             y = cp.Variable(m.shape, name=m.name, symmetric=m.cone.kind == "psd")
             variables[m.name] = y
@@ -255,45 +277,54 @@ class DualProblem(Problem):
             if inside is not None:
                 memberships.append((m, inside))
             A, b = m.map.T @ form.A, m.map.T @ form.b
-            gradient.append((A.T, cp.vec(y, order="F")))
+            gradient.append((A.T, cp.vec(y, order="F"), "A", m.name, m.vector))
             if b.any():
                 bound[m.term] = bound.get(m.term, 0.0) - sign * (b @ cp.vec(y, order="F"))
+                row = _product(-sign * b[None, :], _below("b", m.name) + r"^\top", m.vector, -sign)
+                said[m.term] = [*said.get(m.term, ()), row]
         for name, F in self.data["factors"].items():
             label = free_name(f"{name} curvature", variables)
             u = variables[label] = cp.Variable(F.shape[1], name=label)
-            gradient.append((F, u))
+            gradient.append((F, u, "F", name, _below("u", name)))
             bound[label] = -sign * cp.sum_squares(u) / 2.0
+            square = rf"\tfrac12 \|{_below('u', name)}\|_2^2"
+            said[label] = [f"-{square}" if sign > 0 else square]
         if form.offset:
-            bound[free_name("constant", bound)] = cp.Constant(sign * form.offset)
-        sense = "maximize" if sign > 0 else "minimize"
+            label = free_name("constant", bound)
+            bound[label] = cp.Constant(sign * form.offset)
+            said[label] = [display.latex(bound[label])]
+        sense: Sense = "maximize" if sign > 0 else "minimize"
         names = {v.id: name for name, v in variables.items()}
-        goals = tuple(objective_term(k, e, names, sense) for k, e in bound.items())
+        goals = [
+            replace(objective_term(k, e, names, sense), latex=" + ".join(said[k]))
+            for k, e in bound.items()
+        ]
         equations = self._stationarity(gradient)
-        terms = [constraint_term(k, c, names) for k, c in equations.items()]
+        terms = [
+            replace(constraint_term(k, c, names), latex=text) for k, (c, text) in equations.items()
+        ]
         for m, inside in memberships:
             term = constraint_term(free_name(f"{m.name} in dual cone", equations), inside, names)
+            term = replace(term, latex=m.inside)
             if m.cone.kind in ("exp", "pow"):  # CVXPY would project by calling a solver
                 term = replace(term, violation=m.violation)
             terms.append(term)
         # the data of the primal stand in every term of the dual
         frozen = tuple(f for t in self.data["primal"].terms for f in t.parameters)
-        return Declaration(
-            variables,
-            "maximize" if sign > 0 else "minimize",
-            tuple(replace(t, parameters=frozen) for t in goals),
-            tuple(replace(t, parameters=frozen) for t in terms),
-        )
+        objective = tuple(replace(t, parameters=frozen) for t in goals)
+        rows = tuple(replace(t, parameters=frozen) for t in terms)
+        return Declaration(variables, sense, objective, rows)
 
-    def _stationarity(self, gradient: list[tuple[Any, Any]]) -> dict[str, Any]:
-        """Return one equation per variable of the primal; its shadow price is that variable."""
+    def _stationarity(self, gradient: list[Any]) -> dict[str, tuple[Any, str]]:
+        """Return one equation per variable of the primal, and its LaTeX; its shadow price is that variable."""
         form, columns = self.data["compiled"].form, self.columns
-        sign, q = form.sign, form.q
-        equations: dict[str, Any] = {}
+        sign = form.sign
+        equations: dict[str, tuple[Any, str]] = {}
         for name, label in self.equations.items():
             at = columns[name]
-            rows = [(sp.csr_array(G)[at, :], y) for G, y in gradient]
+            rows = [(sp.csr_array(G)[at, :], y) for G, y, *_ in gradient]
             left = [R @ y for R, y in rows if R.nnz]
-            right = sign * q[at]
+            right = sign * form.q[at]
             entries = sum((np.diff(R.indptr) for R, _ in rows), np.zeros(right.size))
             if right[entries == 0].any():
                 raise Unbounded(
@@ -308,7 +339,18 @@ class DualProblem(Problem):
             if int(np.prod(shape)) != at.size:
                 shape = (at.size,)  # the triangle of a symmetric variable
             total = cp.reshape(-sign * sum(left), shape, order="F")
-            equations[label] = total == right.reshape(shape, order="F")
+            own = f", {name}" * (len(self.equations) > 1)
+            texts = [
+                _product(R, _below(letter, of + own) + r"^\top" * (letter == "A"), y)
+                for (R, _), (*_, letter, of, y) in zip(rows, gradient, strict=True)
+                if R.nnz
+            ]
+            cost = _product(-sign * right[:, None], _below("c", name), "", -sign)
+            equation = total == right.reshape(shape, order="F")
+            equations[label] = (
+                equation,
+                f"{' + '.join(texts).replace('+ -', '- ')} = {cost if right.any() else '0'}",
+            )
         return equations
 
     def point(self, values: Values) -> Floats:
@@ -317,6 +359,32 @@ class DualProblem(Problem):
         for m in self.data["multipliers"]:
             z += m.map @ np.ravel(np.asarray(values[m.name], dtype=float), order="F")
         return z
+
+
+# The dual in LaTeX: few numbers are written out, others by the name of their constraint or variable.
+
+
+def _below(letter: str, name: str) -> str:
+    return f"{letter}_{{{display.latex(cp.Variable(name=name))}}}"
+
+
+def _product(matrix: Any, symbol: str, factor: str, sign: float = 1.0) -> str:
+    """Return a matrix times a vector: a few numbers as they are, else a sign and the symbol."""
+    rows, columns = matrix.shape
+    full = sp.coo_array(matrix)
+    unit = full.data[0] if full.nnz == rows == columns and (full.row == full.col).all() else 0.0
+    if factor and abs(unit) == 1.0 and (full.data == unit).all():
+        return "-" * bool(unit < 0.0) + factor
+    if min(rows, columns) == 1 and max(rows, columns) <= display.WRITTEN:
+        numbers = [display.latex(cp.Constant(v)) for v in full.toarray().ravel()]
+        symbol, sign, number = f"({', '.join(numbers)})", 1.0, numbers[0]
+        if len(numbers) == 1:
+            symbol = number
+        elif len(set(numbers)) == 1:
+            ones = r"\mathbf 1"
+            symbol = number[:-1] + ones if number in ("1", "-1") else rf"{number}\, {ones}"
+        symbol += r"^\top" * (columns > 1)
+    return "-" * bool(sign < 0.0) + symbol + (rf"\, {factor}" if factor else "")
 
 
 def _factor(P: Any) -> Any:
@@ -502,8 +570,7 @@ class NoMultipliers(Certificate):
         return Verdict(not fault, (fault,) if fault else ())
 
     def __str__(self) -> str:
-        steps = f"{len(self.links)} steps of facial reduction"
-        return f"no multipliers bound it, by {steps}, and a point has room in every curved cone"
+        return f"no multipliers bound it, by {steps(self.links)}, and a point has room in every curved cone"
 
     __repr__ = __str__
 

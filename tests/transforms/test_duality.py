@@ -319,3 +319,20 @@ def test_no_multipliers_say_nothing_of_integers() -> None:
     proof: Any = found.certificate
     assert not replace(proof, problem=p.with_integrality("x")).verify()
     assert not replace(proof, problem=p.with_constraints(top=x <= 2)).verify()
+
+
+def test_a_dual_reads_as_in_a_textbook() -> None:
+    x, A = cp.Variable(3, name="x"), np.arange(12.0).reshape(4, 3)
+    rows = [A @ x >= 1, x[0] + x[1] == 2, x >= 0]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize([1, 2, 3] @ x), rows), ["cap", "fixed", "sign"])
+    shown = dualize(p).problem._repr_latex_()
+    assert r"\max\quad & \mathbf 1^\top\, y_{\mathrm{cap}} - 2\, y_{\mathrm{fixed}} &&" in shown
+    stationary = r"A_{\mathrm{cap}}^\top\, y_{\mathrm{cap}} + (1, 1, 0)\, y_{\mathrm{fixed}} - y_{\mathrm{sign}} = (-1, -2, -3)"
+    assert stationary in shown and r"y_{\mathrm{sign}} \ge 0" in shown and "+ -" not in shown
+    X = cp.Variable((2, 2), PSD=True, name="X")
+    goal = cp.Minimize(cp.trace(X) + cp.sum_squares(x) + cp.norm(x) + cp.exp(x[0]) + 5)
+    q = of.from_cvxpy(cp.Problem(goal, [X[0, 1] >= 1 + x[0]]), ["off"])
+    shown = dualize(q).problem._repr_latex_()
+    assert r"- \tfrac12 \|u_{\mathrm{objective}}\|_2^2 + 5" in shown
+    assert r"Y_{\mathrm{X\ psd}} \succeq 0" in shown and r"\in \mathcal K_{\mathrm{soc}}" in shown
+    assert r"\in \mathcal K^*_{\mathrm{exp}}" in shown and "-1\\," not in shown
