@@ -66,6 +66,8 @@ class Subject:
         Its certified optimum.
     fault : OptfairError or None
         Why its file cannot be read.
+    file : Path or None
+        Where it was read from.
     """
 
     name: str
@@ -73,6 +75,7 @@ class Subject:
     instance: str = ""
     stated: float | None = None
     fault: OptfairError | None = None
+    file: Path | None = None
 
     @property
     def problem_class(self) -> str:
@@ -111,7 +114,8 @@ def subjects(problems: Any) -> list[Subject]:
     for name, item in _named(problems):
         for subject in _meant(item, name):
             same = named.get(subject.name)
-            if same is not None and subject.instance and same.instance == subject.instance:
+            origin = subject.instance or subject.file
+            if same is not None and origin and origin == (same.instance or same.file):
                 continue  # two patterns may meet
             unique = free_name(subject.name, named)
             named[unique] = replace(subject, name=unique)
@@ -145,18 +149,19 @@ def _meant(item: Any, name: str) -> list[Subject]:
         return [Subject(name or item.name, item.problem(), item.name if listed else "", known)]
     if isinstance(item, Member):
         try:
-            return [Subject(name or item.name, item.problem(), "", item.optimum)]
+            return [Subject(name or item.name, item.problem(), "", item.optimum, file=item.path)]
         except OptfairError as e:  # the others can be compared
-            return [Subject(name or item.name, None, "", item.optimum, e)]
+            return [Subject(name or item.name, None, "", item.optimum, e, item.path)]
     if isinstance(item, (str, Path)) and (files := _files(str(item))):
         return [subject for file in files for subject in _meant(file, name)]
     if isinstance(item, Path) or (isinstance(item, str) and is_problem_file(item)):
+        file = Path(item).resolve()
         try:
-            return [Subject(name or Path(item).name, read(item))]
+            return [Subject(name or Path(item).name, read(item), file=file)]
         except OptfairError as e:
-            if not Path(item).is_file():
+            if not file.is_file():
                 raise
-            return [Subject(name or Path(item).name, None, "", None, e)]
+            return [Subject(name or Path(item).name, None, "", None, e, file)]
     if isinstance(item, str) and (members := _members(item)):
         return [subject for m in members for subject in _meant(m, name)]
     if isinstance(item, str):

@@ -1,8 +1,5 @@
 """Data sets by name, with licence and citation."""
 
-from __future__ import annotations
+from optfair.registry import attach
 
-from optfair.datasets.catalogue import load, names
-from optfair.datasets.dataset import Dataset
-
-__all__ = ["Dataset", "load", "names"]
+__all__, __getattr__, __dir__ = attach(__name__)

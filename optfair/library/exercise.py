@@ -12,6 +12,7 @@ import cvxpy as cp
 import numpy as np
 
 from optfair.backends.solve import solve
+from optfair.convexity.proof import CurvatureProof
 from optfair.convexity.prove import prove
 from optfair.convexity.writing import parse, parse_bounds
 from optfair.core.adopt import from_cvxpy
@@ -456,7 +457,7 @@ def questions(count: int, seed: int = 0) -> tuple[Question, ...]:
         )
         why = (
             answer.rule
-            if bool(answer)
+            if isinstance(answer, CurvatureProof)
             else str(answer).partition("\n")[0].removeprefix("neither: ")
         )
         questions[formula] = Question(formula, where, kind, why)

@@ -8,6 +8,7 @@ import re
 import signal
 import threading
 import time
+from pathlib import Path
 
 import cvxpy as cp
 import joblib
@@ -610,3 +611,13 @@ def test_a_folder_is_its_files_and_one_that_cannot_be_read_stops_no_other(tmp_pa
     (tmp_path / "empty").mkdir()
     with pytest.raises(of.DataError, match="no file that can be read"):
         subjects(tmp_path / "empty")
+
+
+def test_a_file_that_is_named_twice_is_one_problem(tmp_path: Path) -> None:
+    file = tmp_path / "a.mps"
+    small().export(file)
+    (tmp_path / "b").mkdir()
+    small().export(tmp_path / "b" / "a.mps")
+    assert [s.name for s in subjects([file, str(file), tmp_path])] == ["a.mps"]
+    assert [s.name for s in subjects([file, tmp_path / "b"])] == ["a.mps", "a.mps 2"]
+    assert [s.name for s in subjects({"one": file, "two": file})] == ["one", "two"]

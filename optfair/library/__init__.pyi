@@ -1,0 +1,10 @@
+from optfair.library.certification import Certification as Certification
+from optfair.library.certification import Check as Check
+from optfair.library.certification import certify as certify
+from optfair.library.instance import Instance as Instance
+from optfair.library.instance import Member as Member
+from optfair.library.instance import Optimum as Optimum
+from optfair.library.instance import collection as collection
+from optfair.library.instance import collections as collections
+from optfair.library.instance import load as load
+from optfair.library.instance import names as names
