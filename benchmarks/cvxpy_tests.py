@@ -55,7 +55,7 @@ class Looks:
                 begin = time.process_time()
                 of.from_cvxpy(problem)
                 middle = time.process_time()
-                answers = of.prove(problem)
+                answers = of.convexity.prove_terms(problem)
                 plain.append(middle - begin)
                 with_proofs.append(time.process_time() - middle)
         except of.OptfairError:

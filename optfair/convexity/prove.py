@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import Any, Literal
 
 import cvxpy as cp
 import numpy as np
@@ -40,6 +40,7 @@ from optfair.convexity.witness import chord, hints_of, shown
 from optfair.core.canonical import Draft, built
 from optfair.core.composition import cones_of, rounding
 from optfair.core.expressions import substitute
+from optfair.core.problem import Problem, check_problem
 from optfair.core.problem_class import Evidence, ProblemClass, follows_rules, parts_of
 from optfair.core.term import (
     ConstraintTerm,
@@ -51,9 +52,6 @@ from optfair.core.term import (
 )
 from optfair.errors import DataError, DeclarationError, OptfairError, kind_of
 from optfair.numbers import check_choice, check_seconds, check_text, checked
-
-if TYPE_CHECKING:
-    from optfair.core.problem import Problem
 
 # Is it convex, concave, both, neither, or not known: `optfair.prove`.
 
@@ -143,22 +141,10 @@ def _convex_facts(facts: list[Fact], domain: Domain, seconds: float) -> list[Fac
     return facts
 
 
-@overload
-def prove(
-    item: cp.Expression | Term, where: Where = (), *, curvature: Asked = None, seconds: float = 3.0
-) -> Answer: ...
-@overload  # a plain CVXPY problem too, which type checkers cannot tell from an expression
-def prove(
-    item: Problem, where: Where = (), *, curvature: Asked = None, seconds: float = 3.0
-) -> dict[str, Answer]: ...
 @checked(curvature=check_text, seconds=check_seconds)
 def prove(
-    item: Any,
-    where: Iterable[Any] | Mapping[str, Any] = (),
-    *,
-    curvature: Literal["convex", "concave"] | None = None,
-    seconds: float = 3.0,
-) -> Any:
+    item: cp.Expression | Term, where: Where = (), *, curvature: Asked = None, seconds: float = 3.0
+) -> Answer:
     r"""Prove that an expression is convex or concave, refute both, or say where it stops.
 
     .. math:: f((x+y)/2) \le (f(x) + f(y))/2 \quad \text{for all } x, y \in D
@@ -169,11 +155,11 @@ def prove(
 
     Parameters
     ----------
-    item : cvxpy.Expression, Term or Problem
-        What to look at. Of a term or problem the function is taken, on its other terms.
+    item : cvxpy.Expression or Term
+        What to look at; of a term its function. `prove_terms` looks at all terms of a problem.
     where : iterable or mapping of cvxpy.Constraint
-        Bounds and constraints, with names if it is a mapping. Those that are not convex by
-        themselves or on the others are not used.
+        Bounds and constraints, with names if it is a mapping; for a term, the problem it is of,
+        too. Those that are not convex by themselves or on the others are not used.
     curvature : {"convex", "concave"}, optional
         What is asked for; by default whichever holds.
     seconds : float
@@ -183,7 +169,7 @@ def prove(
     -------
     CurvatureProof, CurvatureWitness or Undecided
         The proof is true, the others are false in a condition; all have ``verify()`` and
-        ``explain()``. For a problem, a dict of answers by term.
+        ``explain()``.
 
     Raises
     ------
@@ -206,8 +192,13 @@ def prove(
             "prove got a constraint",
             remedy="give its function: prove(constraint.args[0] - constraint.args[1])",
         )
+    if isinstance(item, Term):
+        return _proved_term(item, where, curvature, seconds)
     if not isinstance(item, cp.Expression):
-        return prove_declared(item, where, curvature, seconds)
+        raise DeclarationError(
+            f"prove got {kind_of(item)}",
+            remedy="give a CVXPY expression or a term; optfair.convexity.prove_terms takes a problem",
+        )
     item = exact_functions(item)
     _refuse_infinite(item)
     if not item.parameters():  # what is asserted of matrices is tested first
@@ -536,26 +527,38 @@ def _class(name: str, written: Any, proof: CurvatureProof, kind: str, is_row: bo
     return ProblemClass(cones=cones_of(Draft(name, written, sign, proof)))
 
 
-def prove_declared(item: Any, where: Any, curvature: Any, seconds: float) -> Any:
-    """Return what is known of a term or of every term of a problem; see `optfair.prove`."""
-    from optfair.core.adopt import from_cvxpy
-    from optfair.core.problem import Problem
+@checked(problem=check_problem, curvature=check_text, seconds=check_seconds)
+def prove_terms(
+    problem: Problem, *, curvature: Asked = None, seconds: float = 3.0
+) -> dict[str, Answer]:
+    """Return what `optfair.prove` finds of each term of a problem, on its other terms.
 
-    if type(item).__name__ == "Problem" and not isinstance(item, Problem):
-        item = from_cvxpy(item)
-    if isinstance(item, Problem):
-        return {
-            t.name: _known(t, curvature) or _answer(t, item, curvature, seconds) for t in item.terms
-        }
-    if isinstance(item, Term):
-        if isinstance(where, Problem):
-            named = {n: built(t) for n, t in where.constraints.items() if n != item.name}
-        else:
-            named = _named(where)
-        return proved_where(_function(item), named, curvature, seconds)
-    raise DeclarationError(
-        f"prove got {kind_of(item)}", remedy="give a CVXPY expression, a term or a problem"
-    )
+    Parameters
+    ----------
+    problem : Problem or cvxpy.Problem
+        What to look at.
+    curvature, seconds
+        As in `optfair.prove`, for each term.
+
+    Examples
+    --------
+    >>> import cvxpy as cp, optfair as of
+    >>> x = cp.Variable(name="x")
+    >>> p = of.from_cvxpy(cp.Problem(cp.Minimize(1 / x), [x >= 1]), ["least"])
+    >>> {name: answer.curvature for name, answer in prove_terms(p).items()}
+    {'objective': 'convex', 'least': 'affine'}
+    """
+    p = problem
+    return {t.name: _known(t, curvature) or _answer(t, p, curvature, seconds) for t in p.terms}
+
+
+def _proved_term(term: Term, where: Any, curvature: Any, seconds: float) -> Answer:
+    """Return what is known of the function of a term, on constraints or on a problem's others."""
+    if isinstance(where, Problem):
+        named = {n: built(t) for n, t in where.constraints.items() if n != term.name}
+    else:
+        named = _named(where)
+    return proved_where(_function(term), named, curvature, seconds)
 
 
 def _function(term: Term) -> Any:

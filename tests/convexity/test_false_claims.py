@@ -341,7 +341,7 @@ def test_what_lies_in_a_cone_is_affine(kind: str) -> None:
         "semidefinite": lambda: X >> 0,
     }[kind]()
     p = of.from_cvxpy(cp.Problem(cp.Minimize(t), [row]), ["row"])
-    found = of.prove(p)["row"]
+    found = of.convexity.prove_terms(p)["row"]
     assert found.curvature == "affine"
     assert found.verify()
 
@@ -351,7 +351,7 @@ def test_what_composition_rules_gave_is_not_asked_again(monkeypatch: pytest.Monk
     p = of.from_cvxpy(
         cp.Problem(cp.Minimize(cp.norm(x)), [cp.log(x[0]) >= 0, x >= 0, cp.exp(x) <= 9])
     )
-    asked = of.prove(p)
+    asked = of.convexity.prove_terms(p)
     assert {n: a.curvature for n, a in asked.items()} == {
         "objective": "convex",
         "c0": "convex",
@@ -363,7 +363,7 @@ def test_what_composition_rules_gave_is_not_asked_again(monkeypatch: pytest.Monk
     assert not refused
     again = lambda *args: pytest.fail("asked again")
     monkeypatch.setattr("optfair.convexity.prove.by_composition", again)
-    assert of.prove(p)["objective"].curvature == "convex"
+    assert of.convexity.prove_terms(p)["objective"].curvature == "convex"
 
 
 @pytest.mark.parametrize("low", [0.0, -0.1])

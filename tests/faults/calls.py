@@ -289,6 +289,14 @@ def _language(add: Any) -> None:
         seconds=1.0,
     )
     add(
+        "prove_terms",
+        of.convexity.prove_terms,
+        {"problem": "thing", "curvature": "choice", "seconds": "number"},
+        problem=lp(),
+        curvature="convex",
+        seconds=1.0,
+    )
+    add(
         "compare_solvers",
         of.compare_solvers,
         {"problems": "thing", "solvers": "choice", "out": "path", "verbose": "level"},
