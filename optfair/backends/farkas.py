@@ -75,8 +75,9 @@ class InfeasibilityProof(Certificate):
     """
 
     form: ConicForm
-    z: NDArray[np.float64]
+    z: Floats
     conflict: tuple[str, ...] = ()
+    states = "no point satisfies the constraints"
 
     def verify(self) -> Verdict:
         """Recompute the contradiction, with everything that rounding leaves paid for."""
@@ -92,8 +93,6 @@ class InfeasibilityProof(Certificate):
 
     def __str__(self) -> str:
         return f"Farkas certificate over {', '.join(map(repr, self.conflict))}"
-
-    __repr__ = __str__
 
 
 def carriers(multipliers: Mapping[str, Any]) -> tuple[str, ...]:
@@ -270,6 +269,7 @@ class Ray(Certificate):
     tolerance: float = 1e-7
     exact_d: tuple[Fraction, ...] | None = None
     exact_start: tuple[Fraction, ...] | None = None
+    states = "the objective improves without limit"
 
     @cached_property
     def _compiled(self) -> Compiled:

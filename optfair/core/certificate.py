@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import floor, isinf, log10
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,9 +36,7 @@ class Grade:
     Attributes
     ----------
     word : str
-        "proved": valid in exact arithmetic for the declared floats. "within": no feasible point
-        whose entries are at most ``radius`` is better by more than the tolerance.
-        "reported": somebody says so.
+        What it is worth is its `meaning`.
     radius : float
         Infinite unless within.
     by : str
@@ -71,6 +69,17 @@ class Grade:
             return f"for |x| ≤ {self.radius:g}"
         unit = 10.0 ** (floor(log10(self.radius)) - 1)
         return f"for |x| ≤ {floor(self.radius / unit) * unit:.1e}"
+
+    @property
+    def meaning(self) -> str:
+        """What is claimed, in a sentence, and why it is not more."""
+        meant = {
+            "proved": "it holds in exact arithmetic for the declared numbers",
+            "within": "no feasible point whose entries are that small is better by more than the"
+            " tolerance",
+            "reported": "it is somebody's word, which nothing here proves",
+        }[self.word]
+        return f"{meant}: {self.because}" if self.because else meant
 
     def by_default(self, name: str) -> Grade:
         """Return the grade; what nobody is known to report, somebody with this name reports."""
@@ -146,6 +155,19 @@ class Verdict:
 class Certificate(CertificateVerbs, ABC):
     """A statement with the data that proves it."""
 
+    #: what is claimed, in a sentence; empty where the certificate's text is one
+    states: ClassVar[str] = ""
+
+    @property
+    def claim(self) -> str:
+        """What is claimed."""
+        return self.states
+
+    @property
+    def means(self) -> str:
+        """What the proof was made by; empty where the certificate's text says it."""
+        return ""
+
     @abstractmethod
     def verify(self) -> Verdict:
         """Recompute the proof from data."""
@@ -156,6 +178,7 @@ class Curvature(Certificate):
     """Every term is convex, by composition rules or by the eigenvalues of its Hessian."""
 
     problem: Problem
+    states = "every term is convex"
 
     def verify(self) -> Verdict:
         """Build every term and analyse it anew; the class may not be below the declared one."""
@@ -199,6 +222,7 @@ class NonconvexityWitness(Certificate):
     first: Values
     second: Values
     tolerance: float = 1e-7
+    states = "the problem is not convex"
 
     def verify(self) -> Verdict:
         """Check both ends and the midpoint on the declared terms."""
@@ -340,9 +364,26 @@ class Optimality(Certificate):
             reasons = (f"the bound is {grade}, not proved here", *filter(None, (grade.because,)))
         return Verdict(not reasons, reasons, grade)
 
+    @property
+    def claim(self) -> str:
+        """That no point is better than the bound."""
+        s = self.solution
+        if not np.isfinite(s.bound):
+            return "nothing bounds the objective"
+        side = "below" if s.problem.sense == "minimize" else "above"
+        return f"no feasible point has an objective {side} {s.bound:.10g}"
+
+    @property
+    def means(self) -> str:
+        """What proves the bound, and who found the point."""
+        s = self.solution
+        by = "nobody" if s.proof is None else s.proof.source
+        return f"the bound by {by}, the point by {s.solver} {s.version}"
+
     def __str__(self) -> str:
         s = self.solution
-        return f"objective {s.objective:.10g}, bound {s.bound:.10g}, gap {s.gap:.1e}"
+        grade = s.grade if s.proof is not None else reported(s.solver)
+        return f"objective {s.objective:.10g}, bound {s.bound:.10g} ({grade}), gap {s.gap:.1e}"
 
 
 # Search for a proof that a problem is not convex.

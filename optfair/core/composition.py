@@ -561,7 +561,7 @@ def checked_variables(problem: Problem, added: Mapping[str, Any]) -> Plain:
     DeclarationError
         Not a real CVXPY variable, or a name or variable already there.
     """
-    plain, known = Plain(), {*problem.names, *problem._aliases}
+    plain, known = Plain(reserved={*problem.variables, *added}), {*problem.names, *problem._aliases}
     for name, v in added.items():
         if not isinstance(v, cp.Variable) or v.is_complex():
             what = "complex" if isinstance(v, cp.Variable) else kind_of(v)

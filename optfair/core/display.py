@@ -148,9 +148,22 @@ def html_verdict(v: Verdict) -> str:
 
 def html_certificate(c: Certificate) -> str:
     """Return what a certificate states, and its verification."""
-    return (
-        f"<p>{html.escape(type(c).__name__)}: {html.escape(str(c))}</p>{html_verdict(c.verify())}"
-    )
+    return f"<p>{html.escape(type(c).__name__)}</p>{html_table(('', ''), account(c))}"
+
+
+def account(c: Certificate) -> list[tuple[str, str]]:
+    """Return what a certificate claims, what shows it, and what the claim is worth, line by line."""
+    v, own = c.verify(), getattr(c, "solution", c)
+    of: Any = getattr(own, "problem", None)
+    lines = [
+        ("claim", c.claim),
+        ("of", f"{of.title}, {of.problem_class}" if hasattr(of, "problem_class") else ""),
+        ("evidence", str(c)),
+        ("means", c.means),
+        ("grade", f"{v.grade}: {v.grade.meaning}"),
+        ("check", str(v)),
+    ]
+    return [(word, said) for word, said in lines if said]
 
 
 # How a problem shows itself: as text, and in LaTeX.
@@ -160,6 +173,7 @@ def describe(problem: Problem) -> str:
     """Return class, sizes, objective and constraint names, one line each."""
     sizes = [
         f"{repr(name) if ' ' in name else name} {'x'.join(map(str, v.shape)) or 'scalar'}"
+        + " integer" * (name in problem.integers)
         for name, v in problem.variables.items()
     ]
     rows = listed(map(repr, problem.constraints)) or "none"
@@ -175,7 +189,7 @@ def describe(problem: Problem) -> str:
 def formulation(problem: Problem) -> str:
     """Return the problem in LaTeX, as notebooks show it; rows that read the same are one line."""
     word = r"\min" if problem.sense == "minimize" else r"\max"
-    goal = " + ".join(t.formula for t in problem.objective.values()) or "0"
+    goal = " + ".join(t.formula for t in problem.objective.values()).replace("+ -", "- ") or "0"
     lines = [rf"{word}\quad & {goal} &&"]
     called: dict[str, dict[str, None]] = {}
     terms = list(problem.constraints.values())

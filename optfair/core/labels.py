@@ -208,11 +208,11 @@ class Labels:
             if name not in problem.variables and name not in terms:
                 known = [*problem.variables, *terms]
                 raise DeclarationError(f"nothing is called {name!r}", remedy=nearest(name, known))
-            shape = _shape(problem, name)
+            shape = problem.shape_of(name) or ()
             of_name = axes_of(given, shape, repr(name))
             signs = [f"{name} {word}" for word in SIGNS if name in problem.variables]
             for each in (name, *(s for s in signs if s in terms and s not in axes)):
-                if _shape(problem, each) != shape:  # bounds of some entries only
+                if problem.shape_of(each) != shape:  # bounds of some entries only
                     continue
                 axes[each] = of_name
                 if each in terms:
@@ -226,9 +226,15 @@ class Labels:
         """Return the axes of a variable or constraint, empty where nobody named them."""
         if name in self.given_axes:
             return self.given_axes[name]
-        known = self.model_axes()
-        shape = _shape(cast("Problem", self), name)
-        return axes_of(known[name], shape, repr(name)) if name in known else ()
+        if name not in (known := self.model_axes()):
+            return ()
+        return axes_of(known[name], self.shape_of(name) or (), repr(name))
+
+    def shape_of(self, name: str) -> tuple[int, ...] | None:
+        """Return the shape of a variable or constraint, None where neither is called so."""
+        problem = cast("Problem", self)
+        held = problem.variables if name in problem.variables else self.constraints
+        return tuple(held[name].shape) if name in held else None
 
     def entry_label(self, name: str, entry: tuple[int, ...]) -> str:
         """Return what one entry of a variable or constraint is called along its axes."""
@@ -240,19 +246,12 @@ class Labels:
         """Return the names of a variable's entries, column by column, where they were given any."""
         if (axes := self.given_axes.get(variable)) is None:
             return ()
-        return entry_names(variable, axes, _shape(cast("Problem", self), variable))
+        return entry_names(variable, axes, self.shape_of(variable) or ())
 
     def labelled(self, numbers: Mapping[str, Any], what: str) -> Mapping[str, Any]:
-        """Return numbers by name, found by label too where there are labels.
-
-        Parameters
-        ----------
-        numbers : mapping
-            By variable or constraint.
-        what : {"values", "multipliers", "prices"}
-            What they are.
-        """
-        if isinstance(numbers, Labelled) or not (self.given_axes and numbers):
+        """Return values, multipliers or prices by name, found by label too where there are labels."""
+        known = self.given_axes or type(self).model_axes is not Labels.model_axes
+        if isinstance(numbers, Labelled) or not (known and numbers):
             return numbers
         return Labelled(numbers, partial(self._labelled_entry, {}))
 
@@ -260,13 +259,15 @@ class Labels:
         self, places: dict[str, dict[str, int]], numbers: Mapping[str, Any], label: str
     ) -> Any:
         """Return the number of an entry such as ``ship[Bonn, north]``, None where there is none."""
-        name = label.partition("[")[0]
-        if name == label or name not in numbers:
+        heads = (label[:at] for at, sign in enumerate(label) if sign == "[")
+        name = next((head for head in heads if head in numbers), None)
+        if name is None:
             return None
-        if name not in places:  # the labels of an array are made once
-            places[name] = {entry: at for at, entry in enumerate(self.entry_labels(name))}
-        at = places[name].get(label, places[name].get(label.replace(", ", ",")))
         own = np.asarray(numbers[name])
+        if name not in places:  # the labels of an array are made once
+            each = entry_names(name, self.axes(name), own.shape)
+            places[name] = {entry: at for at, entry in enumerate(each)}
+        at = places[name].get(label, places[name].get(label.replace(", ", ",")))
         return None if at is None else own[np.unravel_index(at, own.shape, order="F")]
 
     def separated(self, time_limit: float | None = None) -> tuple[Any, tuple[str, ...] | None]:
@@ -287,11 +288,6 @@ class Labels:
             else self.constraints[name].relative_violation(values)
             for name in names
         }
-
-
-def _shape(problem: Problem, name: str) -> tuple[int, ...]:
-    held = problem.variables if name in problem.variables else problem.constraints
-    return tuple(held[name].shape)
 
 
 class Named(Mapping[str, Any]):
@@ -524,6 +520,8 @@ class Plain:
         Names of those that are integer.
     aliases, swaps : dict
         The variables that stood for them -> their names; and by ``id`` -> them.
+    reserved : set of str
+        Names that entries which are whole may not take.
     """
 
     variables: dict[str, Any] = field(default_factory=dict)
@@ -531,12 +529,14 @@ class Plain:
     integers: set[str] = field(default_factory=set)
     aliases: dict[Any, str] = field(default_factory=dict)
     swaps: dict[int, Any] = field(default_factory=dict)
+    reserved: set[str] = field(default_factory=set)
 
     @classmethod
     def of(cls, known: Iterable[Any]) -> Plain:
         """Copy variables; one that was pickled is the same to CVXPY, by its number."""
-        plain, same = cls(), dict[int, Any]()
-        for old in known:
+        every = list(known)
+        plain, same = cls(reserved={v.name() for v in every}), dict[int, Any]()
+        for old in every:
             if old.id in same:
                 plain.swaps[id(old)] = same[old.id]
                 continue
@@ -555,7 +555,8 @@ class Plain:
         for kind, at in (("boolean", old.boolean_idx), ("integer", old.integer_idx)):
             if old.attributes[kind] is True or not at:
                 continue
-            label = free_name(f"{name} {kind}", self.variables)  # entries that are whole
+            # entries that are whole
+            label = free_name(f"{name} {kind}", {*self.variables, *self.reserved})
             part = self.variables[label] = cp.Variable(len(at), name=label)
             self.integers.add(label)
             self.rows[label] = entries_at(new, at) == part

@@ -240,18 +240,17 @@ class Solution(SolutionVerbs):
         Raises
         ------
         DeclarationError
-            Neither a variable nor a constraint with multipliers.
+            Neither a variable (or an array of a file) nor a constraint with multipliers.
         NotInstalled
             pandas is missing.
         """
         p = self.problem
         check_text(name, "name")
-        if name not in p.variables and name not in p.constraints:
+        shape = p.shape_of(name)
+        if shape is None:
             known = [*p.variables, *p.constraints]
             raise DeclarationError(f"no value or price {name!r}", remedy=nearest(str(name), known))
-        of = self.values if name in p.variables else self.shadow_price
-        numbers = of[name]
-        shape = (p.variables if name in p.variables else p.constraints)[name].shape
+        numbers = (self.values if name in self.values else self.shadow_price)[name]
         if np.shape(numbers) != shape:
             raise DataError(f"{name!r} has the shape {np.shape(numbers)}, not {shape}")
         return frame(name, numbers, p.axes(name))

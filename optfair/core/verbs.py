@@ -151,6 +151,25 @@ class CertificateVerbs:
     def _repr_html_(self) -> str:
         return display.html_certificate(cast("Certificate", self))
 
+    def explain(self) -> display.Explanation:
+        """Say what is claimed, what shows it, by which means, and what a check of it says.
+
+        Examples
+        --------
+        >>> import cvxpy as cp, optfair as of
+        >>> x = cp.Variable(name="x")
+        >>> s = of.from_cvxpy(cp.Problem(cp.Minimize(x), [x >= 1])).solve("highs")
+        >>> s.certificate.explain()
+        claim: no feasible point has an objective below 1
+        of: CVXPY problem, LP
+        evidence: objective 1, bound 1 (proved), gap ...
+        means: the bound by duality, the point by highs ...
+        grade: proved: it holds in exact arithmetic for the declared numbers
+        check: verified
+        """
+        lines = display.account(cast("Certificate", self))
+        return display.Explanation("\n".join(f"{word}: {said}" for word, said in lines))
+
     def save(self, path: str | Path) -> None:
         """Write a proof file that can be checked without this library; see `optfair.load_proof`."""
         from optfair.formats.proof_file import save_proof

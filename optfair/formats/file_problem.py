@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from optfair.backends.solve import solve
 from optfair.core.composition import RELATIONS, named_term, objective_term
-from optfair.core.labels import Labelled
+from optfair.core.labels import Axes, Labelled, axes_of
 from optfair.core.parameters import Datum
 from optfair.core.problem import Declaration, Problem
 from optfair.core.term import ConstraintTerm
@@ -32,7 +32,7 @@ from optfair.formats.layout import (
     suffixed,
     unique_names,
 )
-from optfair.formats.text import Source
+from optfair.formats.text import Source, spellings
 from optfair.transforms.relaxation import relaxed
 
 # Semicontinuous columns, special ordered sets and indicators, as binaries and bounds.
@@ -390,11 +390,23 @@ class FileProblem(Problem):
         members = self._layout.members.get(variable)
         return () if members is None else [self.rows.columns[j] for j in members]
 
-    def model_axes(self) -> Mapping[str, Any]:
-        """Return what the entries of vectors and rows are called, where that is no number."""
-        known = {k: t.labels() for k, t in self.constraints.items() if t.labels}
-        known |= {v: self.entry_labels(v) for v in self.variables}
-        return {k: own for k, labels in known.items() if (own := index_labels(labels))}
+    def shape_of(self, name: str) -> tuple[int, ...] | None:
+        """Return the shape of a variable, a constraint or an array of columns."""
+        array = self.arrays.get(name)
+        return super().shape_of(name) if array is None else array.shape
+
+    def axes(self, name: str) -> Axes:
+        """Return the axes of a vector, an array or rows, empty where its entries are counted."""
+        shape, labels = self.shape_of(name), self.entry_labels(name)
+        if name in self.arrays:
+            labels = [self.rows.columns[j] for j in self.arrays[name].members]
+        elif name in self.constraints:
+            stated = self.constraints[name].labels
+            labels = stated() if stated else ()
+        if name in self.given_axes or not (shape and labels):
+            return super().axes(name)
+        own = index_labels(labels, len(shape))
+        return axes_of(own, shape, repr(name)) if own else ()
 
     def labelled(self, numbers: Mapping[str, Any], what: str) -> Mapping[str, Any]:
         """Return numbers by variable or constraint that are also found by label."""
@@ -411,7 +423,7 @@ class FileProblem(Problem):
 
     def _multiplier(self, multipliers: Mapping[str, Any], label: str) -> Any:
         for name, at in self._terms_of(label):
-            if name in multipliers and label == self._label(name, at):
+            if name in multipliers and self._label(name, at) in spellings(label):
                 return _entry(multipliers[name], at)
         return None
 
@@ -426,8 +438,10 @@ class FileProblem(Problem):
 
     def _terms_of(self, label: str) -> list[tuple[str, int]]:
         """Return (term, entry) of a label: both sides of a row with two."""
-        sides = [label, suffixed(label, "lower"), suffixed(label, "upper")]
-        return [part for side in sides for part in self._places.get(side, ())]
+        each = spellings(label)
+        sides = [*each, *(suffixed(s, word) for word in ("lower", "upper") for s in each)]
+        places = [self._places[side] for side in dict.fromkeys(sides) if side in self._places]
+        return [part for side in places for part in side]
 
     @cached_property
     def _places(self) -> dict[str, list[tuple[str, int]]]:

@@ -21,11 +21,11 @@ from optfair.errors import DataError, OptfairError, UnsupportedProblem
 from optfair.formats.arrays import read_mat
 from optfair.formats.cbf import cbf_lines
 from optfair.formats.file_problem import FileProblem
-from optfair.formats.layout import entry_names, file_name
+from optfair.formats.layout import entry_names
 from optfair.formats.lp import lp_lines, read_lp
 from optfair.formats.mps import Duplicates, read_mps
 from optfair.formats.sdpa import sdpa_lines
-from optfair.formats.text import format_of, number, write_lines
+from optfair.formats.text import file_name, format_of, number, write_lines
 from optfair.numbers import check_path, check_text, checked, floats
 from optfair.solution.residuals import measure
 from optfair.storage import check_record, read_archive, write_archive, write_whole

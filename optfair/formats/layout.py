@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,43 +17,11 @@ from numpy.typing import NDArray
 
 from optfair.compile.program import Block
 from optfair.core.labels import free_name
+from optfair.formats.text import KEPT, file_name, spellings
 from optfair.numbers import Floats
 from optfair.proofs.rounding import distinct
 
 # Names of single columns and rows in files, and the way back to arrays.
-
-_KEPT = re.compile(r"[^A-Za-z0-9_.#@%~]")
-#: words of the LP format with which a section begins -> what stands in it
-SECTIONS = {
-    **dict.fromkeys(("max", "maximize", "maximise", "maximum"), "max"),
-    **dict.fromkeys(("min", "minimize", "minimise", "minimum"), "min"),
-    **dict.fromkeys(("subject to", "such that", "st", "s.t.", "st."), "rows"),
-    **dict.fromkeys(("bounds", "bound"), "bounds"),
-    **dict.fromkeys(("gen", "general", "generals", "int", "integer", "integers"), "integer"),
-    **dict.fromkeys(("bin", "binary", "binaries"), "binary"),
-    **dict.fromkeys(("semi", "semis", "semi-continuous"), "semicontinuous"),
-    **dict.fromkeys(("sos", "sos1", "sos2"), "sets"),
-    "end": "end",
-}
-# words and beginnings that mean something else in LP files
-_WORDS = {word for head in SECTIONS for word in head.split()} | {
-    *("free", "inf", "infinity", "range", "ranges")
-}
-_NUMBER_LIKE = re.compile(r"[0-9.]|[eE][0-9]*$")
-
-
-def file_name(name: str) -> str:
-    """Return a name that every reader takes: ASCII letters, digits and ``_.#@%~``.
-
-    Examples
-    --------
-    >>> file_name("row marginal"), file_name("2nd"), file_name("free")
-    ('row_marginal', '_2nd', 'free_')
-    """
-    plain = _KEPT.sub("_", name) or "_"
-    if plain.lower() in _WORDS:
-        plain += "_"
-    return f"_{plain}" if _NUMBER_LIKE.match(plain) else plain
 
 
 def entry_names(
@@ -84,9 +53,9 @@ def entry_names(
 def _plain(label: str, brackets: str) -> str:
     match = _INDEXED.match(label)
     if match is not None:
-        index = re.sub("[;_]", ",", match["index"])
+        index = ",".join(_parts(match["index"]))
     elif (match := _LABELLED.match(label)) is not None:
-        index = ",".join(_KEPT.sub("_", part.strip()) for part in match["index"].split(","))
+        index = ",".join(KEPT.sub("_", part.strip()) for part in _parts(match["index"]))
     else:
         return file_name(label)
     return f"{file_name(match['stem'])}{brackets[0]}{index}{brackets[1]}"
@@ -121,7 +90,9 @@ class Family:
     shape: tuple[int, ...]
 
 
-_INDEXED = re.compile(r"^(?P<stem>.+?)[\[(](?P<index>-?\d+(?:[,;_]-?\d+)*)[\])]$")
+_BETWEEN, _BETWEEN_NUMBERS = r"(?:,|[\])][\[(])", r"(?:[,;_]|[\])][\[(])"
+_NUMBERS = re.compile(rf"-?\d+(?:{_BETWEEN_NUMBERS}-?\d+)*")
+_INDEXED = re.compile(rf"^(?P<stem>.+?(?<![\])]))[\[(](?P<index>{_NUMBERS.pattern})[\])]$")
 _LABELLED = re.compile(r"^(?P<stem>[^\[(]+)[\[(](?P<index>.+)[\])]$")
 _DIGITS, _CLOSING = "0123456789", ("]", ")")
 # an array of more indices, or a longer number, is no array but a name
@@ -140,27 +111,53 @@ def suffixed(label: str, word: str) -> str:
     return f"{match['stem']} {word}[{match['index']}]" if match else f"{label} {word}"
 
 
-def index_labels(labels: Sequence[str]) -> tuple[str, ...]:
-    """Return what tells labels apart: what stands in their brackets, nothing where they are counted.
+def index_labels(labels: Sequence[str], axes: int = 1) -> tuple[Any, ...]:
+    """Return what tells the labels of an array apart, along each axis; nothing where they are counted.
 
     Examples
     --------
     >>> index_labels(["x[Bonn]", "x[Kiel]"]), index_labels(["a", "x[0]"]), index_labels(["x1", "x2"])
     (('Bonn', 'Kiel'), ('a', 'x[0]'), ())
+    >>> index_labels(["x[a,0]", "x[b,0]", "x[a,1]", "x[b,1]"], 2)
+    (('a', 'b'), None)
     """
-    stems = {_stem(label) for label in labels}
-    if len(stems) > 1:
+    if len({_stem(label) for label in labels}) > 1:
         return tuple(labels)
-    matches = [_LABELLED.match(label) for label in labels if not _stem(label)[1]]
-    return tuple(match["index"] for match in matches if match is not None)
+    stem, count = _stem(labels[0])
+    closing = labels[0][-1] in _CLOSING
+    if not count and (not closing or stem == labels[0]):
+        return ()
+    index = [label[len(stem) + closing : len(label) - closing] for label in labels]
+    if axes == 1:
+        return () if _counted(index) else tuple(",".join(_parts(label)) for label in index)
+    known = [tuple(dict.fromkeys(axis)) for axis in zip(*map(_parts, index), strict=True)]
+    counted = [_counted(axis) for axis in known]
+    return (
+        () if all(counted) else tuple(None if c else a for a, c in zip(known, counted, strict=True))
+    )
+
+
+def _parts(index: str) -> tuple[str, ...]:
+    """Return an index axis by axis."""
+    between = _BETWEEN_NUMBERS if _NUMBERS.fullmatch(index) else _BETWEEN
+    return tuple(part.strip() for part in re.split(between, index))
+
+
+def _counted(index: Sequence[str]) -> bool:
+    """Whether labels are numbers that count from 0 or 1."""
+    if not all(label.isdecimal() for label in index):
+        return False
+    numbers = [int(label) for label in index]
+    return numbers == list(range(numbers[0], numbers[0] + len(index))) and numbers[0] in (0, 1)
 
 
 class Families(Mapping[str, Family]):
     """Names such as ``x[0]``, ``x[1]`` as arrays, by what they share.
 
     Names with the same stem and kind form one array. An index is what stands in brackets at
-    the end, a number or a label, else trailing digits not behind a dot. If the indices fill a box that begins at
-    0 or 1 they are its positions; otherwise the array is a vector in the order of the file.
+    the end, numbers or labels with commas or ``][`` between them, else trailing digits not behind a dot. If the indices fill a box that begins at
+    0 or 1 they are its positions; if they are all combinations of two labels or more an axis, each
+    axis has its labels in the order of the file; otherwise the array is a vector in that order.
 
     Parameters
     ----------
@@ -174,6 +171,9 @@ class Families(Mapping[str, Family]):
     >>> names = ["x[0]", "x[1]", "t", "C1", "C2"]
     >>> [(f.name, f.shape) for f in Families(names, "aaaaa").values()]
     [('x', (2,)), ('t', ()), ('C', (2,))]
+    >>> names = ["ship[Bonn,north]", "ship[Kiel,north]", "ship[Bonn,south]", "ship[Kiel,south]"]
+    >>> Families(names, "aaaa")["ship"].shape
+    (2, 2)
     """
 
     def __init__(self, names: Sequence[str], kinds: Iterable[object]) -> None:
@@ -208,13 +208,13 @@ class Families(Mapping[str, Family]):
     def __getitem__(self, name: str) -> Family:
         if name not in self._arrays:
             members = self._members[name]
-            index = _indices([self._names[m] for m in members], *self._stems[name])
-            if self._is_single(members) or not index[0]:
-                at = np.array(members, dtype=np.int64)
-                shape = () if len(members) == 1 else (len(members),)
-                self._arrays[name] = Family(name, at, shape)
+            own, (stem, count) = [self._names[m] for m in members], self._stems[name]
+            at = np.array(members, dtype=np.int64)
+            if self._is_single(members):
+                self._arrays[name] = Family(name, at, ())
             else:
-                self._arrays[name] = _array(name, members, index)
+                box = _array(name, at, _indices(own, stem, count)) if count else None
+                self._arrays[name] = box or _labelled(name, at, own, len(stem))
         return self._arrays[name]
 
     def _is_single(self, members: list[int]) -> bool:
@@ -244,7 +244,7 @@ def _stem(name: str) -> tuple[str, int]:
             return stem, 1
     elif last in _CLOSING:
         match = _INDEXED.match(name)
-        index = re.split("[,;_]", match["index"]) if match else []
+        index = _parts(match["index"]) if match else ()
         if match and len(index) <= _MOST_INDICES and max(map(len, index)) <= _MOST_DIGITS:
             return match["stem"], len(index)
         if match is None and (match := _LABELLED.match(name)) is not None:
@@ -255,26 +255,38 @@ def _stem(name: str) -> tuple[str, int]:
 def _indices(names: list[str], stem: str, count: int) -> list[tuple[int, ...]]:
     """Return the indices of names that share a stem."""
     start = len(stem)
-    if not count:
-        return [()] * len(names)
     if names[0][-1] in _DIGITS:
         return [(int(name[start:]),) for name in names]
     if count == 1:
         return [(int(name[start + 1 : -1]),) for name in names]
-    return [tuple(map(int, re.split("[,;_]", name[start + 1 : -1]))) for name in names]
+    return [tuple(map(int, _parts(name[start + 1 : -1]))) for name in names]
 
 
-def _array(name: str, members: list[int], indices: list[tuple[int, ...]]) -> Family:
-    at = np.array(members, dtype=np.int64)
+def _array(name: str, at: Indices, indices: list[tuple[int, ...]]) -> Family | None:
+    """Return the array whose positions the indices are, None where they are none."""
     index = np.array(indices, dtype=np.int64)
     low = index.min(axis=0)
     shape = index.max(axis=0) - low + 1
     box = float(np.prod(shape.astype(float)))
-    if (low == low[0]).all() and low[0] in (0, 1) and box == len(members):
+    if (low == low[0]).all() and low[0] in (0, 1) and box == at.size:
         place = np.ravel_multi_index(tuple((index - low).T), tuple(shape), order="F")
         if np.unique(place).size == place.size:
             return Family(name, at[np.argsort(place)], tuple(int(s) for s in shape))
-    return Family(name, at, (len(members),))
+    return None
+
+
+def _labelled(name: str, at: Indices, names: list[str], start: int) -> Family:
+    """Return the array of all combinations of labels, a vector where they are not all."""
+    labels = [_parts(label[start + 1 : -1]) for label in names if label[-1] in _CLOSING]
+    if labels and len(set(map(len, labels))) == 1 and len(labels[0]) > 1:
+        along = zip(*labels, strict=True)
+        axes = [{a: i for i, a in enumerate(dict.fromkeys(axis))} for axis in along]
+        shape = tuple(map(len, axes))
+        if min(shape) > 1 and math.prod(shape) == at.size == len(set(labels)):
+            places = [[axis[a] for axis, a in zip(axes, label, strict=True)] for label in labels]
+            flat = np.ravel_multi_index(tuple(np.array(places).T), shape, order="F")
+            return Family(name, at[np.argsort(flat)], shape)
+    return Family(name, at, (at.size,))
 
 
 # How a problem lies in a file: its columns and rows in arrays, and what they are called.
@@ -514,7 +526,7 @@ class Layout:
             return None
         if name in self.families:
             return self.families[name]
-        j = self.column_index.get(name)
+        j = next((self.column_index[s] for s in spellings(name) if s in self.column_index), None)
         return None if j is None else Family(name, np.array([j]), ())
 
     def expression(self, f: Family) -> Any:

@@ -16,8 +16,8 @@ from optfair.compile.program import Program
 from optfair.core.labels import free_name
 from optfair.errors import DataError, UnsupportedProblem
 from optfair.formats.file_problem import Disjunctions
-from optfair.formats.layout import SECTIONS, Products, Rows, RowsInProgress, entry_names
-from optfair.formats.text import INFINITE, Source, number
+from optfair.formats.layout import Products, Rows, RowsInProgress, entry_names
+from optfair.formats.text import INFINITE, SECTIONS, Source, number
 
 # Write a program in LP format (the dialect of CPLEX).
 

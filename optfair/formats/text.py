@@ -323,3 +323,52 @@ def write_lines(file: Path, lines: Iterable[str]) -> None:
         data = bz2.compress(data)
 
     write_whole(file, lambda part: part.write_bytes(data))
+
+
+# Names that every reader takes.
+
+#: characters that are not kept
+KEPT = re.compile(r"[^A-Za-z0-9_.#@%~]")
+#: words of the LP format with which a section begins -> what stands in it
+SECTIONS = {
+    **dict.fromkeys(("max", "maximize", "maximise", "maximum"), "max"),
+    **dict.fromkeys(("min", "minimize", "minimise", "minimum"), "min"),
+    **dict.fromkeys(("subject to", "such that", "st", "s.t.", "st."), "rows"),
+    **dict.fromkeys(("bounds", "bound"), "bounds"),
+    **dict.fromkeys(("gen", "general", "generals", "int", "integer", "integers"), "integer"),
+    **dict.fromkeys(("bin", "binary", "binaries"), "binary"),
+    **dict.fromkeys(("semi", "semis", "semi-continuous"), "semicontinuous"),
+    **dict.fromkeys(("sos", "sos1", "sos2"), "sets"),
+    "end": "end",
+}
+# words and beginnings that mean something else in LP files
+_WORDS = {word for head in SECTIONS for word in head.split()} | {
+    *("free", "inf", "infinity", "range", "ranges")
+}
+_NUMBER_LIKE = re.compile(r"[0-9.]|[eE][0-9]*$")
+
+
+def file_name(name: str) -> str:
+    """Return a name that every reader takes: ASCII letters, digits and ``_.#@%~``.
+
+    Examples
+    --------
+    >>> file_name("row marginal"), file_name("2nd"), file_name("free")
+    ('row_marginal', '_2nd', 'free_')
+    """
+    plain = KEPT.sub("_", name) or "_"
+    if plain.lower() in _WORDS:
+        plain += "_"
+    return f"_{plain}" if _NUMBER_LIKE.match(plain) else plain
+
+
+def spellings(label: str) -> tuple[str, ...]:
+    """Return a label, and how LP files may have it: without spaces, in round brackets.
+
+    Examples
+    --------
+    >>> spellings("x[a, b]")
+    ('x[a, b]', 'x[a,b]', 'x(a,b)')
+    """
+    close = label.replace(", ", ",")
+    return tuple(dict.fromkeys((label, close, close.translate(str.maketrans("[]", "()")))))

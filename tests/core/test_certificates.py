@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import cvxpy as cp
 import numpy as np
+import pytest
 
 import optfair as of
 from optfair.core.certificate import Curvature, NonconvexityWitness
@@ -100,3 +101,37 @@ def test_points_that_nearly_hold_far_out_are_no_witness() -> None:
     assert p.witness is None
     verdict = NonconvexityWitness(p, "decay", {"x": 38.0}, {"x": -34.0}).verify()
     assert not verdict and "the first point violates" in str(verdict)
+
+
+def test_a_certificate_says_what_is_proved_and_how() -> None:
+    s = of.library.load("textbook/knapsack").problem().solve()
+    told = str(s.certificate.explain()).splitlines()
+    assert told[:2] == ["claim: no feasible point has an objective above 309", "of: Knapsack, MILP"]
+    assert told[2] == f"evidence: {s.certificate}" and f"({s.grade})" in told[2]
+    assert "somebody's word" in told[4] and told[5].startswith("check: NOT verified")
+    proved = s.certificate.prove()
+    assert "(proved)" in str(proved)
+    told = str(proved.explain()).splitlines()
+    assert "by branching" in told[3] and told[5] == "check: verified"
+    assert all(f"<td>{line.partition(': ')[0]}</td>" in proved._repr_html_() for line in told)
+
+
+def test_what_has_no_optimum_is_told_too() -> None:
+    x = cp.Variable(name="x")
+    with pytest.raises(of.Infeasible) as none:
+        of.from_cvxpy(cp.Problem(cp.Minimize(x), [x >= 1, x <= 0]), ["low", "high"]).solve()
+    with pytest.raises(of.Unbounded) as far:
+        of.from_cvxpy(cp.Problem(cp.Minimize(x), [x <= 0])).solve()
+    assert none.value.certificate is not None and far.value.certificate is not None
+    assert "claim: no point satisfies the constraints\nevidence: Farkas" in str(
+        none.value.certificate.explain()
+    )
+    assert "claim: the objective improves without limit\nof: CVXPY problem, LP" in str(
+        far.value.certificate.explain()
+    )
+    assert "claim: the problem is not convex\nof: CVXPY problem, nonconvex QCQP" in str(
+        ring().certificate.explain()
+    )
+    unbounded = of.from_cvxpy(cp.Problem(cp.Minimize(x), [x >= 1])).solve()
+    nobody = replace(unbounded, bound=-np.inf, proof=None)
+    assert "nothing bounds the objective" in nobody.certificate.claim

@@ -349,3 +349,20 @@ def test_functions_of_all_entries_and_along_axes_have_their_own_optimum(
 ) -> None:
     optimum, value, grade = _of_axes(make, shape)
     assert optimum == pytest.approx(value, rel=1e-6) and grade in ("proved", "within")
+
+
+def test_a_name_somebody_gave_is_not_taken_by_entries_that_are_whole() -> None:
+    z, own = cp.Variable(2, boolean=[(0,)]), cp.Variable()
+    for given in ({"z": z, "z boolean": own}, {"z boolean": own, "z": z}):
+        p = problem().with_variables(given)
+        assert p["z boolean"].shape == () and p.integers == {"z boolean 2"}
+    later = problem().with_variables({"z boolean": own}).with_variables(z=z)
+    assert later["z boolean"].shape == () and later.integers == {"z boolean 2"}
+    x, named = cp.Variable(2, name="x", boolean=[(0,)]), cp.Variable(name="x boolean")
+    adopted = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x) + named), [named >= 1]))
+    assert adopted["x boolean"].shape == () and adopted.integers == {"x boolean 2"}
+
+
+def test_a_print_says_which_variables_are_integer() -> None:
+    assert "  variables    x 3 integer\n" in repr(problem().with_integrality("x"))
+    assert "integer" not in repr(problem())

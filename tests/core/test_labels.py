@@ -182,3 +182,20 @@ def test_labels_of_an_array_are_made_once_for_all_its_entries(monkeypatch: Any) 
     own = [[values[f"ship[{i}, {j}]"] for j in "klmn"] for i in "abc"]
     assert own == pytest.approx(need, abs=1e-6) and made == ["ship"]
     assert values["ship[c,n]"] == pytest.approx(11.0) and values.get("ship[d,k]") is None
+
+
+def test_what_a_model_knows_is_read_by_label() -> None:
+    s = of.library.load("textbook/diet").problem().solve()
+    food = s.frame("servings").index[4]
+    assert s[f"servings[{food}]"] == s["servings"][4] > 0.0
+    nutrient = s.frame("minimum nutrition").index[0]
+    price = s.shadow_price[f"minimum nutrition[{nutrient}]"]
+    assert price == s.shadow_price["minimum nutrition"][0]
+    with pytest.raises(of.DeclarationError, match=r"no value .servings\[nothing"):
+        s["servings[nothing]"]
+
+
+def test_a_name_may_have_brackets_itself() -> None:
+    x = cp.Variable(2, name="x[a]")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [x >= [1, 2]]))
+    assert p.with_labels({"x[a]": ["u", "v"]}).solve()["x[a][v]"] == pytest.approx(2.0)

@@ -16,7 +16,8 @@ import optfair as of
 from optfair.compile.program import program
 from optfair.core.canonical import built
 from optfair.core.coefficients import quadratic_map
-from optfair.formats.layout import entry_names, file_name
+from optfair.formats.layout import entry_names
+from optfair.formats.text import file_name
 
 Polynomial = dict[tuple[str, ...], Fraction]
 

@@ -19,7 +19,8 @@ import optfair as of
 from optfair.compile.program import program
 from optfair.core.certificate import search_witness
 from optfair.formats.files import export, read
-from optfair.formats.layout import entry_names, file_name
+from optfair.formats.layout import entry_names
+from optfair.formats.text import file_name
 
 NAMES = of.library.names()
 # the widest instances say nothing a smaller one does not
@@ -406,3 +407,57 @@ def test_labels_that_files_write_alike_are_one_array_again(tmp_path: Path, endin
     s = of.read(file).solve()
     assert s["x"].tolist() == [1.0, 2.0, 3.0, 4.0]
     assert s["x[a_b_2]" if ending == ".mps" else "x(a_b_2)"] == 2.0
+
+
+@pytest.mark.parametrize("ending", [".mps", ".lp", ".cbf"])
+def test_labels_of_two_axes_bring_back_the_shape(tmp_path: Path, ending: str) -> None:
+    pytest.importorskip("pandas")
+    ship = cp.Variable((2, 3), name="ship", nonneg=True)
+    cost = np.array([[1.0, 2.0, 3.0], [3.0, 2.5, 1.0]])
+    goal = cp.Minimize(cp.sum(cp.multiply(cost, ship)))
+    p = of.from_cvxpy(
+        cp.Problem(goal, [cp.sum(ship, axis=0) >= [1, 2, 3], ship <= 4]), ["need", "cap"]
+    )
+    p = p.with_labels(ship=(["Bonn", "Kiel"], ["north", "south", "west"]))
+    p.export(tmp_path / f"p{ending}")
+    q = of.read(tmp_path / f"p{ending}")
+    s = q.solve()
+    assert q["ship"].shape == (2, 3)
+    assert s["ship"] == pytest.approx(np.array([[1.0, 2.0, 0.0], [0.0, 0.0, 3.0]]), abs=1e-6)
+    assert s["ship[Bonn, south]"] == s["ship[Bonn,south]"] == pytest.approx(2.0)
+    frame = s.frame("ship")
+    assert list(frame.index) == ["Bonn", "Kiel"] and list(frame.columns) == [
+        "north",
+        "south",
+        "west",
+    ]
+    if ending != ".cbf":  # whose rows of cones have no labels
+        assert q.constraints["ship_nonnegative"].shape == (2, 3)
+        assert s.frame("ship_nonnegative").loc["Kiel", "north"] == pytest.approx(2.0)
+
+
+def test_labels_that_are_not_all_combinations_stay_a_vector() -> None:
+    pytest.importorskip("pandas")
+    for columns in (["x[a,k]", "x[b,k]", "x[b,l]"], ["x[a,k]", "x[b,k]"], ["x[a,k]", "x[b]"]):
+        q = of.from_arrays(q=[1.0] * len(columns), lb=1.0, columns=columns)
+        assert q["x"].shape == (len(columns),)
+        assert [f"x[{label}]" for label in q.solve().frame("x").index] == columns
+    years = of.from_arrays(q=[1.0] * 2, lb=1.0, columns=["x[2020]", "x[2021]"])
+    assert list(years.solve().frame("x").index) == ["2020", "2021"]
+
+
+def test_several_brackets_are_several_axes(tmp_path: Path) -> None:
+    file = tmp_path / "p.lp"
+    file.write_text(
+        "Minimize\n obj: x(a)(1) + 2 x(b)(1) + 3 x(a)(2) + x(b)(2)\nSubject To\n"
+        " need(1): x(a)(1) + x(b)(1) >= 1\n need(2): x(a)(2) + x(b)(2) >= 2\nEnd\n"
+    )
+    s = of.read(file).solve()
+    assert s["x"].shape == (2, 2) and s["x[b][2]"] == s["x(b)(2)"] == pytest.approx(2.0)
+    s.problem.export(tmp_path / "q.mps")
+    again = of.read(tmp_path / "q.mps").solve()
+    assert again["x[b,2]"] == pytest.approx(2.0)
+    counted = of.from_arrays(
+        q=[1.0] * 4, lb=1.0, columns=["x[0][0]", "x[1][0]", "x[0][1]", "x[1][1]"]
+    )
+    assert counted["x"].shape == (2, 2)

@@ -38,5 +38,8 @@ def answered(problem: of.Problem, function: cp.Expression) -> None:
     assert_type(s.pool, Pool | None)
     assert_type(s.exact, ExactOptimum | None)
     assert_type(of.Infeasible("no point").certificate, Certificate | None)
-    assert_type(of.prove(problem), dict[str, Answer])
+    assert_type(of.convexity.prove_terms(problem), dict[str, Answer])
+    x = cp.Variable(name="x")  # whose operators have no types
+    assert_type(of.prove(x * x), Answer)
+    assert_type(of.prove(cp.square(x)), Answer)
     assert_type(of.prove(function), Answer)
