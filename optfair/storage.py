@@ -90,6 +90,8 @@ def write_whole(path: Path, fill: Callable[[Path], object], *, replace: bool = T
             part.unlink(missing_ok=True)
     except FileExistsError:
         raise _exists(path) from None
+    except DataError:
+        raise
     except (OSError, ValueError) as e:  # a null character is a ValueError
         why = e.strerror if isinstance(e, OSError) else ""
         raise DataError(

@@ -114,7 +114,7 @@ def axes_of(given: Any, shape: tuple[int, ...], what: str) -> Axes:
         each = list(given) if isinstance(given, (tuple, list)) else [given]
     if len(each) != len(shape):
         raise DeclarationError(
-            f"labels of {len(each)} axes for {what}, which has {len(shape)}",
+            f"{what} has {len(shape)} axes, and labels are given for {len(each)}",
             remedy="give a tuple, the labels of each axis or None",
         )
     return tuple(

@@ -25,6 +25,7 @@ from optfair.core.composition import (
     right_hand_side,
 )
 from optfair.core.display import latex as as_latex
+from optfair.core.display import listed
 from optfair.core.expressions import Evaluator, Written, substitute
 from optfair.core.labels import free_name
 from optfair.core.term import (
@@ -35,7 +36,7 @@ from optfair.core.term import (
     of_family,
     proved_assertions,
 )
-from optfair.errors import DeclarationError, OptfairError, nearest, shortened
+from optfair.errors import DataError, DeclarationError, OptfairError, nearest, shortened
 from optfair.numbers import Floats, Indices, check_text
 from optfair.proofs.rounding import CANCELS, exact_sums
 
@@ -229,6 +230,41 @@ def _in_parts(
             yield part.name, own
 
 
+def check_order(given: Any, axes: Iterable[Any], what: str) -> None:
+    """Refuse a frame or series with the labels of an axis in another order: entries are taken by position.
+
+    Parameters
+    ----------
+    given : Any
+        What has no index and columns is in the right order.
+    axes : iterable of sequences
+        Labels of each axis that is known.
+    what : str
+        What it is called.
+
+    Raises
+    ------
+    DataError
+        Some axis has its labels, and none has them in its order.
+
+    Examples
+    --------
+    >>> check_order([1.0, 2.0], [("b", "a")], "cost")
+    """
+    known = [tuple(map(str, labels)) for labels in axes]
+    for labels in (getattr(given, "index", None), getattr(given, "columns", None)):
+        if not hasattr(given, "iloc") or labels is None or hasattr(labels, "step"):
+            continue  # a range counts
+        own = tuple(map(str, labels))
+        same = [axis for axis in known if sorted(axis) == sorted(own)]
+        if same and own not in same:
+            raise DataError(
+                f"{what} has the labels of an axis in another order: {listed(own)}",
+                "entries are taken by position, not by label",
+                f"reindex it to the order of the axis: {listed(same[0])}",
+            )
+
+
 def at(problem: Problem, values: Mapping[Any, Any]) -> Any:
     """Return a problem at other values of its parameters; see `Problem.at`."""
     known = parameters(problem)
@@ -237,6 +273,9 @@ def at(problem: Problem, values: Mapping[Any, Any]) -> Any:
     data: dict[str, Any] = {}
     for name, value in _in_parts(values, known):
         one = chosen(known, name)
+        if hasattr(value, "iloc"):
+            own = (problem.axes(n) for n in (*problem.variables, *problem.constraints))
+            check_order(value, (a.labels for axes in own for a in axes if a), repr(one.name))
         checked = one.checked(value)
         if one.leaf is not None:
             held[one.leaf.id] = checked

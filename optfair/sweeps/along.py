@@ -277,7 +277,7 @@ def _row(problem: Problem, name: str) -> tuple[str, tuple[int, ...]] | None:
                 return label, (0,) * len(term.shape)
             raise DeclarationError(
                 f"{name!r} has {np.prod(term.shape, dtype=int)} right-hand sides",
-                remedy=f"name one entry, such as {entry_names(name, (), term.shape)[0]!r}",
+                remedy=f"name one entry, such as {entry_names(name, problem.axes(name), term.shape)[0]!r}",
             )
         known = [term.labels()] if term.labels else []
         if name.startswith(f"{label}["):

@@ -28,7 +28,7 @@ from optfair.core import display
 from optfair.core.expressions import dense
 from optfair.core.labels import entry_indices
 from optfair.core.solution import Solution, check_solution
-from optfair.errors import ClassError, UnsupportedProblem, data_frame
+from optfair.errors import ClassError, DeclarationError, UnsupportedProblem, data_frame, nearest
 from optfair.numbers import Floats, checked
 from optfair.solution.residuals import shadow_price_sign
 from optfair.solution.units import equilibrium
@@ -86,6 +86,11 @@ class Range:
     label: str = ""
 
     @property
+    def called(self) -> str:
+        """Its name, with that of the entry where there are several."""
+        return f"{self.name}[{self.label}]" if self.entry else self.name
+
+    @property
     def degenerate(self) -> bool:
         """Whether the two prices differ."""
         size = 1.0 + min(abs(self.above), abs(self.below))
@@ -108,7 +113,12 @@ class Ranges:
     degenerate: bool
 
     def __getitem__(self, name: str) -> tuple[Range, ...]:
-        return tuple(r for r in self.rows if r.name == name)
+        label = str(name).replace(", ", ",")
+        own = [r for r in self.rows if name == r.name or label == r.called.replace(", ", ",")]
+        if not own:
+            known = dict.fromkeys(r.name for r in self.rows)
+            raise DeclarationError(f"no range of {name!r}", remedy=nearest(label, known))
+        return tuple(own)
 
     def frame(self) -> Any:
         """Return a pandas DataFrame, one row an entry.
@@ -124,10 +134,9 @@ class Ranges:
     def __repr__(self) -> str:
         lines = [f"Ranges of {len(self.rows)} numbers{', degenerate' if self.degenerate else ''}"]
         for r in self.rows[:20]:
-            at = f"[{r.label}]" if r.entry else ""
             price = f"{r.below:.6g}" if not r.degenerate else f"{r.below:.6g} | {r.above:.6g}"
             where = f"{r.value:.6g} in [{r.lower:.6g}, {r.upper:.6g}]"
-            lines.append(f"  {r.kind} {r.name}{at}: {where}, price {price}")
+            lines.append(f"  {r.kind} {r.called}: {where}, price {price}")
         if len(self.rows) > 20:
             lines.append(f"  ... {len(self.rows) - 20} more")
         return "\n".join(lines)

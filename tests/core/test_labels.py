@@ -112,7 +112,7 @@ def test_what_does_not_fit_is_refused() -> None:
     for bad, cause in (
         ({"ship": (TOWNS, ["a", "a"])}, "1 different labels"),
         ({"ship": (TOWNS, ["a", "b", "c"])}, "3 different labels for the 2"),
-        ({"ship": (TOWNS,)}, "labels of 1 axes"),
+        ({"ship": (TOWNS,)}, "has 2 axes, and labels are given for 1"),
         ({"shipp": TOWNS}, "nothing is called"),
         ({"demand": "ab"}, "labels for the 2"),
     ):
@@ -199,3 +199,29 @@ def test_a_name_may_have_brackets_itself() -> None:
     x = cp.Variable(2, name="x[a]")
     p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [x >= [1, 2]]))
     assert p.with_labels({"x[a]": ["u", "v"]}).solve()["x[a][v]"] == pytest.approx(2.0)
+
+
+def test_series_in_another_order_are_refused() -> None:
+    need = cp.Parameter(3, name="need", value=np.array([1.0, 2.0, 3.0]))
+    x = cp.Variable(3, name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [x >= need]), ["need of towns"])
+    p = p.with_labels({"need of towns": TOWNS})
+    told = pd.Series([4.0, 5.0, 6.0], index=TOWNS)
+    assert p.at(need=told).solve()["x"] == pytest.approx([4.0, 5.0, 6.0])
+    assert p.at(need=pd.Series([4.0, 5.0, 6.0])).solve().objective == pytest.approx(15.0)
+    with pytest.raises(of.DataError, match="labels of an axis in another order: Kiel, Ulm, Bonn"):
+        p.at(need=told[::-1])
+    assert p.at(need=told[::-1].reindex(TOWNS)).solve()["x"] == pytest.approx([4.0, 5.0, 6.0])
+    cost = pd.DataFrame([[1.0, 4.0], [3.0, 1.0]], TOWNS[:2], MARKETS)
+    supply = pd.Series([5.0, 4.0], TOWNS[:2])
+    good = of.textbook.Transport(cost=cost, supply=supply, demand=[6.0, 3.0])
+    assert good.solve()["shipments[Bonn,north]"] == pytest.approx(5.0)
+    with pytest.raises(of.DataError, match="supply has the labels"):
+        of.textbook.Transport(cost=cost, supply=supply[::-1], demand=[6.0, 3.0])
+    with pytest.raises(of.DataError, match="most has the labels"):
+        of.textbook.Diet(
+            cost=[1.0, 2.0],
+            nutrition=cost,
+            minimum=supply,
+            most=pd.Series([9.0, 9.0], index=MARKETS[::-1]),
+        )

@@ -212,3 +212,17 @@ def test_active_rows_that_depend_on_each_other_have_no_one_price_in_any_units() 
     p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.quad_form(x, P) / 2 + q @ x), rows))
     with pytest.raises(of.UnsupportedProblem, match=r"not strict|do not determine"):
         of.sensitivity(p.solve(tolerance=1e-9))
+
+
+def test_ranges_are_found_by_entry_and_no_other_name_is_taken() -> None:
+    x = cp.Variable(2, name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [x >= [1, 2]]), ["need"])
+    r = of.sensitivity(p.with_labels(need=["rye", "oats"]).solve())
+    (oats,) = r["need[oats]"]
+    assert oats.entry == (1,) and len(r["need"]) == 2 and f" {oats.called}: " in repr(r)
+    with pytest.raises(of.DeclarationError, match="no range of 'ned'") as e:
+        r["ned"]
+    assert "'need'" in e.value.remedy
+    with pytest.raises(of.DeclarationError, match="right-hand sides") as e:
+        of.sweep(p.with_labels(need=["rye", "oats"]), "need", [1.0])
+    assert "'need[rye]'" in e.value.remedy

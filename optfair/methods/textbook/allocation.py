@@ -10,6 +10,7 @@ import cvxpy as cp
 import numpy as np
 
 from optfair.core.adopt import declaration
+from optfair.core.parameters import check_order
 from optfair.core.problem import Declaration, Problem
 from optfair.errors import DataError
 from optfair.numbers import Floats, check_matrix, check_number, check_vector
@@ -111,6 +112,10 @@ class Diet(Problem):
             | _labels(nutrition, nutrients=nutrients, foods=foods)
         )
         self.axes("minimum nutrition"), self.axes("servings")  # refuses labels that do not fit
+        for word, given in {"minimum": minimum, "maximum": maximum}.items():
+            check_order(given, [self.data.get("nutrients", ())], word)
+        for word, given in {"cost": cost, "fewest": fewest, "most": most}.items():
+            check_order(given, [self.data.get("foods", ())], word)
 
     def model_axes(self) -> Mapping[str, Any]:
         """Return the names of nutrients and foods."""
@@ -192,6 +197,8 @@ class Transport(Problem):
         names = _labels(cost, plants=plants, markets=markets)
         super().__init__({"cost": C, "supply": s, "demand": d} | names)
         self.axes("supply"), self.axes("demand")  # refuses labels that do not fit
+        check_order(supply, [names.get("plants", ())], "supply")
+        check_order(demand, [names.get("markets", ())], "demand")
 
     def model_axes(self) -> Mapping[str, Any]:
         """Return the names of plants and markets."""
