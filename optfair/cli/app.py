@@ -461,6 +461,7 @@ def _matching(pattern: str) -> list[Instance]:
     matching = [i for i in instances if any(fnmatch(word, glob) for word in (i.name, *i.tags))]
     if not matching:
         words = {word for i in instances for word in (i.name.rpartition("/")[2], *i.tags)}
+        words |= {f"{i.name.partition('/')[0]}/*" for i in instances}
         raise DataError(f"no instance matches {pattern!r}", remedy=nearest(pattern, words))
     return matching
 

@@ -404,11 +404,13 @@ def read(
     as_json: Json = False,
 ) -> None:
     """Read a model from a file: its class, variables and constraints."""
+    from optfair.formats.file_terms import GATHERED
     from optfair.formats.files import read as read_file
 
     with reporting(as_json):
         problem = piped() if str(file) == "-" else read_file(file)
         columns = [(k, "x".join(map(str, v.shape)) or "1") for k, v in problem.variables.items()]
+        arrays = {k: f.shape for k, f in getattr(problem, "arrays", {}).items()}
         rows = [
             (k, "x".join(map(str, t.shape)) or "1", str(t.evidence).partition(": ")[2])
             for k, t in problem.constraints.items()
@@ -421,6 +423,7 @@ def read(
                     "sense": problem.sense,
                     "integers": sorted(problem.integers),
                     "variables": {k: list(v.shape) for k, v in problem.variables.items()},
+                    "arrays": {k: list(n) for k, n in arrays.items()},
                     "constraints": {k: list(t.shape) for k, t in problem.constraints.items()},
                 }
             )
@@ -430,6 +433,12 @@ def read(
             ("variable", "shape"),
             [(k, n + " integer" * (k in problem.integers)) for k, n in columns],
         )
+        # columns that are read by names of their own
+        if len(arrays) <= GATHERED and not arrays.keys() <= problem.variables.keys():
+            lines("")
+            table(
+                ("array", "shape"), [(k, "x".join(map(str, n)) or "1") for k, n in arrays.items()]
+            )
         lines("")
         table(("constraint", "shape", "what it is"), rows)
 

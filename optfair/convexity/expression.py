@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -494,11 +495,37 @@ def text(node: Node, limit: int = 160) -> str:
     return shortened(_text(node), limit)
 
 
+# What CVXPY prints and nobody writes: classes of atoms, broadcast numbers, options left alone.
+_PRINTED = (
+    (re.compile(r"\bPower(Approx)?\("), "power("),
+    (re.compile(r"\bPnorm(Approx)?\("), "pnorm("),
+    (re.compile(r"\bGeoMean(Approx)?\("), "geo_mean("),
+    (re.compile(r"\bPromote\(([^(),]+), \([\d, ]*\)\)"), r"\1"),
+    (re.compile(r"(, None)?, False\)|, None\)"), ")"),
+)
+
+
+def cvxpy_text(expression: Any) -> str:
+    """Return a CVXPY expression as somebody may have written it, in one line.
+
+    Examples
+    --------
+    >>> import cvxpy as cp
+    >>> x = cp.Variable(3, name="x")
+    >>> cvxpy_text(cp.sum_squares(x - 1) + cp.geo_mean(x) + cp.log_sum_exp(x))
+    'quad_over_lin(x + -1.0, 1.0) + geo_mean(x, (1/3, 1/3, 1/3)) + log_sum_exp(x)'
+    """
+    written = " ".join(str(expression).split())
+    for printed, meant in _PRINTED:
+        written = printed.sub(meant, written)
+    return written
+
+
 def _text(node: Node) -> str:
     if isinstance(node, Leaf):
         return node.name
     if isinstance(node, Opaque):
-        return " ".join(str(node.expression).split())
+        return cvxpy_text(node.expression)
     if isinstance(node, Call):
         return f"{node.function.removeprefix('of all: ')}({', '.join(_text(a) for a in node.args)})"
     if isinstance(node, Product):

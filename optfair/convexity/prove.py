@@ -216,7 +216,9 @@ def prove(
 def _named(where: Any) -> dict[str, Any]:
     """Return constraints by name; "where 0", ... where they have none."""
     if not isinstance(where, Iterable) or isinstance(where, str):
-        raise DeclarationError(f"where is {kind_of(where)}", remedy="give constraints")
+        raise DeclarationError(
+            f"where is {kind_of(where)}", remedy="give a list of constraints, or a dict by name"
+        )
     named = {f"where {i}": c for i, c in enumerate(where)}
     if isinstance(where, Mapping):
         named = dict(where)

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import cvxpy as cp
 import pytest
 from typer.testing import CliRunner
 
@@ -119,6 +120,16 @@ def test_read(diet: Path) -> None:
     assert found["variables"] == {"servings": [8]}
     assert found["constraints"]["minimum_nutrition"] == [4]
     assert run("read", diet.with_suffix(".lp")).exit_code == 2
+    assert found["arrays"] == {"servings": [8]} and "array" not in text
+
+
+def test_arrays_of_a_file_and_patterns_that_match_nothing_are_told(tmp_path: Path) -> None:
+    ship = cp.Variable((2, 3), name="ship")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(ship)), [ship >= 1]))
+    p.export(tmp_path / "p.mps")
+    assert "array\tshape\nship\t2x3" in run("read", tmp_path / "p.mps").stdout
+    nothing = run("list", "texbook/*")
+    assert nothing.exit_code == 2 and "did you mean 'textbook/*'" in nothing.stderr
 
 
 def test_explain_takes_models(diet: Path) -> None:

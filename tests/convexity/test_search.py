@@ -100,3 +100,11 @@ def test_every_answer_has_hints() -> None:
     x = cp.Variable(name="x")
     assert prove(x * x).hints == () and prove(cp.square(x)).hints == ()
     assert prove(x * x * x).hints
+
+
+def test_a_proof_by_composition_reads_as_it_may_have_been_written() -> None:
+    x = cp.Variable(3, name="x")
+    said = prove(cp.sum_squares(x - 1)).explain()
+    assert "quad_over_lin(x + -1.0, 1.0): convex" in said
+    said = prove(cp.sum(cp.power(x, 1.5)) + cp.norm(x, 3)).explain()
+    assert "Approx" not in said and "power(x, 1.5)" in said and "None" not in said
