@@ -163,6 +163,13 @@ class Summary:
     megabytes: float | None
 
 
+class Cells(dict[tuple[str, str], Cell]):
+    """Cells by problem and solver; what was not compared is said."""
+
+    def __missing__(self, pair: Any) -> Cell:
+        raise DataError(f"{pair!r} was not compared", remedy=nearest(str(pair), map(str, self)))
+
+
 @dataclass(frozen=True)
 class Comparison:
     """All runs of a comparison, and what they say; made by `optfair.compare_solvers`.
@@ -188,7 +195,7 @@ class Comparison:
         grouped: dict[tuple[str, str], list[Run]] = {}
         for run in self.runs:
             grouped.setdefault((run.problem, run.solver), []).append(run)
-        return {key: Cell(tuple(runs)) for key, runs in grouped.items()}
+        return Cells({key: Cell(tuple(runs)) for key, runs in grouped.items()})
 
     @property
     def problems(self) -> tuple[str, ...]:

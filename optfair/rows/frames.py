@@ -50,7 +50,8 @@ def taken_apart(X: Any, groups: Any) -> tuple[Floats, Any, tuple[str, ...] | Non
     if text:
         raise DataError(
             f"X has columns that are not numbers: {', '.join(text)}",
-            remedy="leave them out, encode them, or name one of them in groups=",
+            remedy="leave them out, encode them, name one of them in groups=, or convert numbers"
+            " that are held as objects: X.astype(float)",
         )
     return checked_rows(X), groups, names
 
@@ -380,7 +381,8 @@ def _check_order(X: Any, groups: Any) -> None:
     own: Any = getattr(X, "index", None)
     other: Any = getattr(groups, "index", None)
     kinds = type(own), type(other)
-    counted = any(kind.__name__ == "RangeIndex" for kind in kinds)  # one that tells no rows apart
+    # beside another index, one that counts tells no rows apart
+    counted = [kind.__name__ for kind in kinds].count("RangeIndex") == 1
     if counted or not all(kind.__module__.partition(".")[0] == "pandas" for kind in kinds):
         return
     if not own.equals(other) and len(own) == len(other) and set(own) == set(other):

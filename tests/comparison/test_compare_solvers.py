@@ -621,3 +621,11 @@ def test_a_file_that_is_named_twice_is_one_problem(tmp_path: Path) -> None:
     assert [s.name for s in subjects([file, str(file), tmp_path])] == ["a.mps"]
     assert [s.name for s in subjects([file, tmp_path / "b"])] == ["a.mps", "a.mps 2"]
     assert [s.name for s in subjects({"one": file, "two": file})] == ["one", "two"]
+
+
+def test_a_pair_that_was_not_compared_is_told() -> None:
+    c = compare_solvers({"p": small()}, ["highs"], time_limit=20)
+    assert c.cells.get(("p", "hihgs")) is None
+    with pytest.raises(of.DataError, match="was not compared") as e:
+        c.cells["p", "hihgs"]
+    assert "'highs'" in e.value.remedy

@@ -109,3 +109,9 @@ def test_groups_in_another_order_than_the_rows_are_refused() -> None:
     assert list(taken_apart(X, sex.loc[X.index])[1]) == ["m", "f", "f"]
     assert list(taken_apart(X, sex.reset_index(drop=True))[1]) == ["f", "m", "f"]
     assert list(taken_apart(X, sex.to_numpy())[1]) == ["f", "m", "f"]
+    counted, turned = X.reset_index(drop=True), sex.reset_index(drop=True)[::-1]
+    with pytest.raises(DataError, match="index of X in another order"):
+        taken_apart(counted, turned)
+    with pytest.raises(DataError, match="not numbers") as error:
+        taken_apart(X.astype(object), sex.loc[X.index])
+    assert "astype(float)" in error.value.remedy

@@ -16,7 +16,7 @@ from sklearn.base import (
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from optfair.errors import DeclarationError, NoSuchResult
+from optfair.errors import DataError, DeclarationError, NoSuchResult
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.coupling import glue
@@ -227,7 +227,9 @@ class FairKMeans(
         self.time_limit = time_limit
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None, *, groups: Any, sample_weight: Any = None) -> FairKMeans:
+    def fit(
+        self, X: Any, y: Any = None, *, groups: Any = None, sample_weight: Any = None
+    ) -> FairKMeans:
         """Cluster the rows.
 
         Parameters
@@ -246,6 +248,7 @@ class FairKMeans(
         FairKMeans
             Itself.
         """
+        _check_given(groups, "y is ignored" if y is not None else "fairness compares groups")
         rows, labels, names = taken_apart(X, groups)
         check_parameters(self)
         K = self.n_clusters
@@ -329,7 +332,7 @@ class FairKMeans(
                 stacklevel=stacklevel,
             )
 
-    def predict(self, X: Any, *, groups: Any) -> NDArray[np.intp]:
+    def predict(self, X: Any, *, groups: Any = None) -> NDArray[np.intp]:
         r"""Return the cluster of each row, seen or not, by distance plus its group's price.
 
         .. math:: k(x, g) = \arg\min_k D(x, \mu_k) + \Lambda_{gk}
@@ -349,20 +352,21 @@ class FairKMeans(
         array (m,) of int
         """
         check_is_fitted(self, "prices_")
+        _check_given(groups, "which cluster is nearest depends on the prices of a row's group")
         rows, labels, _ = self._intake(X, groups)
         index = group_index(self.groups_, labels, len(rows))
         prices = self.prices_[index].T
         return np.asarray((self._cost(rows).columns(slice(None)) + prices).argmin(axis=0))
 
     def fit_predict(
-        self, X: Any, y: Any = None, *, groups: Any, sample_weight: Any = None
+        self, X: Any, y: Any = None, *, groups: Any = None, sample_weight: Any = None
     ) -> NDArray[np.intp]:
         """Cluster the rows and return their labels; see `fit`."""
         labels = self.fit(X, y, groups=groups, sample_weight=sample_weight).labels_
         return np.asarray(labels)
 
     def fit_transform(
-        self, X: Any, y: Any = None, *, groups: Any, sample_weight: Any = None
+        self, X: Any, y: Any = None, *, groups: Any = None, sample_weight: Any = None
     ) -> Floats:
         """Cluster the rows and return their distances to the centers; see `transform`."""
         self.fit(X, y, groups=groups, sample_weight=sample_weight)
@@ -375,7 +379,9 @@ class FairKMeans(
         far = self._cost(checked_rows(X)).matrix()
         return np.sqrt(far) if self.metric == "sqeuclidean" else far
 
-    def score(self, X: Any, y: Any = None, *, groups: Any, sample_weight: Any = None) -> float:
+    def score(
+        self, X: Any, y: Any = None, *, groups: Any = None, sample_weight: Any = None
+    ) -> float:
         """Return minus the mean cost of rows in the clusters that `predict` gives them."""
         labels = self.predict(X, groups=groups)
         weights = check_weights(sample_weight, labels.size)
@@ -425,3 +431,12 @@ class FairKMeans(
         """Leave the certificate out: it holds the data and functions, which do not pickle."""
         state: dict[str, Any] = super().__getstate__()
         return {k: v for k, v in state.items() if k != "solution_"}
+
+
+def _check_given(groups: Any, why: str) -> None:
+    if groups is None:
+        raise DataError(
+            "groups is missing",
+            why,
+            "give groups=, one label per row or the name of a column of X; fairkmeans__groups= in a pipeline",
+        )

@@ -721,3 +721,14 @@ def test_the_last_assignment_is_proved_without_another_search(monkeypatch):
         assert model.solution_.is_optimal(1e-9)
         with pytest.raises(RuntimeError, match="a search was made"):
             model.solution_.problem.with_centers(model.cluster_centers_ + 0.1).solve("mass-dual")
+
+
+def test_groups_that_are_missing_are_asked_for(data, fitted) -> None:
+    X, groups = data
+    model = of.FairKMeans(3)
+    with pytest.raises(DataError, match="groups is missing") as e:
+        model.fit(X, groups)
+    assert e.value.evidence == "y is ignored" and "groups=" in e.value.remedy
+    for call in (model.fit, model.fit_predict, model.fit_transform, fitted.predict, fitted.score):
+        with pytest.raises(DataError, match="groups is missing"):
+            call(X)
