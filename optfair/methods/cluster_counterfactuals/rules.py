@@ -276,6 +276,12 @@ def check_factual(factual: Any, d: int, names: tuple[str, ...]) -> Floats:
     if hasattr(factual, "reindex") and hasattr(factual, "index"):  # a row of a data frame
         labels = [str(c) for c in factual.index]
         missing = [n for n in names if n not in labels]
+        if 0 < len(missing) < d:  # names that are all others tell no feature
+            raise DataError(
+                f"factual has no {', '.join(missing[:10])}",
+                f"its entries are {', '.join(labels[:20])}",
+                "name them as the features, or give an array",
+            )
         if not missing and len(labels) == d:
             factual = [factual.iloc[labels.index(n)] for n in names]
     y = floats(factual, "factual")

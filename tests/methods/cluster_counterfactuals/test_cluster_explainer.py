@@ -319,3 +319,17 @@ def test_repr_says_what_is_asked(kmeans):
         ("a",), np.zeros(1), np.ones(1), 0, 1, 1.0, "l2", np.array([0.0, np.nan]), "bounded"
     )
     assert "best found" in repr(c) and c.gap == 0.0
+
+
+def test_a_row_with_a_name_that_is_no_feature_is_refused() -> None:
+    X = pd.DataFrame(
+        np.random.default_rng(0).normal(size=(30, 3)), columns=["age", "income", "debt"]
+    )
+    explainer = of.ClusterExplainer(KMeans(2, n_init=1, random_state=0).fit(X))
+    row = X.iloc[0]
+    told = explainer.explain(row).best.distance
+    assert explainer.explain(row[["debt", "age", "income"]]).best.distance == pytest.approx(told)
+    assert explainer.explain(row.to_numpy()).best.distance == pytest.approx(told)
+    with pytest.raises(of.DataError, match="factual has no age") as e:
+        explainer.explain(row.rename({"age": "Age"}))
+    assert e.value.evidence == "its entries are Age, income, debt"
