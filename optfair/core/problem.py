@@ -207,9 +207,10 @@ class Problem(ProblemVerbs, Labels):
         try:
             return self.variables[name]
         except (KeyError, TypeError):
-            raise DeclarationError(
-                f"no variable {name!r} in {self.title}", remedy=nearest(str(name), self.variables)
-            ) from None
+            near = nearest(str(name), self.variables)
+            if isinstance(name, str) and name in self.constraints:
+                near = f"it is a constraint: p.constraints[{name!r}]"
+            raise DeclarationError(f"no variable {name!r} in {self.title}", remedy=near) from None
 
     @property
     def names(self) -> Mapping[int, str]:

@@ -114,6 +114,10 @@ def test_names_are_checked() -> None:
     p = small()
     with pytest.raises(of.DeclarationError, match="did you mean 'budget'"):
         p.without("budgett")
+    assert not {*p.constraints} & {*p.variables}
+    with pytest.raises(of.DeclarationError, match="no variable") as e:
+        p[next(iter(p.constraints))]
+    assert e.value.remedy.startswith("it is a constraint")
     with pytest.raises(of.DeclarationError, match="no variable 'y'"):
         p["y"]
     with pytest.raises(of.DeclarationError, match="already there"):
