@@ -397,16 +397,26 @@ class FileProblem(Problem):
 
     def axes(self, name: str) -> Axes:
         """Return the axes of a vector, an array or rows, empty where its entries are counted."""
+        if name in self.given_axes:
+            return super().axes(name)
+        if name not in self._axes:
+            self._axes[name] = self._read_axes(name)
+        return self._axes[name]
+
+    def _read_axes(self, name: str) -> Axes:
         shape, labels = self.shape_of(name), self.entry_labels(name)
         if name in self.arrays:
             labels = [self.rows.columns[j] for j in self.arrays[name].members]
         elif name in self.constraints:
             stated = self.constraints[name].labels
             labels = stated() if stated else ()
-        if name in self.given_axes or not (shape and labels):
-            return super().axes(name)
-        own = index_labels(labels, len(shape))
-        return axes_of(own, shape, repr(name)) if own else ()
+        own = index_labels(labels, len(shape)) if shape and labels else ()
+        return axes_of(own, shape or (), repr(name)) if own else ()
+
+    @cached_property
+    def _axes(self) -> dict[str, Axes]:
+        """What `axes` found: reading many labels takes long."""
+        return {}
 
     def labelled(self, numbers: Mapping[str, Any], what: str) -> Mapping[str, Any]:
         """Return numbers by variable or constraint that are also found by label."""
@@ -453,7 +463,8 @@ class FileProblem(Problem):
 
     def _child(self, **fields: Any) -> Self:
         child = super()._child(**fields)
-        child.__dict__.pop("_places", None)
+        for kept in ("_places", "_axes"):
+            child.__dict__.pop(kept, None)
         return child
 
     def objective_at(self, values: Mapping[str, Any]) -> float:
