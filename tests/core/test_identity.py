@@ -205,7 +205,7 @@ def everything() -> dict[str, tuple[Any, Any]]:
             of.library.load("textbook/diet").problem().solve(exact=True),
             lambda s: s.exact.objective,
         ),
-        "curvature": (of.prove(exps), held),
+        "curvature": (of.convexity.prove_terms(exps), held),
         "witness": (ring.certificate, verified),
         "sweep": (of.sweep(p, "b", (0.0, 4.0), width=0.2), lambda w: (len(w), w.band(3.0))),
         "front": (of.pareto(p, goals, points=3), repr),

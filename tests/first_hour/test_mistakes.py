@@ -34,6 +34,9 @@ MISTAKES: dict[str, tuple[str, ...]] = {
     # names with a slip
     "of.FairKmeans": ("did you mean 'FairKMeans'",),
     "of.from_cvx": ("did you mean 'from_cvxpy'",),
+    "of.FairKMeans(3).fit(X)": ("groups is missing", "groups="),
+    "of.FairKMeans(3).fit(X, sex)": ("y is ignored", "groups="),
+    "of.prove(p)": ("prove got", "prove_terms"),
     "p.solve(solver='higs')": ("unknown solver 'higs'", "'highs'"),
     "p.solve(solver='foo')": ("unknown solver 'foo'", "optfair.solvers()"),
     "p.solve(solver=['highs'])": ("solver is ['highs']", "text"),
@@ -125,8 +128,6 @@ MISTAKES: dict[str, tuple[str, ...]] = {
 }
 # Python answers these itself, with the name that is missing or too many
 BY_PYTHON = {
-    "of.FairKMeans(3).fit(X)": "'groups'",
-    "of.FairKMeans(3).fit(X, sex)": "'groups'",
     "of.FairAssignment(X, group=sex, centers=X[:3])": "'group'",
     "of.from_arrays(c=[1, 2])": "'c'",
     "of.textbook.Diet(cost=[1, 2])": "'nutrition'",
@@ -168,7 +169,7 @@ def test_a_problem_of_cvxpy_is_taken_wherever_a_problem_is(tmp_path: Path) -> No
     assert of.transforms.dualize(plain).problem.solve().objective == pytest.approx(3.0)
     assert of.compile.to_pyomo(plain) is not None
     assert of.compare_solvers(plain, ["highs"]).runs[0].outcome == "solved"
-    assert set(of.prove(plain)) == {"objective", "c0"}
+    assert set(of.convexity.prove_terms(plain)) == {"objective", "c0"}
     for wrong in ("diet", [plain], cp.sum(AT_HAND["x"])):
         with pytest.raises(of.DeclarationError, match="not a declared problem"):
             of.solve(wrong)
