@@ -58,8 +58,9 @@ LEVELS = 60
 # Steps of facial reduction; what is asked of the program there, as a share of the tolerance, and in
 # which units.
 STEPS, SHARPER, UNITS = 5, (1e-2, 1e-4), ("", "sides", "point")
-# What is said of a problem that was solved on the face of its points.
+# What is said of a problem that was solved on the face of its points, and of a point far out.
 ON_FACE = "rows that are 0 at every feasible point were stated as equations"
+FAR_OUT = "a point was moved far out, towards a limit that is not attained"
 
 
 @dataclass(frozen=True, eq=False)

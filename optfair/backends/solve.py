@@ -15,7 +15,7 @@ from optfair.backends.branching import without_a_point
 from optfair.backends.exact import basic, contradicts, exactly
 from optfair.backends.integer_programs import EARLY, pooled, settled, with_cuts
 from optfair.backends.isolation import one_thread, watched
-from optfair.backends.recast import ON_FACE, on_its_face
+from optfair.backends.recast import FAR_OUT, ON_FACE, on_its_face
 from optfair.backends.registry import adapter_of, choose, explained, outcome_of, profiles
 from optfair.backends.repeat import again, remember
 from optfair.backends.request import Outcome, Request, SolverProfile
@@ -514,10 +514,9 @@ class _Search:
 
     def _far_out(self, best: Solution | None) -> Solution | None:
         """Return a point as near to a limit that no point attains as was asked, with its bound."""
-        note = "a point was moved far out, towards a limit that is not attained"
         asked = self.problem, getattr(best, "values", {}), self.request.tolerance
         outcome = None if self.named else nearing(*asked)
-        return self._held(note, "boxes", outcome)
+        return self._held(FAR_OUT, "boxes", outcome)
 
     def _held(self, note: str, route: str, outcome: Outcome | None) -> Solution | None:
         """Return what passes verification, of what no solver was asked for."""

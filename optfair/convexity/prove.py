@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import cvxpy as cp
 import numpy as np
@@ -156,7 +156,7 @@ def prove(
     Parameters
     ----------
     item : cvxpy.Expression or Term
-        What to look at; of a term its function. `prove_terms` looks at all terms of a problem.
+        What to look at; of a term its function. A problem has an answer by term: `prove_terms`.
     where : iterable or mapping of cvxpy.Constraint
         Bounds and constraints, with names if it is a mapping; for a term, the problem it is of,
         too. Those that are not convex by themselves or on the others are not used.
@@ -188,17 +188,15 @@ def prove(
     'neither'
     """
     if isinstance(item, cp.Constraint):
-        raise DeclarationError(
-            "prove got a constraint",
-            remedy="give its function: prove(constraint.args[0] - constraint.args[1])",
-        )
+        remedy = "give its function: prove(constraint.args[0] - constraint.args[1])"
+        raise DeclarationError("prove got a constraint", remedy=remedy)
     if isinstance(item, Term):
         return _proved_term(item, where, curvature, seconds)
+    if "Problem" in {c.__name__ for c in type(item).__mro__}:  # type checkers know `prove_terms`
+        return cast("Answer", prove_terms(item, curvature=curvature, seconds=seconds))
     if not isinstance(item, cp.Expression):
-        raise DeclarationError(
-            f"prove got {kind_of(item)}",
-            remedy="give a CVXPY expression or a term; optfair.convexity.prove_terms takes a problem",
-        )
+        remedy = "give a CVXPY expression or a term, or a problem for all of its terms"
+        raise DeclarationError(f"prove got {kind_of(item)}", remedy=remedy)
     item = exact_functions(item)
     _refuse_infinite(item)
     if not item.parameters():  # what is asserted of matrices is tested first
@@ -216,9 +214,8 @@ def prove(
 def _named(where: Any) -> dict[str, Any]:
     """Return constraints by name; "where 0", ... where they have none."""
     if not isinstance(where, Iterable) or isinstance(where, str):
-        raise DeclarationError(
-            f"where is {kind_of(where)}", remedy="give a list of constraints, or a dict by name"
-        )
+        remedy = "give a list of constraints, or a dict by name"
+        raise DeclarationError(f"where is {kind_of(where)}", remedy=remedy)
     named = {f"where {i}": c for i, c in enumerate(where)}
     if isinstance(where, Mapping):
         named = dict(where)

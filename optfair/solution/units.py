@@ -67,10 +67,9 @@ def congruence(form: ConicForm) -> tuple[Floats, Floats] | None:
     blocks = [c for c in form.cones if c.kind == "psd" and c.order > 1]
     if not (blocks or form.P.nnz) or form.A.nnz + form.P.nnz + m + n > LARGEST:
         return None
-    # most programs are seen to need none by their largest and least number
     beside = [form.b, form.q][: 2 * bool(blocks)]
     if _apart(np.concatenate([form.A.data, form.P.data, *beside])) < 2.0 * APART:
-        return None
+        return None  # most programs are seen to need none by their largest and least number
     # whose exponents that of a row is the sum of: of its cone, or of two lines
     first, second, single, lines = np.arange(m), np.arange(m), np.ones(m, dtype=bool), m
     for c in form.cones:

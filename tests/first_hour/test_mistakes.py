@@ -36,7 +36,7 @@ MISTAKES: dict[str, tuple[str, ...]] = {
     "of.from_cvx": ("did you mean 'from_cvxpy'",),
     "of.FairKMeans(3).fit(X)": ("groups is missing", "groups="),
     "of.FairKMeans(3).fit(X, sex)": ("y is ignored", "groups="),
-    "of.prove(p)": ("prove got", "prove_terms"),
+    "of.prove(X)": ("prove got", "a problem for all of its terms"),
     "p.solve(solver='higs')": ("unknown solver 'higs'", "'highs'"),
     "p.solve(solver='foo')": ("unknown solver 'foo'", "optfair.solvers()"),
     "p.solve(solver=['highs'])": ("solver is ['highs']", "text"),
@@ -170,6 +170,8 @@ def test_a_problem_of_cvxpy_is_taken_wherever_a_problem_is(tmp_path: Path) -> No
     assert of.compile.to_pyomo(plain) is not None
     assert of.compare_solvers(plain, ["highs"]).runs[0].outcome == "solved"
     assert set(of.convexity.prove_terms(plain)) == {"objective", "c0"}
+    prove: Any = of.prove
+    assert prove(plain).keys() == prove(of.from_cvxpy(plain)).keys() == {"objective", "c0"}
     for wrong in ("diet", [plain], cp.sum(AT_HAND["x"])):
         with pytest.raises(of.DeclarationError, match="not a declared problem"):
             of.solve(wrong)
