@@ -1,18 +1,20 @@
-"""Small nonconvex programs to the global optimum: interval enclosures over boxes that cover it."""
+"""Nonconvex programs to the global optimum: enclosures over boxes that cover it, and a relaxation that is exact."""
 
 from __future__ import annotations
 
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import cvxpy as cp
 import numpy as np
 import scipy.optimize
 from numpy.typing import NDArray
 
-from optfair.backends.request import LEAST, SMALL, Outcome, Request, SolverProfile
+from optfair.backends.global_backend import in_units
+from optfair.backends.request import LEAST, SMALL, Outcome, Request, SolverProfile, stages
 from optfair.convexity.algebra import Algebra
 from optfair.convexity.derivatives import gradient_at, values_over
 from optfair.convexity.domain import IMPLIED, Domain, Fact
@@ -31,15 +33,25 @@ from optfair.convexity.intervals import FARTHEST, Interval
 from optfair.convexity.powers import line_of
 from optfair.convexity.proof import values
 from optfair.convexity.reading import Unread, demanded, leaf_of, read, read_constraint
+from optfair.core.adopt import from_cvxpy
 from optfair.core.canonical import built
 from optfair.core.certificate import Certificate, DualCheck, Verdict, drift
 from optfair.core.expressions import Values
 from optfair.core.term import ConstraintTerm
-from optfair.errors import DataError, Infeasible, SolverFailure, UnsupportedProblem
+from optfair.errors import (
+    ClassError,
+    DataError,
+    Infeasible,
+    SolverFailure,
+    Unbounded,
+    UnsupportedProblem,
+)
 from optfair.numbers import Floats
 
 if TYPE_CHECKING:
+    from optfair.compile.program import QuadraticForms
     from optfair.core.problem import Problem
+    from optfair.core.quadratics import QuadraticMap
 
 Point = dict[Leaf, Floats]
 
@@ -529,3 +541,45 @@ def _extent(x: Floats, wide: NDArray[Any], width: Floats) -> Floats:
     with np.errstate(all="ignore"):
         out: Floats = np.where(wide, np.arcsinh(np.clip(x, -FARTHEST, FARTHEST)), x / width)
     return out
+
+
+def run_relaxed(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
+    """Solve the semidefinite relaxation of a few quadratics; its multipliers bound the optimum."""
+    from optfair.backends.solve import solve_as_asked
+    from optfair.transforms.exactness import LagrangianProof, quadratic_lagrangian
+    from optfair.transforms.relaxation import shor
+
+    request.refuse_options(profile)
+    begin = time.perf_counter()
+    inside = replace(
+        request, options={}, warm_start=None, tolerance=max(1e-10, 0.1 * request.tolerance)
+    )
+    try:
+        lagrangian = quadratic_lagrangian(problem)
+        forms, columns, rows, unit = in_units(lagrangian.forms)
+        relaxation = shor(_written(forms))
+        compiled_at = time.perf_counter()
+        there = relaxation.recover(solve_as_asked(relaxation.problem, None, inside))
+    except ClassError as e:
+        raise UnsupportedProblem(e.cause, e.evidence, e.remedy) from e
+    except (Infeasible, Unbounded) as e:
+        word = "no point" if isinstance(e, Infeasible) else "no optimum"
+        raise SolverFailure(f"its semidefinite relaxation has {word}", str(e.certificate)) from e
+    seconds = stages(begin, compiled_at, time.perf_counter())
+    x, y = columns * there["x"], unit * rows * lagrangian.vector(there.multipliers)
+    values, multipliers = lagrangian.forms.by_name(x), lagrangian.by_name(y)
+    return Outcome("optimal", values, multipliers, LagrangianProof(problem), seconds)
+
+
+def _written(forms: QuadraticForms) -> Problem:
+    """Return a problem that states quadratics, of one vector."""
+    x = cp.Variable(forms.size, name="x")
+
+    def of(f: QuadraticMap) -> Any:
+        i, j = f.pairs
+        linear = f.A @ x + f.b
+        return linear + f.Q @ cp.multiply(x[i], x[j]) if i.size else linear
+
+    goal = (cp.Minimize if forms.sense == "minimize" else cp.Maximize)(cp.sum(of(forms.total.map)))
+    rows = [of(t.map) == 0 if t.set == "zero" else of(t.map) <= 0 for t in forms.constraints]
+    return from_cvxpy(cp.Problem(goal, rows), [t.name for t in forms.constraints])

@@ -11,13 +11,12 @@ from itertools import chain, product
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-import cvxpy as cp
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
 from optfair.backends import cone_program
-from optfair.backends.global_backend import in_units
+from optfair.backends.farkas import InfeasibilityProof
 from optfair.backends.registry import conic_interface
 from optfair.backends.request import LEAST, SMALL, Outcome, Request, SolverProfile, stages
 from optfair.backends.unattained import AGAIN, DISTANCES, FEW
@@ -27,12 +26,10 @@ from optfair.convexity.derivatives import gradient_at
 from optfair.convexity.expression import Leaf, Node
 from optfair.convexity.reading import leaf_of
 from optfair.convexity.recast import Recast
-from optfair.core.adopt import from_cvxpy
 from optfair.core.certificate import Certificate, DualCheck, Verdict, drift
 from optfair.core.expressions import Values
 from optfair.core.identity import fingerprint
 from optfair.errors import (
-    ClassError,
     Infeasible,
     OptfairError,
     SolverFailure,
@@ -42,19 +39,21 @@ from optfair.errors import (
 from optfair.numbers import Floats
 from optfair.proofs.cones import Cone
 from optfair.proofs.faces import DENOMINATORS, NEAR, integer_range, turned
-from optfair.proofs.reduction import Entries, Link, links_of, restated
+from optfair.proofs.reduction import Entries, Link, chain_fault, links_of, restated
+from optfair.proofs.reduction import chain as contradiction
+from optfair.proofs.reduction import steps as counted
 from optfair.solution.units import Handed, equilibrium
 
 if TYPE_CHECKING:
     from optfair.compile.form import Compiled
-    from optfair.compile.program import QuadraticForms
     from optfair.core.problem import Problem
-    from optfair.core.quadratics import QuadraticMap
     from optfair.core.solution import Solution
     from optfair.solution.conic_form import ConicForm
 
 # Levels that are tried.
 LEVELS = 60
+# Entries of a point, in sides, beyond which violations within a tolerance may hide that it is on no face.
+OUT = 1e4
 # Steps of facial reduction; what is asked of the program there, as a share of the tolerance, and in
 # which units.
 STEPS, SHARPER, UNITS = 5, (1e-2, 1e-4), ("", "sides", "point")
@@ -157,10 +156,7 @@ class FaceProof:
 
     def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
         """Go through the steps in exact arithmetic, and recompute the bound on the face."""
-        form: ConicForm | None = self.compiled.form
-        for bases, links in self.steps:
-            form = None if form is None else turned(form, bases) if bases else form
-            form = None if form is None else restated(form, links)
+        form = _stepped(self.compiled.form, self.steps)
         if form is None or self.z.shape != form.b.shape:
             return DualCheck(-self.compiled.form.sign * np.inf, np.inf)
         apart = max(drift(values, self.compiled.values(self.x)), drift(multipliers, {}))
@@ -171,13 +167,72 @@ class FaceProof:
         return self.compiled.entry_sizes(name, values, stated)
 
 
-def on_its_face(problem: Problem, request: Request) -> Outcome | None:
+@dataclass(frozen=True, eq=False, repr=False)
+class FaceContradiction(Certificate):
+    """No point satisfies the program that has what is 0 at every feasible point as equations.
+
+    Parameters
+    ----------
+    form : ConicForm
+        The compiled constraints.
+    steps : tuple of (dict, tuple)
+        As in `FaceProof`.
+    last : tuple of dict, or array
+        Combinations of the rows that are restated, which end in 0 < 0, or a Farkas vector in floats.
+    """
+
+    form: ConicForm
+    steps: tuple[Step, ...]
+    last: tuple[Link, ...] | Floats
+    states = "no point satisfies the constraints"
+
+    def verify(self) -> Verdict:
+        """Go through the steps in exact arithmetic, and recompute the contradiction on the face."""
+        if (face := _stepped(self.form, self.steps)) is None:
+            return Verdict(False, ("a step shows nothing",))
+        if not isinstance(self.last, tuple):
+            return InfeasibilityProof(face, self.last).verify()
+        fault = chain_fault(Entries.of(face), self.last)
+        return Verdict(not fault, (fault,) if fault else ())
+
+    def __str__(self) -> str:
+        return f"a contradiction after {counted(self.steps)}"
+
+    __repr__ = __str__
+
+
+def _stepped(form: ConicForm, steps: tuple[Step, ...]) -> ConicForm | None:
+    """Return the program that the steps lead to, None where one shows nothing."""
+    for bases, links in steps:
+        near = turned(form, bases) if bases else form
+        if near is None or (face := restated(near, links)) is None:
+            return None
+        form = face
+    return form
+
+
+def on_its_face(
+    problem: Problem, request: Request, answer: Solution | None = None
+) -> Outcome | None:
     """Return what solves a problem on the face that every feasible point is in, None where none is shown.
 
     A semidefinite program may have a gap between its optimum and all that multipliers prove, or
     none that attain it: rows that are 0 at every feasible point have too few. There are no prices.
+    Of an answer that is proved nothing more is asked unless its point is far out.
+
+    Raises
+    ------
+    Infeasible
+        No point is on the face.
     """
     begin = time.perf_counter()
+    if not {"psd", "soc"} & {*problem.problem_class.cones}:
+        return None
+    if answer is not None and answer.grade.sound:
+        sides = [t.largest_side for t in problem.constraints.values()]
+        most = OUT * max([problem.data_unit, *sides])
+        if all(np.abs(v).max(initial=0.0) <= most for v in answer.values.values()):
+            return None
     try:
         compiled = compile_problem(problem, conic_interface())
     except UnsupportedProblem:
@@ -199,6 +254,16 @@ def on_its_face(problem: Problem, request: Request) -> Outcome | None:
         own = near or Handed.of(face, np.ones(face.b.size), np.ones(face.q.size))
         unit, sharp = own.form.cost_scale("largest"), share * request.tolerance
         raw = cone_program.solve_form(own.form, unit, tolerance=sharp, time_limit=left)
+        if raw.status == "infeasible":
+            last = contradiction(Entries.of(face)) or own.multipliers_back(raw.z)
+            none = FaceContradiction(compiled.form, tuple(steps), last)
+            if none.verify():
+                raise Infeasible(
+                    "no point satisfies all constraints",
+                    f"{none}, verified on the compiled data",
+                    "diagnose() looks for those that exclude each other",
+                    certificate=none,
+                )
         if raw.status not in ("optimal", "inaccurate"):
             continue
         known = raw.x * own.columns
@@ -317,48 +382,6 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     seconds = {"solve": time.perf_counter() - begin}
     proof = RecastProof(problem, way, solution, values, multipliers)
     return Outcome(status, values, multipliers, proof, seconds)
-
-
-def run_relaxed(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
-    """Solve the semidefinite relaxation of a few quadratics; its multipliers bound the optimum."""
-    from optfair.backends.solve import solve_as_asked
-    from optfair.transforms.exactness import LagrangianProof, quadratic_lagrangian
-    from optfair.transforms.relaxation import shor
-
-    request.refuse_options(profile)
-    begin = time.perf_counter()
-    inside = replace(
-        request, options={}, warm_start=None, tolerance=max(1e-10, 0.1 * request.tolerance)
-    )
-    try:
-        lagrangian = quadratic_lagrangian(problem)
-        forms, columns, rows, unit = in_units(lagrangian.forms)
-        relaxation = shor(_written(forms))
-        compiled_at = time.perf_counter()
-        there = relaxation.recover(solve_as_asked(relaxation.problem, None, inside))
-    except ClassError as e:
-        raise UnsupportedProblem(e.cause, e.evidence, e.remedy) from e
-    except (Infeasible, Unbounded) as e:
-        word = "no point" if isinstance(e, Infeasible) else "no optimum"
-        raise SolverFailure(f"its semidefinite relaxation has {word}", str(e.certificate)) from e
-    seconds = stages(begin, compiled_at, time.perf_counter())
-    x, y = columns * there["x"], unit * rows * lagrangian.vector(there.multipliers)
-    values, multipliers = lagrangian.forms.by_name(x), lagrangian.by_name(y)
-    return Outcome("optimal", values, multipliers, LagrangianProof(problem), seconds)
-
-
-def _written(forms: QuadraticForms) -> Problem:
-    """Return a problem that states quadratics, of one vector."""
-    x = cp.Variable(forms.size, name="x")
-
-    def of(f: QuadraticMap) -> Any:
-        i, j = f.pairs
-        linear = f.A @ x + f.b
-        return linear + f.Q @ cp.multiply(x[i], x[j]) if i.size else linear
-
-    goal = (cp.Minimize if forms.sense == "minimize" else cp.Maximize)(cp.sum(of(forms.total.map)))
-    rows = [of(t.map) == 0 if t.set == "zero" else of(t.map) <= 0 for t in forms.constraints]
-    return from_cvxpy(cp.Problem(goal, rows), [t.name for t in forms.constraints])
 
 
 def _without_goal(way: Recast, inside: Request) -> Infeasible:

@@ -279,7 +279,7 @@ class _Search:
         try:
             for i, profile in enumerate(self.candidates):
                 enough = self._ask_in_turn(profile, len(self.candidates) - i - 1)
-                if enough or (i == 0 and self.general and self._restated()):
+                if (self.general and self._restated(i == 0)) or enough:
                     break
         except KeyboardInterrupt:
             if self.answer is None and self._feasible is None:
@@ -504,11 +504,11 @@ class _Search:
         remedy += "; the best attempt is the solution of this error"
         raise SolverFailure(cause, " | ".join(self.attempts), remedy, solution=best)
 
-    def _restated(self) -> bool:
-        """Whether what is unproved so far is solved on the face that every feasible point is in."""
-        if self.named or self.problem.integers or (self.answer and self.answer.grade.sound):
+    def _restated(self, first: bool) -> bool:
+        """Whether what is unproved, or far out, is solved on the face that every feasible point is in."""
+        if self.named or self.problem.integers or not (first or self._enough()):
             return False
-        outcome = on_its_face(self.problem, self.request)
+        outcome = on_its_face(self.problem, self.request, self.answer)
         self.answer = self._held(ON_FACE, "recast", outcome) or self.answer
         return self._enough()
 

@@ -436,7 +436,7 @@ def forced(entries: Entries) -> Bools:
     return np.asarray(face.equal & ~stated)
 
 
-def steps(links: Sequence[Link]) -> str:
+def steps(links: Sequence[Any]) -> str:
     """Return how many links a chain has, in words.
 
     Examples

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -16,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 import optfair as of
-from optfair.backends.recast import FaceProof, on_its_face
+from optfair.backends.recast import FaceContradiction, FaceProof, on_its_face
 from optfair.backends.request import Request
 from optfair.backends.unattained import (
     EndlessFall,
@@ -533,6 +534,32 @@ def test_a_face_across_the_axes_is_turned_onto_them(name: str, unit: float) -> N
     for wrong in (np.eye(5), T + np.eye(5), T[:, :4], T / 2, np.ones(3)):
         changed = replace(s, proof=replace(s.proof, steps=(({k: wrong}, links), *later)))
         assert not changed.is_optimal()
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("name", ["row", "far out", "inside"])
+def test_what_a_face_excludes_is_infeasible(name: str, unit: float) -> None:
+    """X V[1] is 0 as V[1]'X V[1] is; the violation of the other rows goes with the root of that."""
+    X, v = cp.Variable((5, 5), PSD=True, name="X"), V[1]
+    more = {
+        "row": [cp.sum(X[0]) == unit, cp.sum(X) == 0],
+        "far out": [v @ X @ v == 0, X[0] @ v >= unit],
+        # on the face X[1, 1] = 2 X[0, 1] ..., and nothing there is semidefinite
+        "inside": [v @ X @ v == 0, X[2, 2] + X[3, 3] <= -unit],
+    }[name]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(X[2, 2]), more))
+    with pytest.raises(of.Infeasible) as empty:
+        p.solve()
+    proof = empty.value.certificate
+    assert proof.verify()
+    if isinstance(proof, FaceContradiction):
+        assert "step of facial reduction" in str(proof)
+        (bases, links), *later = proof.steps
+        for wrong in (({}, links), (bases, ()), (bases, ({1: Fraction(1)},))):
+            assert not replace(proof, steps=(wrong, *later)).verify()
+        assert not replace(proof, last=()).verify()
+        assert not replace(proof, last=np.zeros(3)).verify()
+        assert pickle.loads(pickle.dumps(proof)).verify()
 
 
 def test_a_face_is_asked_for_where_there_is_one() -> None:
