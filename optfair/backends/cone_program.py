@@ -73,7 +73,12 @@ def solve_cone_program(
         settings.time_limit = max(time_limit, 1e-3)
     blocks = [_cone(c) for c in cones]
     solver = clarabel.DefaultSolver(_upper(P), q, sp.csc_matrix(A), b, blocks, settings)
-    result = solver.solve()
+    try:
+        result = solver.solve()
+    except BaseException as e:  # a panic of its library is no Exception
+        if type(e).__name__ != "PanicException":
+            raise
+        return ConeProgramResult("failed", np.zeros(q.size), np.zeros(b.size), 0)
     status = _STATUS.get(str(result.status), "failed")
     return ConeProgramResult(status, np.array(result.x), np.array(result.z), int(result.iterations))
 

@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, product
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -168,31 +168,33 @@ class FaceProof:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FaceContradiction(Certificate):
+class FaceContradiction(InfeasibilityProof):
     """No point satisfies the program that has what is 0 at every feasible point as equations.
 
     Parameters
     ----------
     form : ConicForm
         The compiled constraints.
+    z : array
+        A Farkas vector in the rows of the program that is restated, where there are no links.
+    conflict : tuple of str
+        Names of all constraints.
     steps : tuple of (dict, tuple)
         As in `FaceProof`.
-    last : tuple of dict, or array
-        Combinations of the rows that are restated, which end in 0 < 0, or a Farkas vector in floats.
+    links : tuple of dict
+        Combinations of the rows that are restated, which end in 0 < 0.
     """
 
-    form: ConicForm
-    steps: tuple[Step, ...]
-    last: tuple[Link, ...] | Floats
-    states = "no point satisfies the constraints"
+    steps: tuple[Step, ...] = field(kw_only=True)
+    links: tuple[Link, ...] = field(kw_only=True)
 
     def verify(self) -> Verdict:
         """Go through the steps in exact arithmetic, and recompute the contradiction on the face."""
         if (face := _stepped(self.form, self.steps)) is None:
             return Verdict(False, ("a step shows nothing",))
-        if not isinstance(self.last, tuple):
-            return InfeasibilityProof(face, self.last).verify()
-        fault = chain_fault(Entries.of(face), self.last)
+        if not self.links:
+            return InfeasibilityProof(face, self.z).verify()
+        fault = chain_fault(Entries.of(face), self.links)
         return Verdict(not fault, (fault,) if fault else ())
 
     def __str__(self) -> str:
@@ -255,14 +257,16 @@ def on_its_face(
         unit, sharp = own.form.cost_scale("largest"), share * request.tolerance
         raw = cone_program.solve_form(own.form, unit, tolerance=sharp, time_limit=left)
         if raw.status == "infeasible":
-            last = contradiction(Entries.of(face)) or own.multipliers_back(raw.z)
-            none = FaceContradiction(compiled.form, tuple(steps), last)
+            z, names = own.multipliers_back(raw.z), tuple(problem.constraints)
+            links = contradiction(Entries.of(face)) or ()
+            none = FaceContradiction(compiled.form, z, names, steps=tuple(steps), links=links)
             if none.verify():
                 raise Infeasible(
                     "no point satisfies all constraints",
                     f"{none}, verified on the compiled data",
                     "diagnose() looks for those that exclude each other",
                     certificate=none,
+                    conflict=names,
                 )
         if raw.status not in ("optimal", "inaccurate"):
             continue
@@ -304,8 +308,8 @@ def _across(form: ConicForm) -> Iterator[dict[int, Floats]]:
         elif c.kind != "zero":
             placed.append(c)
             size[at[c.diagonal] if c.kind == "psd" else at[:1] if c.kind == "soc" else at] = 1.0
-    if all(c.kind != "psd" for c in placed):
-        return
+    if all(c.kind != "psd" for c in placed) or form.congruent is not None:
+        return  # between lines in different units there are no small integers
     lines = sp.csr_array(np.vstack([near.b, size]))
     equations = sp.vstack([near.rows.T, lines, *shut])
     sides, cones = np.zeros(equations.shape[0]), [Cone("zero", 0, equations.shape[0])]

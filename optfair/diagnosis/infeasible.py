@@ -12,6 +12,7 @@ import numpy as np
 from cvxpy.constraints import PSD, SOC, Equality, ExpCone, Inequality, NonNeg, PowCone3D, Zero
 
 from optfair.backends.branching import BranchingProof
+from optfair.backends.recast import FaceContradiction
 from optfair.backends.registry import choose
 from optfair.backends.solve import solve
 from optfair.backends.unattained import WEAKLY, FacialContradiction
@@ -351,7 +352,8 @@ def _conflict_finding(system: System, c: Conflict) -> Finding:
         lines.append(f"proved by {c.proof.proof}, recomputed on the compiled data")
         lines += [WEAKLY] * weak
     elif c.proof is not None:
-        lines.append("proved by a Farkas certificate, recomputed on the compiled data")
+        how = "a Farkas certificate" if not isinstance(c.proof, FaceContradiction) else str(c.proof)
+        lines.append(f"proved by {how}, recomputed on the compiled data")
     elif system.origin(c.names) is not None:
         lines.append(c.word)
     else:

@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from optfair.backends.branching import BranchedBound, BranchingProof, Split, cases
 from optfair.backends.farkas import InfeasibilityProof, Ray, stated_by_roots
 from optfair.backends.integer_programs import integer_columns
+from optfair.backends.recast import FaceContradiction
 from optfair.backends.registry import choose, conic_interface
 from optfair.backends.tangents import TangentContradiction
 from optfair.backends.unattained import FacialContradiction, UnattainedOptimum
@@ -241,7 +242,7 @@ def _document(certificate: Certificate) -> dict[str, Any]:
         body = certificate.proof.record() | limit
         return _framed(UNATTAINED, {}, form_record(certificate.form), body)
     if isinstance(certificate, InfeasibilityProof) and not isinstance(
-        certificate, TangentContradiction
+        certificate, (TangentContradiction, FaceContradiction)
     ):
         record = form_record(certificate.form)
         _needs(certificate.form)

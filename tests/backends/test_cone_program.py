@@ -9,8 +9,10 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import optfair as of
+from optfair.backends import cone_program
 from optfair.backends.cone_program import (
     Stoppable,
     central_pair,
@@ -18,6 +20,7 @@ from optfair.backends.cone_program import (
     inverse_root,
 )
 from optfair.compile.form import compile_problem
+from optfair.proofs.cones import Cone
 from optfair.proofs.digits import bound_nearby
 from optfair.proofs.rounding import DoubleDouble
 
@@ -326,3 +329,23 @@ def test_an_ellipsoid_of_largest_volume_takes_no_steps_that_lead_nowhere() -> No
     s = of.from_cvxpy(cp.Problem(cp.Maximize(cp.log_det(B)), rows)).solve("clarabel")
     assert s.options["iterations"] < 40 and not s.attempts
     assert s.grade.word == "proved" and s.gap <= 1e-7
+
+
+def test_a_panic_of_the_solver_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    class PanicException(BaseException):
+        pass
+
+    class Solver:
+        def __init__(self, *given: Any) -> None:
+            pass
+
+        def solve(self) -> None:
+            raise PanicException("Eigval error")
+
+    monkeypatch.setattr(cone_program.clarabel, "DefaultSolver", Solver)
+    program = sp.csc_array((1, 1)), np.ones(1), sp.csc_array([[1.0]]), np.ones(1)
+    raw = cone_program.solve_cone_program(*program, (Cone("nonneg", 0, 1),))
+    assert raw.status == "failed" and not raw.x.any() and not raw.z.any()
+    monkeypatch.setattr(Solver, "solve", lambda self: (_ for _ in ()).throw(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        cone_program.solve_cone_program(*program, (Cone("nonneg", 0, 1),))

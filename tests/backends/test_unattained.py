@@ -538,7 +538,7 @@ def test_a_face_across_the_axes_is_turned_onto_them(name: str, unit: float) -> N
 
 @pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
 @pytest.mark.parametrize("name", ["row", "far out", "inside"])
-def test_what_a_face_excludes_is_infeasible(name: str, unit: float) -> None:
+def test_what_a_face_excludes_is_infeasible(name: str, unit: float, tmp_path: Path) -> None:
     """X V[1] is 0 as V[1]'X V[1] is; the violation of the other rows goes with the root of that."""
     X, v = cp.Variable((5, 5), PSD=True, name="X"), V[1]
     more = {
@@ -557,9 +557,20 @@ def test_what_a_face_excludes_is_infeasible(name: str, unit: float) -> None:
         (bases, links), *later = proof.steps
         for wrong in (({}, links), (bases, ()), (bases, ({1: Fraction(1)},))):
             assert not replace(proof, steps=(wrong, *later)).verify()
-        assert not replace(proof, last=()).verify()
-        assert not replace(proof, last=np.zeros(3)).verify()
+        assert not replace(proof, links=({0: Fraction(1)},)).verify()
+        assert not replace(proof, links=(), z=np.zeros(3)).verify()
+        with pytest.raises(of.UnsupportedProblem, match="proof file"):
+            proof.save(tmp_path / "proof.json")
         assert pickle.loads(pickle.dumps(proof)).verify()
+
+
+def test_the_diagnosis_proves_what_a_face_excludes() -> None:
+    X = cp.Variable((3, 3), name="X", symmetric=True)
+    rows = {"block": X >> 0, "sum": cp.sum(X) == 0, "line": cp.sum(X[0]) == 1, "cap": X[2, 2] <= 9}
+    found = of.from_cvxpy(cp.Problem(cp.Minimize(0), list(rows.values())), list(rows)).diagnose()
+    (conflict, *_) = found.conflicts if hasattr(found, "conflicts") else (found,)
+    assert "exclude each other: 'block', 'sum', 'line'" in str(found)
+    assert "proved by" in str(found) and conflict.verify()
 
 
 def test_a_face_is_asked_for_where_there_is_one() -> None:
