@@ -298,10 +298,14 @@ class Program:
         near = values_over(node, self.entries, part)
         if near is not None:
             return near
+        return values(node, self._leaves(part))
+
+    def _leaves(self, part: Interval) -> dict[Leaf, Interval]:
+        """Return the ranges of whole variables."""
         rows: dict[Leaf, list[int]] = {}
         for k, (leaf, _) in enumerate(self.entries):
             rows.setdefault(leaf, []).append(k)
-        return values(node, {leaf: part[at] for leaf, at in rows.items()})
+        return {leaf: part[at] for leaf, at in rows.items()}
 
     def _least(self, part: Interval) -> Floats:
         enclosure = self._over(self.goal, part)
@@ -325,10 +329,14 @@ class Program:
 
     def inside(self, x: Floats) -> bool:
         """Whether every constraint that is not linear holds at a point, without any tolerance."""
-        here = Interval.exactly(x[:, None])
-        curved = [f.node for f in self.facts if not affine(f.node)]
-        known = (self._over(n, here) for n in curved)
-        return all(v is not None and bool((v.high <= 0.0).all()) for v in known)
+        here = self._leaves(Interval.exactly(x[:, None]))
+        for fact in self.facts:
+            if affine(fact.node):
+                continue
+            v = values(fact.node, here)
+            if v is None or not (v.high <= 0.0).all() or (fact.zero and not (v.low >= 0.0).all()):
+                return False
+        return True
 
     def defined(self, x: Floats) -> bool:
         """Whether every function that is read has a finite value at a point."""

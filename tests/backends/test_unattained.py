@@ -586,9 +586,10 @@ def test_a_face_is_asked_for_where_there_is_one() -> None:
 @pytest.mark.parametrize("unit", [1.0, 1e3])
 def test_a_ball_that_is_missed_by_a_tolerance_far_out_holds_no_limit(unit: float) -> None:
     """Only points with far = 0 satisfy it; with far = 1 it is violated by 1/(2 side)."""
-    ball = cp.norm(cp.hstack([side, far])) <= side
-    p = of.from_cvxpy(cp.Problem(cp.Minimize(-far), [ball, far <= unit]))
-    assert nearing(p, {"side": np.array(1.0), "far": np.array(0.0)}, 1e-7) is None
+    length, start = cp.norm(cp.hstack([side, far])), {"side": np.array(1.0), "far": np.array(0.0)}
+    for ball in (side == length, length <= side):
+        p = of.from_cvxpy(cp.Problem(cp.Minimize(-far), [ball, far <= unit]))
+        assert nearing(p, start, 1e-7) is None
     with pytest.raises(of.SolverFailure):
         p.solve()
 
