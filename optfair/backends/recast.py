@@ -38,7 +38,7 @@ from optfair.errors import (
 )
 from optfair.numbers import Floats
 from optfair.proofs.cones import Cone
-from optfair.proofs.faces import DENOMINATORS, NEAR, integer_range, turned
+from optfair.proofs.faces import denominators, integer_range, turned
 from optfair.proofs.reduction import Entries, Link, chain_fault, links_of, restated
 from optfair.proofs.reduction import chain as contradiction
 from optfair.proofs.reduction import steps as counted
@@ -326,8 +326,8 @@ def _across(form: ConicForm) -> Iterator[dict[int, Floats]]:
     plain, diagonal = dict[int, Floats](), dict[int, Floats]()
     for k, c in enumerate(form.cones):
         F = c.matrix(raw.x[c.start : c.stop]) if c.kind == "psd" else np.zeros((0, 0))
-        R = integer_range(F) if np.trace(F) > SMALL else None
-        if R is None or np.count_nonzero(R) == R.shape[1]:
+        R = integer_range(F, sharp=True) if np.trace(F) > SMALL else None
+        if R is None:
             continue
         order = scipy.linalg.qr(R.T, pivoting=True)[2]
         rest = np.eye(c.order)[:, np.sort(order[R.shape[1] :])]
@@ -336,9 +336,9 @@ def _across(form: ConicForm) -> Iterator[dict[int, Floats]]:
         with suppress(np.linalg.LinAlgError):
             L = np.linalg.cholesky(inverse @ F @ inverse.T)
             L = L / np.diag(L)
-            near_ones = (d for d in DENOMINATORS if (abs(np.round(L * d) - L * d) <= NEAR).all())
-            d = next(near_ones, 1)
-            diagonal[k] = np.hstack([rest, R @ np.round(L * d)])
+            columns = R @ np.round(L * denominators(L))
+            divisors = np.gcd.reduce(columns.astype(np.int64), axis=0)
+            diagonal[k] = np.hstack([rest, columns / np.maximum(divisors, 1)])
     yield plain
     yield diagonal
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 SMALL, APART = 1e-6, 30.0
 # Splits of the eigenvalues of a block that are tried.
 TRIED = 4
-# Denominators of a basis, and how far its numerators may be from integers.
-DENOMINATORS, NEAR = (1, 2, 3, 4, 5, 6, 8, 10, 12), 0.05
+# Denominators of a basis, and how far its numerators may be from integers, and where they are sharp.
+DENOMINATORS, NEAR, SHARP = (1, 2, 3, 4, 5, 6, 8, 10, 12), 0.05, 1e-4
 # Products of zero eigenvectors and a basis that are taken for 0, as a share of its numbers.
 SAME = 1e-3
 # Integers below this are exact in floats; parts of one that entries of a block are made of.
@@ -328,6 +328,7 @@ def turned(form: ConicForm, bases: Mapping[int, Floats]) -> ConicForm | None:
         if (T := bases.get(k)) is not None:
             if c.kind != "psd" or T.shape != (c.order, c.order) or (np.round(T) != T).any():
                 return None
+            T = np.asarray(T, dtype=float)  # products of integers may overflow
             (i, j), place, n = c.places, np.arange(rows.shape[0]), c.order
             at = (np.r_[i * n + j, (j * n + i)[i != j]], np.r_[place, place[i != j]])
             full = sp.csr_array((np.ones(at[0].size), at), shape=(n * n, place.size))
@@ -374,7 +375,7 @@ def _without_copies(A: Any, q: Floats) -> tuple[Any, Floats]:
     if not (others.size and rank and on_grid):
         return A, q
     Y = np.linalg.lstsq(M[:, kept], M[:, others], rcond=None)[0]
-    common = _denominators(Y)
+    common = denominators(Y)
     whole = np.round(Y * common)
     fits = (GRID * (np.abs(M[:, kept]) @ np.abs(whole) + np.abs(M[:, others]) * common)).max(axis=0)
     proved = (M[:, kept] @ whole == M[:, others] * common).all(axis=0) & (fits < EXACT)
@@ -385,7 +386,7 @@ def _without_copies(A: Any, q: Floats) -> tuple[Any, Floats]:
     return A, q * used
 
 
-def _denominators(Y: Floats) -> Floats:
+def denominators(Y: Floats) -> Floats:
     """Return an integer for each column that makes it one of integers, nearly; a guess."""
     common, left = np.ones(Y.shape[1]), np.ones(Y.shape[1], dtype=bool)
     for d in range(1, SIMPLE + 1):
@@ -480,11 +481,11 @@ def _lines(Z: Floats) -> Floats | None:
     return np.eye(sizes.size)[:, kept] if kept.any() and not kept.all() else None
 
 
-def integer_range(Z: Floats, before: Floats | None = None) -> Floats | None:
+def integer_range(Z: Floats, before: Floats | None = None, *, sharp: bool = False) -> Floats | None:
     """Return integers that span what is orthogonal to the zero eigenvectors, if there are any.
 
     Those that were known before are returned where they do: others of the same program are often on
-    the same face.
+    the same face. Of sharp entries denominators may be large.
     """
     sizes, vectors = np.linalg.eigh(Z)
     largest = float(sizes[-1])
@@ -501,12 +502,13 @@ def integer_range(Z: Floats, before: Floats | None = None) -> Floats | None:
             return before
         _, R, order = scipy.linalg.qr(vectors[:, :k].T, mode="economic", pivoting=True)
         X = np.linalg.solve(R[:, :k], R[:, k:])
-        for d in DENOMINATORS:
+        own = [(denominators(X), SHARP)] if sharp else []
+        for d, near in (*own, *((d, NEAR) for d in DENOMINATORS)):
             whole = np.round(X * d)
-            if (np.abs(whole - X * d) <= NEAR).all():
+            if (np.abs(whole - X * d) <= near).all():
                 V = np.zeros((len(Z), len(Z) - k))
                 in_turn = np.argsort(order[k:])
-                V[order[k:][in_turn], np.arange(len(Z) - k)] = d
+                V[order[k:][in_turn], np.arange(len(Z) - k)] = (d * np.ones(len(Z) - k))[in_turn]
                 V[order[:k]] = -whole[:, in_turn]
                 return V
     return None

@@ -214,7 +214,8 @@ class Face:
 
     def fault(self, link: Link) -> str:
         """Say why a link shows nothing; empty for zeros of its signed rows or a contradiction."""
-        if not link or not all(0 <= i < self.equal.size and v for i, v in link.items()):
+        exact = all(isinstance(v, (int, Fraction)) and v for v in link.values())
+        if not link or not exact or not all(0 <= i < self.equal.size for i in link):
             return "a link is no combination of the rows"
         allowed = all(self.equal[i] or (self.signed[i] and v > 0) for i, v in link.items())
         if not (allowed and all(self.entries.known[i] for i in link)):

@@ -501,13 +501,21 @@ def test_on_which_face_points_are_is_said() -> None:
 
 
 V = np.array([[1.0, 1, 1, 1, 1], [1, -2, 0, 2, 1]])
+W = np.array([[2.0, -2, -1, -1, 0], [1, -2, 2, 0, -1], [1, 2, -1, 2, 2], [-2, -1, 2, 1, 2]])
+FACES = {
+    "sum": np.ones((5, 5)),
+    "vector": np.outer(V[1], V[1]),
+    "rank 3": W[:3].T @ W[:3],
+    "rank 4": W.T @ W,
+    "corner": np.pad([[2.0, 1.0], [1.0, 2.0]], (0, 3)),
+}
 
 
 @pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
-@pytest.mark.parametrize("name", ["sum", "vector", "rank 2", "beside"])
+@pytest.mark.parametrize("name", [*FACES, "rank 2", "beside"])
 def test_a_face_across_the_axes_is_turned_onto_them(name: str, unit: float) -> None:
     """Beside F with <F, X> = 0 a matrix has no room: the optimum is that of V'XV, FV = 0."""
-    F = {"sum": np.ones((5, 5)), "vector": np.outer(V[1], V[1])}.get(name, V.T @ V)
+    F = FACES.get(name, V.T @ V)
     C = np.random.default_rng(5).standard_normal((5, 5))
     t = cp.Variable(2, name="t")
 
@@ -519,7 +527,7 @@ def test_a_face_across_the_axes_is_turned_onto_them(name: str, unit: float) -> N
             goal += cp.sum(t) / unit
         return cp.Minimize(goal), rows
 
-    own = np.linalg.eigh(F)[1][:, : 4 if name in ("sum", "vector") else 3]
+    own = np.linalg.eigh(F)[1][:, : 5 - np.linalg.matrix_rank(F)]
     Y = cp.Variable((own.shape[1],) * 2, PSD=True)
     small = cp.Problem(*stated(own @ Y @ own.T, 1.0))
     small.solve(solver="CLARABEL")

@@ -20,7 +20,15 @@ from optfair.backends.blocks_backend import interior_point
 from optfair.compile.form import compile_problem
 from optfair.proofs.bounds import lower_bound
 from optfair.proofs.cones import Cone
-from optfair.proofs.faces import _declared, _without_copies, forced, last_digit, on_face
+from optfair.proofs.faces import (
+    _declared,
+    _without_copies,
+    forced,
+    integer_range,
+    last_digit,
+    on_face,
+    turned,
+)
 from optfair.solution.conic_form import ConicForm
 
 ROUTE = "psd-blocks"
@@ -371,3 +379,28 @@ def test_the_last_digit_is_that_of_all(whole: list[int], power: int) -> None:
     units = [Fraction(x) / Fraction(2) ** e for x in v.tolist()]
     assert all(u.denominator == 1 for u in units)
     assert not v.any() or any(u.numerator % 2 for u in units)
+
+
+def test_blocks_are_turned_by_numbers_whose_products_are_exact() -> None:
+    """Of a matrix with x and y on its diagonal and 1 beside them."""
+    x, y = cp.Variable(name="x"), cp.Variable(name="y")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x + y), [cp.bmat([[x, 1], [1, y]]) >> 0]))
+    form = compile_problem(p, cp.CLARABEL).form
+    (k,) = (i for i, c in enumerate(form.cones) if c.kind == "psd")
+    T = np.array([[1.0, 2.0], [0.0, 3.0]])
+    near = turned(form, {k: T})
+    assert near is not None
+    point = np.array([5.0, 7.0])
+    own = T.T @ form.cones[k].matrix(form.slack(point)) @ T
+    assert np.allclose(near.cones[k].matrix(near.slack(point)), own)
+    for size in (2**26, 2**33, 2**62):  # as integers some products are 0
+        assert turned(form, {k: size * T.astype(np.int64)}) is None
+
+
+@pytest.mark.parametrize("d", [7, 19, 1001])
+def test_of_sharp_entries_denominators_may_be_large(d: int) -> None:
+    kernel = np.array([[1.0, 3 / d, -2 / d]]).T
+    Z = np.eye(3) - kernel @ kernel.T / (kernel.T @ kernel)
+    V = integer_range(Z, sharp=True)
+    assert V is not None and (np.round(V) == V).all() and np.linalg.matrix_rank(V) == 2
+    assert (np.abs(kernel.T @ V) <= 1e-9).all()

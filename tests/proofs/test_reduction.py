@@ -115,6 +115,8 @@ def test_links_that_are_no_combinations_are_refused() -> None:
     assert links == ({2: Fraction(1)}, {1: Fraction(-1)})
     assert chain_fault(entries, ()) and chain_fault(entries, ({},))
     assert "no combination" in chain_fault(entries, ({7: Fraction(1)},))
+    rounded: Any = {1: 1.0}  # what sums to 0 in floats need not be 0
+    assert "no combination" in chain_fault(entries, (rounded,))
     assert "sign" in chain_fault(entries, ({1: Fraction(-1)},))  # before its line is 0
     assert "cancel" in chain_fault(entries, ({0: Fraction(1)},))
     assert chain(Entries(rows, np.array([True, True, False]), entries.cones)) is None
