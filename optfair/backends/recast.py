@@ -57,6 +57,8 @@ OUT = 1e4
 # Steps of facial reduction; what is asked of the program there, as a share of the tolerance, and in
 # which units.
 STEPS, SHARPER, UNITS = 5, (1e-2, 1e-4), ("", "sides", "point")
+# Entries of all equations up to which points are moved onto them.
+DENSE = 1_000_000
 # What is said of a problem that was solved on the face of its points, and of a point far out.
 ON_FACE = "rows that are 0 at every feasible point were stated as equations"
 FAR_OUT = "a point was moved far out, towards a limit that is not attained"
@@ -272,13 +274,26 @@ def on_its_face(
             continue
         known = raw.x * own.columns
         z = own.multipliers_back(raw.z)
-        lacking = shortfall(problem, face, known, z, request.tolerance)
-        best = min(best, (lacking, known, z), key=itemgetter(0))
+        for x in (_onto(face, known), known):
+            lacking = shortfall(problem, face, x, z, request.tolerance)
+            held = _feasible(problem, compiled.values(x), request)
+            best = min(best, (lacking if held else lacking + 1.0, x, z), key=itemgetter(0))
     if best[0] == np.inf:
         return None
     proof = FaceProof(problem, compiled, tuple(steps), *best[1:])
     seconds = stages(begin, compiled_at, time.perf_counter())
     return Outcome("optimal", compiled.values(best[1]), {}, proof, seconds)
+
+
+def _onto(form: ConicForm, x: Floats) -> Floats:
+    """Return a point that was moved onto the equations by as little as it needs."""
+    rows = sp.csr_array(form.rows[np.flatnonzero(form.equal)])
+    if np.prod(rows.shape) > DENSE:
+        return x
+    size = abs(rows).max(axis=1).toarray().ravel() if rows.nnz else np.ones(rows.shape[0])
+    unit = 1.0 / np.where(size > 0.0, size, 1.0)
+    M, off = unit[:, None] * rows.toarray(), unit * form.slack(x)[form.equal]
+    return np.asarray(x + np.linalg.lstsq(M, off)[0]) if off.any() else x
 
 
 def _further(form: ConicForm) -> Iterator[tuple[Step, ConicForm]]:

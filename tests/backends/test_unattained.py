@@ -17,7 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 import optfair as of
-from optfair.backends.recast import FaceContradiction, FaceProof, on_its_face
+from optfair.backends.recast import FaceContradiction, FaceProof, _onto, on_its_face
 from optfair.backends.request import Request
 from optfair.backends.unattained import (
     EndlessFall,
@@ -31,6 +31,7 @@ from optfair.backends.unattained import (
     unattained,
 )
 from optfair.cli.app import app
+from optfair.compile.form import compile_problem
 from optfair.convexity.domain import Domain
 from optfair.convexity.prove import domain_of
 from optfair.convexity.reading import read as reading_of
@@ -579,6 +580,20 @@ def test_the_diagnosis_proves_what_a_face_excludes() -> None:
     (conflict, *_) = found.conflicts if hasattr(found, "conflicts") else (found,)
     assert "exclude each other: 'block', 'sum', 'line'" in str(found)
     assert "proved by" in str(found) and conflict.verify()
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_points_are_moved_onto_equations_by_little(unit: float) -> None:
+    """Of a row with side 0 any violation is seen, however large its terms."""
+    X = cp.Variable((5, 5), PSD=True, name="X")
+    rows = [cp.trace(FACES["rank 4"] @ X) == 0, cp.trace(X) == 3 * unit, 0 * X[0, 0] == 0]
+    form = compile_problem(of.from_cvxpy(cp.Problem(cp.Minimize(X[0, 0]), rows)), cp.CLARABEL).form
+    x = unit * np.random.default_rng(0).standard_normal(form.q.size)
+    near = _onto(form, x)
+    assert np.abs(form.slack(near)[form.equal]).max() <= 1e-13 * unit
+    assert np.abs(_onto(form, near + 1e-7 * unit) - near).max() <= 1e-6 * unit
+    free = compile_problem(of.from_cvxpy(cp.Problem(cp.Minimize(X[0, 0]))), cp.CLARABEL).form
+    assert (_onto(free, x[: free.q.size]) == x[: free.q.size]).all()
 
 
 def test_a_face_is_asked_for_where_there_is_one() -> None:
