@@ -326,7 +326,7 @@ def turned(form: ConicForm, bases: Mapping[int, Floats]) -> ConicForm | None:
     for k, c in enumerate(plain.cones):
         rows = stated[c.start : c.stop]
         if (T := bases.get(k)) is not None:
-            if c.kind != "psd" or T.shape != (c.order, c.order) or (np.round(T) != T).any():
+            if c.kind != "psd" or np.shape(T) != (c.order, c.order) or (np.round(T) != T).any():
                 return None
             T = np.asarray(T, dtype=float)  # products of integers may overflow
             (i, j), place, n = c.places, np.arange(rows.shape[0]), c.order

@@ -393,6 +393,10 @@ def test_blocks_are_turned_by_numbers_whose_products_are_exact() -> None:
     point = np.array([5.0, 7.0])
     own = T.T @ form.cones[k].matrix(form.slack(point)) @ T
     assert np.allclose(near.cones[k].matrix(near.slack(point)), own)
+    for wrong in (np.full((2, 2), np.inf), np.full((2, 2), np.nan), np.ones((2, 3)), T / 2):
+        assert turned(form, {k: wrong}) is None
+    listed: Any = T.tolist()
+    assert turned(form, {k: listed}) is not None
     for size in (2**26, 2**33, 2**62):  # as integers some products are 0
         assert turned(form, {k: size * T.astype(np.int64)}) is None
 
