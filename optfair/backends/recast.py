@@ -244,7 +244,8 @@ def on_its_face(
     face, steps = compiled.form, list[Step]()
     curved = any(c.kind in ("psd", "soc") for c in face.cones) and not compiled.integer.any()
     while curved and face.A.nnz <= FEW and len(steps) < STEPS:
-        if (more := next(_further(face), None)) is None:
+        left = min(AGAIN, request.deadline - time.perf_counter())
+        if left <= 0.0 or (more := next(_further(face, left), None)) is None:
             break
         face = more[1]
         steps.append(more[0])
@@ -296,9 +297,9 @@ def _onto(form: ConicForm, x: Floats) -> Floats:
     return np.asarray(x + np.linalg.lstsq(M, off)[0]) if off.any() else x
 
 
-def _further(form: ConicForm) -> Iterator[tuple[Step, ConicForm]]:
+def _further(form: ConicForm, left: float) -> Iterator[tuple[Step, ConicForm]]:
     """Yield a step that shows more rows to be 0, with the program on the face; as it stands first."""
-    for bases in chain([{}], _across(form)):
+    for bases in chain([{}], _across(form, left)):
         near = turned(form, bases) if bases else form
         links = () if near is None else links_of(Entries.of(near))
         face = restated(near, links) if near is not None and links else None
@@ -306,7 +307,7 @@ def _further(form: ConicForm) -> Iterator[tuple[Step, ConicForm]]:
             yield (bases, links), face
 
 
-def _across(form: ConicForm) -> Iterator[dict[int, Floats]]:
+def _across(form: ConicForm, left: float) -> Iterator[dict[int, Floats]]:
     r"""Yield bases in which a face may lie along the axes.
 
     Multipliers with :math:`A^T w = 0,\; b^T w = 0,\; w \in K^*` show what every feasible point has no
@@ -335,7 +336,7 @@ def _across(form: ConicForm) -> Iterator[dict[int, Floats]]:
     A = sp.csc_array(sp.vstack([equations, *(-each[c.start : c.stop] for c in placed)]))
     b = np.concatenate([sides, np.zeros(A.shape[0] - sides.size)])
     none = sp.csc_array((m, m))
-    raw = cone_program.solve_cone_program(none, np.zeros(m), A, b, tuple(cones), time_limit=AGAIN)
+    raw = cone_program.solve_cone_program(none, np.zeros(m), A, b, tuple(cones), time_limit=left)
     if raw.status not in ("optimal", "inaccurate"):
         return
     plain, diagonal = dict[int, Floats](), dict[int, Floats]()
