@@ -192,7 +192,7 @@ def prove(
         raise DeclarationError("prove got a constraint", remedy=remedy)
     if isinstance(item, Term):
         return _proved_term(item, where, curvature, seconds)
-    if "Problem" in {c.__name__ for c in type(item).__mro__}:  # type checkers know `prove_terms`
+    if isinstance(item, (Problem, cp.Problem)):  # type checkers know `prove_terms`
         return cast("Answer", prove_terms(item, curvature=curvature, seconds=seconds))
     if not isinstance(item, cp.Expression):
         remedy = "give a CVXPY expression or a term, or a problem for all of its terms"

@@ -8,7 +8,7 @@ these give further equations, and the equations show more: facial reduction (Bor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -250,6 +250,16 @@ class Face:
         self.equal |= shown
         self.signed &= ~shown
 
+    def shown(self) -> Iterator[Link]:
+        """Yield links as far as there are any, a contradiction last, and set to 0 what they show."""
+        for _ in range(LINKS):
+            if (link := self.next()) is None:
+                return
+            yield link
+            if self.side(link) < 0:
+                return
+            self.take(link)
+
     def next(self) -> Link | None:
         """Return a link that shows more, a contradiction before all; None where none is found."""
         used = np.flatnonzero((self.equal | self.signed) & self.entries.known)
@@ -338,15 +348,10 @@ def chain(entries: Entries) -> tuple[Link, ...] | None:
     >>> [{i: int(v) for i, v in link.items()} for link in links or ()]
     [{2: 1}, {1: -1}]
     """
-    face, links = Face(entries), []
-    for _ in range(LINKS):
-        link = face.next()
-        if link is None:
-            return None
-        links.append(link)
-        if face.side(link) < 0:
-            break
-        face.take(link)
+    face = Face(entries)
+    links = list(face.shown())
+    if not links or face.side(links[-1]) >= 0:
+        return None
     for k in reversed(range(len(links) - 1)):
         fewer = [*links[:k], *links[k + 1 :]]
         if not chain_fault(entries, fewer):
@@ -368,11 +373,8 @@ def chain_fault(entries: Entries, links: Iterable[Link]) -> str:
 
 def links_of(entries: Entries) -> tuple[Link, ...]:
     """Return links that show rows to be 0 at every feasible point, as far as there are any."""
-    face, links = Face(entries), list[Link]()
-    while len(links) < LINKS and (link := face.next()) is not None and face.side(link) == 0:
-        links.append(link)
-        face.take(link)
-    return tuple(links)
+    face = Face(entries)
+    return tuple(link for link in face.shown() if face.side(link) == 0)
 
 
 def restated(form: ConicForm, links: Iterable[Link]) -> ConicForm | None:
@@ -427,13 +429,9 @@ def forced(entries: Entries) -> Bools:
     """
     face = Face(entries)
     stated = face.equal.copy()
-    for _ in range(LINKS):
-        link = face.next()
-        if link is None:
-            break
+    for link in face.shown():
         if face.side(link) < 0:
             return np.ones(stated.size, dtype=bool)
-        face.take(link)
     return np.asarray(face.equal & ~stated)
 
 
