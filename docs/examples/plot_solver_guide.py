@@ -89,7 +89,7 @@ for solver in solvers:
 # %%
 # The picture: the largest residual of each result. Blank cells were refused.
 
-fig, ax = plt.subplots(figsize=(11, 5.2), layout="constrained")
+fig, ax = plt.subplots(figsize=(12.5, 6.2), layout="constrained")
 worst = np.full((len(names), len(solvers)), np.nan)
 for (i, j), _ in np.ndenumerate(worst):
     outcome, s = found[names[i], solvers[j]]
@@ -98,7 +98,7 @@ for (i, j), _ in np.ndenumerate(worst):
         worst[i, j] = max(r.feasibility, r.dual, r.gap, 1e-16)
     elif outcome != "refused":
         ink = "#6B6B6B" if outcome == "local" else "#B3261E"
-        ax.text(j, i, outcome, ha="center", va="center", fontsize=9, color=ink)
+        ax.text(j, i, outcome, ha="center", va="center", fontsize=7.5, color=ink)
 shades = plt.get_cmap("Blues_r").copy()
 image = ax.imshow(worst, cmap=shades, norm=LogNorm(1e-19, 1e-6), aspect="auto")
 for (i, j), r in np.ndenumerate(worst):
@@ -106,8 +106,8 @@ for (i, j), r in np.ndenumerate(worst):
         exact = r <= 1e-16
         ink = "white" if r < 3e-13 else "#1B1B1B"
         power = r"$\leq 10^{-16}$" if exact else rf"$10^{{{int(np.ceil(np.log10(r)))}}}$"
-        ax.text(j, i, power, ha="center", va="center", fontsize=9, color=ink)
-ax.set_xticks(range(len(solvers)), solvers)
+        ax.text(j, i, power, ha="center", va="center", fontsize=7.5, color=ink)
+ax.set_xticks(range(len(solvers)), solvers, rotation=45, ha="left")
 ax.set_yticks(
     range(len(names)),
     [f"{problems[n].problem_class}: {n.replace('_', ' ')}" for n in names],
