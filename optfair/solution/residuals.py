@@ -142,6 +142,8 @@ class Residuals:
             clear = clear and radius * unit >= CLEAR * max(1.0, self.extent)
         if clear:
             return within(radius * unit, because)
+        if radius * unit >= 1.0:  # a size that says something, and too near to be a proof
+            because += f", proved {within(radius * unit).limits} where |x| is {self.extent:.1e}"
         return reported("", because)
 
     def above(self, tolerance: float) -> tuple[str, ...]:

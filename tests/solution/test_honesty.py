@@ -305,6 +305,10 @@ def test_a_radius_is_clear_in_units_of_columns_and_of_the_declaration(
     assert grade.sound is sound
     if sound:
         assert grade.radius == pytest.approx(1e4 * unit)
+    else:  # how far it is a proof, and why that is not far enough
+        assert grade.because.endswith(
+            f"proved for |x| ≤ {9.9e3 * unit:.1e} where |x| is {extent:.1e}"
+        )
     wide = replace(off, extent=5.0 * unit)
     assert wide.grade(1e-7).sound is (unit >= 1.0)
 
