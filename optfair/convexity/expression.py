@@ -211,8 +211,7 @@ def _call(function: str, args: tuple[Node, ...], size: int) -> Call:
 
 def opaque(expression: Any, leaves: Iterable[Leaf]) -> Opaque:
     """Return an expression that is not read further."""
-    size = int(expression.size)
-    node = _interned(Opaque, id(expression), size, (), expression=expression)
+    node = _interned(Opaque, id(expression), int(expression.size), (), expression=expression)
     node.leaves = frozenset(leaves)
     return node
 
@@ -243,12 +242,14 @@ def exact_matrix_product(A: Any, B: Any) -> Any:
     >>> exact_matrix_product(sp.csr_array([[0.1]]), sp.csr_array([[0.1]])) is None
     True
     """
+    if A.shape == (1, 1) and A.nnz == 1 and _settled(B):  # a number: no matrices are multiplied
+        scaled, error = exact_product(np.full(B.nnz, A.data[0]), B.data)
+        sound = np.isfinite(scaled).all() and scaled.all() and not (error != 0.0).any()
+        return sp.csr_array((scaled, B.indices, B.indptr), B.shape) if sound else None
     out = sp.csr_array(A @ B)
     if not np.isfinite(out.data).all():
         return None
-    if (
-        np.diff(A.indptr) <= 1
-    ).all():  # every entry is one product, with a row of B after the other
+    if (np.diff(A.indptr) <= 1).all():  # entries are products, with a row of B after the other
         counts = np.diff(B.indptr)[A.indices]
         shift = np.repeat(B.indptr[A.indices] - np.cumsum(counts) + counts, counts)
         right = B.data[shift + np.arange(shift.size)]
@@ -281,25 +282,27 @@ def _canonical(M: Any) -> Any:
     return M
 
 
+def _settled(M: Any) -> bool:
+    """Whether a sparse matrix is known to have the form that sums keep."""
+    known = isinstance(M, sp.csr_array) and getattr(M, "has_canonical_format", False)
+    return known and M.dtype == float and M.indices.dtype == np.int32 and bool(M.data.all())
+
+
 def matrix(M: Any) -> Any:
     """Return a sparse matrix in the form that sums keep."""
-    return _canonical(sp.csr_array(M, dtype=float))
+    return M if _settled(M) else _canonical(sp.csr_array(M, dtype=float))
 
 
 def _identity(M: Any) -> bool:
-    return (
-        M.shape[0] == M.shape[1] == M.nnz
-        and bool((M.data == 1.0).all())
-        and bool((M.indices == np.arange(M.nnz)).all())
-    )
+    square = M.shape[0] == M.shape[1] == M.nnz
+    return square and bool((M.data == 1.0).all() and (M.indices == np.arange(M.nnz)).all())
 
 
 def selection(rows: Sequence[int] | NDArray[Any], size: int) -> Any:
     """Return the matrix that takes some entries of a vector."""
     at = np.asarray(rows, dtype=np.int32)
-    return sp.csr_array(
-        (np.ones(at.size), at, np.arange(at.size + 1, dtype=np.int32)), (at.size, size)
-    )
+    ends = np.arange(at.size + 1, dtype=np.int32)
+    return sp.csr_array((np.ones(at.size), at, ends), (at.size, size))
 
 
 def diagonal(factors: Any) -> Any:
@@ -393,9 +396,7 @@ def _flattened(M: Any, node: Sum, total: Floats) -> tuple[list[Part], Floats | N
     if moved is None:
         return [], None
     added, error = exact_sum(total, moved.toarray()[:, 0])
-    if (error != 0.0).any():
-        return [], None
-    return inner, np.asarray(added) + 0.0
+    return ([], None) if (error != 0.0).any() else (inner, np.asarray(added) + 0.0)
 
 
 def select(node: Node, rows: Sequence[int] | NDArray[Any]) -> Node:
@@ -592,9 +593,7 @@ def _grouped(node: Node, inside: str) -> str:
 
 
 def _factor_text(node: Node, a: Fraction) -> str:
-    inside = _text(node)
-    if isinstance(node, (Sum, Product)):
-        inside = f"({inside})"
+    inside = f"({_text(node)})" if isinstance(node, (Sum, Product)) else _text(node)
     if a == 1:
         return inside
     return f"{inside}^{a}" if a.denominator == 1 and a > 0 else f"{inside}^({a})"

@@ -50,9 +50,8 @@ LARGEST = 200_000
 
 def leaf_of(variable: Any) -> Leaf:
     """Return the leaf of a CVXPY variable."""
-    return Leaf(
-        ("variable", variable.id), variable.name(), int(variable.size), tuple(variable.shape)
-    )
+    uid, size, shape = ("variable", variable.id), int(variable.size), tuple(variable.shape)
+    return Leaf(uid, variable.name(), size, shape)
 
 
 def exponent(p: Any) -> Fraction:
@@ -253,6 +252,9 @@ class Reader:
             return _summed(self.node(e.args[0]))
         if name == "Promote":
             return self._promoted(self.node(e.args[0]), e.size)
+        if name == "index":
+            at = e.numeric([count_of(e.args[0].shape)])
+            return select(self.node(e.args[0]), np.ravel(at, order="F"))
         if isinstance(e, Wrap) or name in ("real", "conj"):
             return self.node(e.args[0])
         if name == "imag":
@@ -572,8 +574,7 @@ _READERS: Mapping[str, Callable[[Reader, Any], Node]] = {
     **dict.fromkeys(_SAME, Reader._function),
     "Power": Reader._power,
     "floor": lambda reader, e: reader.algebra.scaled(-1.0, reader._ceiling_below(e)),
-    "log": Reader._logarithm,
-    "log1p": Reader._logarithm,
+    **dict.fromkeys(("log", "log1p"), Reader._logarithm),
     "one_minus_pos": Reader._one_minus,
     "logistic": Reader._logistic,
     "entr": Reader._entropy,
@@ -595,6 +596,5 @@ _READERS: Mapping[str, Callable[[Reader, Any], Node]] = {
     "cumprod": Reader._products_so_far,
 }
 # What is read of one entry only: along an axis these are vectors of functions.
-_OF_ONE = {"quad_over_lin", "log_sum_exp", "GeoMean", "Pnorm", "norm1", "norm_inf", "Prod"} | {
-    *("max", "min")
-}
+_OF_ONE = {"quad_over_lin", "log_sum_exp", "GeoMean", "Pnorm", "norm1", "norm_inf", "Prod"}
+_OF_ONE |= {"max", "min"}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
+import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -27,11 +28,15 @@ from optfair.convexity.expression import (
     constant,
     constant_value,
     diagonal,
+    exact_matrix_product,
     linear,
+    matrix,
     raw_call,
     raw_product,
+    select,
 )
 from optfair.convexity.intervals import Interval
+from optfair.convexity.reading import leaf_of, read
 
 # x is positive, y not negative, m negative, and u of any sign: two entries each
 X, Y, M, U = (Leaf(("test of algebra", n), n, 2, (2,)) for n in "xymu")
@@ -351,3 +356,32 @@ def test_ways_to_write_a_row_keep_its_points() -> None:
                 assert {bool(value(way, at)[0] > 0.0) for way in ways} == {
                     bool(value(row, at)[0] > 0.0)
                 }
+
+
+KEYS = [np.s_[2], np.s_[-1], np.s_[::-1], np.s_[::-1, 1], np.s_[3:0:-2, 0:2], np.s_[:, ::-1]]
+
+
+@pytest.mark.parametrize("key", KEYS, ids=str)
+def test_entries_are_read_where_they_stand_without_a_matrix(
+    key: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(e: Any) -> Any:
+        raise AssertionError(f"{e} is written out as a matrix")
+
+    monkeypatch.setattr("optfair.convexity.reading.atom_matrix", refused)
+    x = cp.Variable((4, 3), pos=True)
+    places = np.ravel(np.arange(12).reshape((4, 3), order="F")[key], order="F")
+    squares = read(x**2, Domain()).node
+    assert read(x[key], Domain()).node is select(leaf_of(x), places)
+    assert read((x**2)[key], Domain()).node is select(squares, places)
+
+
+@pytest.mark.parametrize("number", [1.0, 0.5, -3.0, 0.1, 1e-300, 1e300])
+def test_a_number_times_a_row_is_what_matrices_give_or_nothing(number: float) -> None:
+    row = np.array([[3.0, 0.0, -0.25, 1e-200, 1e200]])
+    one, two = matrix(np.array([[number]])), matrix(np.array([[number], [number]]))
+    product, known = (exact_matrix_product(m, matrix(row)) for m in (one, two))
+    assert (product is None) == (known is None)
+    if product is not None:
+        assert (product.toarray()[0] == known.toarray()[0]).all()
+        assert product.indices.dtype == np.int32 and product.data.all()
