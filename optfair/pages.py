@@ -6,7 +6,7 @@ import importlib.util
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -16,11 +16,11 @@ from optfair.errors import NotInstalled
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# What all pages share: escaping, and a style that needs nothing from elsewhere; what they end in.
+# What the names of pages end in.
 PAGES = (".html", ".htm")
 
 
-def check_page(modules: Iterable[str] = ("matplotlib", "jinja2")) -> None:
+def check_page() -> None:
     """Raise unless a page can be made.
 
     Raises
@@ -28,12 +28,12 @@ def check_page(modules: Iterable[str] = ("matplotlib", "jinja2")) -> None:
     NotInstalled
         matplotlib or Jinja2 is missing.
     """
-    for module in modules:
+    for module in ("matplotlib", "jinja2"):
         if importlib.util.find_spec(module) is None:
             raise NotInstalled(
                 f"{module} is not installed",
-                "the report is drawn and written with it",
-                'pip install "optfair[plot]", or leave out --report',
+                "reports are drawn and written with it",
+                'pip install "optfair[plot]", or leave the report out',
             )
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair import registry
 from optfair.errors import DataError, kind_of, needed
+from optfair.registry import attach_registered
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -170,7 +170,7 @@ POINT, LABEL, OUTSIDE = 10.0, 20.0, 2.0
 def draw_chords(
     ax: Axes,
     chords: Sequence[tuple[NDArray[Any], NDArray[Any], str]],
-    graph: tuple[NDArray[Any], NDArray[Any], str] | None = None,
+    graph: tuple[NDArray[Any], NDArray[Any], str] | None,
 ) -> None:
     """Draw at most two chords of a function, and by how much their middles are missed.
 
@@ -560,14 +560,6 @@ def _ranked(profile: Any) -> list[str]:
     return sorted(profile.ratios, key=key)
 
 
-__all__ = ("plot_accuracy", "plot_profile", *registry.names("plots"))
-
-
-def __getattr__(name: str) -> Any:
-    if name not in registry.names("plots"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return registry.load("plots", name)
-
-
-def __dir__() -> list[str]:
-    return list(__all__)
+__all__, __getattr__, __dir__ = attach_registered(
+    __name__, "plots", "plot_accuracy", "plot_profile"
+)

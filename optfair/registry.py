@@ -223,9 +223,7 @@ def attach(package: str) -> tuple[list[str], Callable[[str], Any], Callable[[], 
 
     def get(name: str) -> Any:
         if not places.get(name):
-            close = difflib.get_close_matches(name, places, n=1, cutoff=0.7)
-            near = f"; did you mean {close[0]!r}?" if close else ""
-            raise AttributeError(f"module {package!r} has no attribute {name!r}{near}")
+            raise _no_name(package, name, places)
         module = importlib.import_module(places[name])
         if module is home or not hasattr(module, name):
             value: Any = importlib.import_module(f"{places[name]}.{name}")
@@ -235,6 +233,26 @@ def attach(package: str) -> tuple[list[str], Callable[[str], Any], Callable[[], 
         return value
 
     return sorted(places), get, lambda: sorted(places)
+
+
+def attach_registered(
+    package: str, kind: str, *own: str
+) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+    """Return what `attach` does, of a namespace of what methods register, beside names of its own."""
+    known = sorted({*own, *names(kind)})
+
+    def get(name: str) -> Any:
+        if name not in names(kind):
+            raise _no_name(package, name, known)
+        return load(kind, name)
+
+    return known, get, lambda: known
+
+
+def _no_name(package: str, name: str, known: Iterable[str]) -> AttributeError:
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+    near = f"; did you mean {close[0]!r}?" if close else ""
+    return AttributeError(f"module {package!r} has no attribute {name!r}{near}")
 
 
 def names(kind: str) -> tuple[str, ...]:

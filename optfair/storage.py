@@ -130,7 +130,7 @@ def write_text(path: Path, text: str, *, replace: bool = True) -> None:
     write_whole(path, lambda part: part.write_bytes(data), replace=replace)
 
 
-def csv_text(rows: Iterable[Iterable[Any]], delimiter: str = ",", *, safe: bool = False) -> str:
+def csv_text(rows: Iterable[Iterable[Any]], delimiter: str = ",", *, safe: bool) -> str:
     """Return rows as the text of a CSV file; ``safe`` quotes what spreadsheets take for formulas.
 
     Examples

@@ -124,7 +124,7 @@ class TableFile:
             remedy,
         )
 
-    def with_column(self, name: str, values: Sequence[Any], *, safe: bool = False) -> str:
+    def with_column(self, name: str, values: Sequence[Any], *, safe: bool) -> str:
         """Return the text of the file with one more column; ``safe`` quotes formulas."""
         rows = zip((self.header, *self.rows), (name, *values), strict=True)
         return csv_text(((*row, value) for row, value in rows), self.delimiter, safe=safe)

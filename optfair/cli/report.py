@@ -128,7 +128,7 @@ class Clustering:
         return float(self.fair.cost_ / self.plain.cost_ - 1.0)
 
 
-def clustered(question: Question, verbose: int = 0, labels: str = "soft") -> Clustering:
+def clustered(question: Question, verbose: int, labels: str) -> Clustering:
     """Cluster under the rule, and without it for comparison."""
     FairKMeans = registry.load("estimators", "FairKMeans")
     starts: Any = "auto" if question.n_init is None else question.n_init

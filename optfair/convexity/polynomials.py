@@ -199,7 +199,7 @@ def quadratic(node: Node, entries: Iterable[Node] = ()) -> Quadratic | None:
     return None if terms is None else quadratic_of(terms, entries)
 
 
-def quadratic_of(terms: Polynomial, entries: Iterable[Node] = ()) -> Quadratic | None:
+def quadratic_of(terms: Polynomial, entries: Iterable[Node]) -> Quadratic | None:
     """Return an expanded polynomial as a quadratic, None when it is none."""
     if not is_polynomial(terms) or any(sum(p for _, p in m) > 2 for m in terms):
         return None

@@ -278,7 +278,7 @@ def _constant_parts(expression: Any) -> Iterator[Any]:
 def proved_on(
     expression: Any,
     domain: Domain,
-    curvature: str | None = None,
+    curvature: str | None,
     seconds: float = 3.0,
     *,
     refute: bool = True,

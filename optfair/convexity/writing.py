@@ -307,7 +307,7 @@ class Atoms:
             return cp.vec(node.expression, order="F")
         raise Unread(f"{node!r} is not written again")
 
-    def _vector(self, node: Node, low: bool | None = None) -> Any:
+    def _vector(self, node: Node, low: bool | None) -> Any:
         e = self.write(node, low)
         return e if e.ndim else cp.reshape(e, (1,), order="F")
 

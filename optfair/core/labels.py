@@ -270,7 +270,7 @@ class Labels:
         at = places[name].get(label, places[name].get(label.replace(", ", ",")))
         return None if at is None else own[np.unravel_index(at, own.shape, order="F")]
 
-    def separated(self, time_limit: float | None = None) -> tuple[Any, tuple[str, ...] | None]:
+    def separated(self, time_limit: float | None) -> tuple[Any, tuple[str, ...] | None]:
         """Return this problem with rows that exclude each other as terms, and where to look.
 
         The second part is None where every term has a name that somebody gave.

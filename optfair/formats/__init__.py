@@ -1,4 +1,4 @@
-"""Problem <-> file: MPS, LP and CBF."""
+"""Problems, solutions and proofs from files and to files."""
 
 from optfair.registry import attach
 

@@ -223,9 +223,7 @@ def _above(value: Fraction) -> float:
 _SHARE = 1e-7
 
 
-def carrying_entries(
-    problem: Problem, time_limit: float | None = None
-) -> dict[str, NDArray[np.int64]]:
+def carrying_entries(problem: Problem, time_limit: float | None) -> dict[str, NDArray[np.int64]]:
     r"""Return the entries of gathered terms that exclude each other, by term.
 
     Every gathered row :math:`a^T x \le b` may be bent:

@@ -547,7 +547,7 @@ def _settled(A: Any, b: Any, form: ConicForm, x: Any, held: Any) -> Move | None:
 # --- which problem -------------------------------------------------------------------------------
 
 
-def _interfaces(problem: Problem, first: Sequence[str] = ()) -> list[str]:
+def _interfaces(problem: Problem, first: Sequence[str]) -> list[str]:
     """Return the names under which a problem is compiled: the stated ones, then the policy's."""
     names = [*first]
     with suppress(OptfairError):

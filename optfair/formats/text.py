@@ -167,16 +167,6 @@ def format_of(file: Path, verb: Literal["read", "write"]) -> Format:
     )
 
 
-def table_lines() -> list[str]:
-    """Return the table of formats as it stands in the documentation."""
-    lines = ["| Ending | Writes | Reads | Carries |", "| --- | --- | --- | --- |"]
-    for f in FORMATS:
-        writes = f"through {f.needs}" if f.needs else "yes" if f.writes else "no"
-        endings = ", ".join(f"`{e}`" for e in f.endings)
-        lines.append(f"| {endings} | {writes} | {'yes' if f.reads else 'no'} | {f.carries} |")
-    return lines
-
-
 # Text files: read with the line in every error, written whole or not at all.
 
 # Entries that a file may declare: these always, and so many for each character in it.

@@ -3,20 +3,6 @@
 Methods register them; importing this imports none.
 """
 
-from __future__ import annotations
+from optfair.registry import attach_registered
 
-from typing import Any
-
-from optfair import registry
-
-__all__ = registry.names("metrics")
-
-
-def __getattr__(name: str) -> Any:
-    if name not in registry.names("metrics"):
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return registry.load("metrics", name)
-
-
-def __dir__() -> list[str]:
-    return list(__all__)
+__all__, __getattr__, __dir__ = attach_registered(__name__, "metrics")

@@ -151,7 +151,7 @@ def run_restarts(
     seeds: Sequence[int],
     *,
     rank: Callable[[Restart], float],
-    n_jobs: int | None = None,
+    n_jobs: int | None,
     time_limit: float | None = None,
     verbose: int = 0,
 ) -> tuple[list[Restart], Any]:

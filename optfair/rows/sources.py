@@ -229,7 +229,7 @@ def chunk_of(
     index: int,
     groups: str | list[str] | None,
     sample_weight: str | None,
-    text: bool = False,
+    text: bool,
     grouped: bool = True,
 ) -> Chunk:
     """Return what a source gave as a chunk, of finite numbers unless text is allowed.

@@ -145,3 +145,10 @@ def test_the_page_on_adding_names_every_kind() -> None:
     rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     named = set(re.findall(r"`\[?(\w+)\]?`", " ".join(rows)))
     assert named == {"schema", "title", "defaults", *registry.KINDS}
+
+
+def test_a_misspelt_metric_or_picture_gets_the_nearest_name():
+    with pytest.raises(AttributeError, match="did you mean 'balance'"):
+        _ = of.metrics.balanse
+    with pytest.raises(AttributeError, match="did you mean 'plot_profile'"):
+        _ = of.plots.plot_profil

@@ -441,7 +441,7 @@ def products(p: ClusterCounterfactual) -> tuple[dict[str, Any], Flags]:
     return {PRODUCTS: cp.square(z) - cp.multiply(low + high, z) <= -low * high}, both
 
 
-def out_of_reach(p: ClusterCounterfactual, *, time_limit: float | None = None) -> Infeasible | None:
+def out_of_reach(p: ClusterCounterfactual, *, time_limit: float | None) -> Infeasible | None:
     r"""Return the error that no point is in the target, None where that is not proved.
 
     .. math:: \min_{z, t}\; t \quad\text{s.t.}\quad g_k(z) \le t,\; \text{bounds}

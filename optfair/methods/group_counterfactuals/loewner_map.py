@@ -73,7 +73,7 @@ def split_map(
     high: float,
     *,
     enough: float,
-    deadline: float = np.inf,
+    deadline: float,
 ) -> Split:
     r"""Minimise :math:`s^2 + \operatorname{tr}((A - I) \Sigma (A - I))` over maps of a group.
 

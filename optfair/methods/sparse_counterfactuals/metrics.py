@@ -304,7 +304,7 @@ def counterfactual_effect(
     return effect_from(factual, target, divergence)(_outputs(outputs, "outputs"))
 
 
-def effect_from(factual: Any, target: Any, divergence: str = "ot") -> Callable[[Floats], float]:
+def effect_from(factual: Any, target: Any, divergence: str) -> Callable[[Floats], float]:
     """Return the counterfactual effect as a function of the outputs, prepared for many of them.
 
     "mmd" has the bandwidth of the factual outputs and the target, whatever the edits.

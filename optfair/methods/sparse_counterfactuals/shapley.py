@@ -246,8 +246,8 @@ def sampled_values(
     r: Indices,
     share: Floats,
     *,
-    samples: int | None = None,
-    random_state: Any = None,
+    samples: int | None,
+    random_state: Any,
 ) -> tuple[Floats, Floats]:
     r"""Return estimated p-SHAP values and their standard errors.
 
@@ -453,9 +453,9 @@ def attributed(
     coupling: Floats,
     *,
     method: str = "auto",
-    exact_features: int = 12,
-    samples: int | None = None,
-    random_state: Any = None,
+    exact_features: int,
+    samples: int | None,
+    random_state: Any,
 ) -> Attribution:
     """Return p-SHAP values of coded rows; see `p_shap`."""
     check_choice(method, "method", METHODS)
