@@ -289,8 +289,8 @@ def evolve(
     start: Floats,
     *,
     generations: int,
-    time_limit: float | None,
-    seed: int | None,
+    time_limit: float | None = None,
+    seed: int | None = None,
 ) -> Evolved:
     """Run NSGA-II with simulated binary crossover, polynomial mutation and binary tournaments.
 

@@ -279,7 +279,7 @@ def model_choices(
     return enumerated_choices(predict, cells, float(aim), **more), cells
 
 
-def edit_sets(differ: Flags, most: int | None) -> tuple[Indices, Flags]:
+def edit_sets(differ: Flags, most: int | None = None) -> tuple[Indices, Flags]:
     """Return (row, edits) of all sets of edits in cells that differ, row by row.
 
     The first set of each row is empty.
