@@ -191,7 +191,7 @@ def measured(
     words: dict[str, list[float]] = {w: [] for w in ("declare", *LIFE)}
     seconds: dict[str, list[float]] = {"optfair": [], "CVXPY": []}
     processor: dict[str, list[float]] = {"optfair": [], "CVXPY": []}
-    apart = 0.0
+    failed, apart = list[int](), 0.0
 
     def ours(numbers: Any) -> float:
         built = build(numbers)
@@ -212,22 +212,30 @@ def measured(
         if i == 1:
             gc.collect()
             gc.freeze()  # what was imported so far is not searched again
-        numbers, found = data(i), {}
+        numbers, found, taken = data(i), dict[str, float](), dict[str, tuple[float, float]]()
         for name, side in sides if i % 2 else reversed(sides):
             gc.collect()  # nobody pays for what the other left behind
             begin, used = time.perf_counter(), time.process_time()
-            found[name] = side(numbers)
-            seconds[name].append(time.perf_counter() - begin)
-            processor[name].append(time.process_time() - used)
+            try:
+                found[name] = side(numbers)
+            except (of.SolverFailure, cp.SolverError):
+                continue  # the solver gave up; its other rounds still count
+            taken[name] = time.perf_counter() - begin, time.process_time() - used
+        if len(taken) < len(sides):
+            failed.append(i)
+            continue
+        for name, (wall, cpu) in taken.items():
+            seconds[name].append(wall)
+            processor[name].append(cpu)
         if found["CVXPY"] == found["CVXPY"]:  # it was not late
             size = max(1.0, abs(found["CVXPY"]))
             apart = max(apart, abs(found["optfair"] - found["CVXPY"]) / size)
     # the first round warms caches up
     ratios = {
         clock: statistics.median(
-            a / b for a, b in zip(taken["optfair"][1:], taken["CVXPY"][1:], strict=True)
+            a / b for a, b in zip(used["optfair"][1:], used["CVXPY"][1:], strict=True)
         )
-        for clock, taken in (("wall", seconds), ("processor", processor))
+        for clock, used in (("wall", seconds), ("processor", processor))
     }
     return {
         "solver": solver,
@@ -236,6 +244,7 @@ def measured(
         "ratio": ratios["wall"],
         "processor ratio": ratios["processor"],
         "relative difference": apart,
+        "failed rounds": failed,
         "words": {w: statistics.median(v[1:]) for w, v in words.items()},
     }
 
@@ -355,6 +364,12 @@ def main() -> None:
             f"| {row['ratio']:.2f} | {again} | {row['relative difference']:.1e} "
             f"| {row['processor ratio']:.2f} |"
         )
+    for name, row in table:
+        if row["failed rounds"]:
+            rounds_lost = ", ".join(map(str, row["failed rounds"]))
+            print(
+                f"\n{name}: {row['solver']} left no answer to one side or both in round {rounds_lost}."
+            )
     for row in quadratics:
         if row["DPP failures"]:
             print(f"\nDPP: {row['solver']} failed in {row['DPP failures']} of {rounds + 1} rounds.")

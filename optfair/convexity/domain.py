@@ -22,7 +22,8 @@ from optfair.convexity.expression import (
     constant_value,
 )
 from optfair.convexity.intervals import Interval
-from optfair.core.labels import entries_at, free_name, sign_constraints
+from optfair.core.labels import free_name
+from optfair.core.variables import entries_at, sign_constraints
 
 #: What facts are called that say where the expression itself is defined.
 IMPLIED = "where it is defined"

@@ -40,15 +40,14 @@ from optfair.convexity.witness import chord, hints_of, shown
 from optfair.core.canonical import Draft, built
 from optfair.core.composition import cones_of, rounding
 from optfair.core.expressions import substitute
+from optfair.core.functions import exact_functions, proved_assertions
 from optfair.core.problem import Problem, check_problem
 from optfair.core.problem_class import Evidence, ProblemClass, follows_rules, parts_of
 from optfair.core.term import (
     ConstraintTerm,
     ObjectiveTerm,
     Term,
-    exact_functions,
     is_quadratic,
-    proved_assertions,
 )
 from optfair.errors import DataError, DeclarationError, OptfairError, kind_of
 from optfair.numbers import check_choice, check_seconds, check_text, checked

@@ -31,10 +31,11 @@ from cvxpy.transforms.partial_optimize import PartialProblem
 
 from optfair.core.composition import constraint_term, model_goal, model_term, objective_term
 from optfair.core.expressions import rebuilt, substitute
-from optfair.core.labels import SHAPES, Plain, free_name, kept_attributes, stated_attributes
+from optfair.core.functions import exact_functions
+from optfair.core.labels import free_name
 from optfair.core.problem import Declaration, Problem, Sense
 from optfair.core.quadratics import CONES, lower_root
-from optfair.core.term import exact_functions
+from optfair.core.variables import SHAPES, Plain, kept_attributes, stated_attributes
 from optfair.errors import DeclarationError, OptfairError, UnsupportedProblem, kind_of, shortened
 from optfair.numbers import check_names
 
@@ -120,7 +121,7 @@ class AdoptedProblem(Problem):
         given._solution = Unpacked(status, solution.objective, primal, dual, {})
 
     def declare(self) -> Declaration:
-        """Copy the problem onto plain variables; signs and bounds become named terms."""
+        """State the problem in plain variables; signs and bounds become named terms."""
         problem, given = self.data["problem"], self.data["names"]
         goal = problem.objective.args[0]
         known = problem.variables()
@@ -128,15 +129,21 @@ class AdoptedProblem(Problem):
             known = [cp.Variable(name="unused")]
             goal = goal + 0.0 * known[0]
         plain = Plain.of(known)
-        variables, swaps = plain.variables, plain.swaps
+        variables = plain.variables
         ids = {v.id: name for name, v in variables.items()}
         constraints: dict[str, Any] = {}
+
+        def own(part: Any) -> Any:
+            """Return a part in these variables: as it is, where none of its own was copied."""
+            copied = any(plain.swaps[id(v)] is not v for v in part.variables())
+            return substitute(part, plain.swaps) if copied or _hides(part) else part
+
         for i, c in enumerate(problem.constraints):
             label = given[i] if given is not None else _label(i, c)
-            constraints[free_name(str(label), constraints)] = substitute(c, swaps)
+            constraints[free_name(str(label), constraints)] = own(c)
         minimized = isinstance(problem.objective, cp.Minimize)
         sense: Sense = "minimize" if minimized else "maximize"
-        goal = substitute(goal, swaps)
+        goal = own(goal)
         objective = (objective_term("objective", goal, ids, sense),)
         for name, c in plain.rows.items():  # nobody's constraint is lost to one of its name
             constraints[free_name(name, constraints)] = c
@@ -203,11 +210,12 @@ _WRITTEN_OUT = {
     **{function: DCP[function] for function in (indicator, And, Or, Xor, Not)},
     **Valinvec2mixedint.CANON_METHODS,
 }
+_HIDING = frozenset[Any]([*_WRITTEN_OUT, PartialProblem])
 
 
 def _hides(node: Any) -> bool:
     """Whether a part has variables or constraints that are not among its arguments."""
-    return type(node) in {*_WRITTEN_OUT, PartialProblem} or any(map(_hides, node.args))
+    return type(node) in _HIDING or any(map(_hides, node.args))
 
 
 def _written_out(problem: Any, names: Sequence[str] | None) -> tuple[Any, Sequence[str] | None]:

@@ -28,9 +28,10 @@ from cvxpy.settings import OPTIMAL
 from cvxpy.utilities.solver_context import SolverInfo
 
 from optfair.core.expressions import refuse_nonfinite
+from optfair.core.functions import exact_functions
 from optfair.core.problem_class import vanishing
 from optfair.core.quadratics import CONES, cones_of
-from optfair.core.term import Term, exact_functions, is_quadratic
+from optfair.core.term import Term, is_quadratic
 from optfair.errors import UnsupportedProblem, shortened
 from optfair.numbers import Floats
 from optfair.proofs.cones import Cone
@@ -275,9 +276,8 @@ class Draft:
     def constraints(self) -> tuple[Any, ...]:
         """What it is reduced to where no interface prefers other cones; its own comes last."""
         if self._reduced is None:
-            self._reduced = _reduced(
-                self.name, self.written, _plainest(False), self.sign, self.proof
-            )
+            own = self.name, self.written, _plainest(False), self.sign, self.proof
+            self._reduced = _reduced(*own)
         return tuple(self._reduced.constraints)
 
     @property

@@ -574,8 +574,11 @@ def largest_exponent(e: Any) -> float:
     if not e.is_constant():
         return max(map(largest_exponent, e.args))
     data = np.abs(constant_numbers(e))
-    data = data[(data > 0.0) & np.isfinite(data)]
-    return float(np.abs(np.log2([data.min(), data.max()])).max()) if data.size else 0.0
+    low, high = float(data.min(initial=np.inf)), float(data.max(initial=0.0))
+    if not 0.0 < low <= high < math.inf:
+        data = data[(data > 0.0) & np.isfinite(data)]
+        low, high = float(data.min(initial=1.0)), float(data.max(initial=1.0))
+    return max(abs(math.log2(low)), abs(math.log2(high)))
 
 
 def factors(e: Any) -> int:

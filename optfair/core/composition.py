@@ -25,17 +25,16 @@ from optfair.core.expressions import (
     refuse_nonfinite,
     substitute,
 )
-from optfair.core.labels import Plain
+from optfair.core.functions import exact_functions, proved_assertions
 from optfair.core.problem_class import Evidence, ProblemClass, follows_rules
 from optfair.core.term import (
     ConstraintTerm,
     ObjectiveTerm,
     Term,
-    exact_functions,
     family,
     is_quadratic,
-    proved_assertions,
 )
+from optfair.core.variables import Plain
 from optfair.errors import DeclarationError, kind_of, nearest
 from optfair.numbers import Floats
 from optfair.proofs.definiteness import curvature_of, symmetric

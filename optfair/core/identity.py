@@ -365,10 +365,3 @@ class _Writer:
         self.say("array", array.shape, math.prod(array.shape))
         # + 0.0 makes -0.0 and 0.0 the same
         self._hash.update(np.ascontiguousarray(array + 0.0).tobytes())
-
-
-def fresh_copy(variable: Any, *, integer: bool = False) -> Any:
-    """Return a new variable with the same shape, name and attributes."""
-    attributes = {k: v for k, v in variable.attributes.items() if v not in (None, False)}
-    attributes |= {"integer": True} if integer else {}
-    return cp.Variable(variable.shape, name=variable.name(), **attributes)

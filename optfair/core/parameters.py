@@ -27,14 +27,13 @@ from optfair.core.composition import (
 from optfair.core.display import latex as as_latex
 from optfair.core.display import listed
 from optfair.core.expressions import Evaluator, Written, substitute
+from optfair.core.functions import exact_functions, proved_assertions
 from optfair.core.labels import free_name
 from optfair.core.term import (
     ConstraintTerm,
     Term,
-    exact_functions,
     family,
     of_family,
-    proved_assertions,
 )
 from optfair.errors import DataError, DeclarationError, OptfairError, nearest, shortened
 from optfair.numbers import Floats, Indices, check_text

@@ -21,10 +21,11 @@ from optfair.core.expressions import (
     refuse_nonfinite,
     substitute,
 )
-from optfair.core.identity import Origin, fresh_copy, packed
-from optfair.core.labels import Labels, check_plain
+from optfair.core.identity import Origin, packed
+from optfair.core.labels import Labels
 from optfair.core.problem_class import LAZY_ROWS, PROVED_TERMS, Evidence, ProblemClass, Structure
 from optfair.core.term import ConstraintTerm, ObjectiveTerm, Term, family, of_family
+from optfair.core.variables import check_plain, fresh_copy
 from optfair.core.verbs import ProblemVerbs
 from optfair.errors import DeclarationError, Infeasible, kind_of, nearest
 from optfair.numbers import Taken, check_mapping, check_point, check_text, checked

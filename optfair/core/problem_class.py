@@ -275,23 +275,23 @@ def follows_rules(written: Any, kind: str = "") -> bool:
     """
     rules = {"convex": "is_convex", "concave": "is_concave"}
     held = bool(getattr(written, rules.get(kind, "is_dcp"))())
-    return held and not any(map(_falls, parts_of(written)))
+    return held and not _falls(written)
 
 
-def _falls(e: Any) -> bool:
+def _falls(written: Any) -> bool:
     """Whether a power, or x exp x, of what may be negative and is not affine is not increasing."""
-    if not getattr(e, "args", None):
-        return False
-
     from cvxpy.atoms.elementwise.power import Power  # what lists classes needs no expressions
     from cvxpy.atoms.elementwise.xexp import xexp
     from cvxpy.utilities.power_tools import is_power2
 
-    if not isinstance(e, (Power, xexp)) or e.args[0].is_affine() or e.args[0].is_nonneg():
-        return False
-    return isinstance(e, xexp) or (
-        e.p.value is not None and e.p.value > 1 and not is_power2(e.p_used)
-    )
+    for e in parts_of(written):
+        if not isinstance(e, (Power, xexp)) or e.args[0].is_affine() or e.args[0].is_nonneg():
+            continue
+        if isinstance(e, xexp) or (
+            e.p.value is not None and e.p.value > 1 and not is_power2(e.p_used)
+        ):
+            return True
+    return False
 
 
 # Lines up to which a quadratic form is tested in whole numbers.

@@ -133,9 +133,24 @@ def test_what_cannot_be_taken_apart_is_refused_by_name() -> None:
         def __init__(self, x: Any, more: int) -> None:
             super().__init__(x)
 
-    y = cp.Variable(name="y")
-    with pytest.raises(of.UnsupportedProblem, match="cannot be taken apart"):
-        of.from_cvxpy(cp.Problem(cp.Minimize(Odd(y, 1)), [y >= 1]))
+    for y, word in ((cp.Variable(nonneg=True), "be taken apart"), (cp.Variable(), "compile")):
+        with pytest.raises(of.UnsupportedProblem, match=f"cannot {word}"):
+            of.from_cvxpy(cp.Problem(cp.Minimize(Odd(y, 1)), [y >= 1]))
+
+
+def test_plain_variables_are_taken_as_they_are_and_keep_no_value() -> None:
+    x, y, twin = cp.Variable(2, name="x"), cp.Variable(name="y", nonneg=True), cp.Variable(name="x")
+    rows = [x >= 1, cp.norm(x) <= 5, y >= x[0], twin == y]
+    with pytest.warns(UserWarning, match="two variables are called 'x'"):
+        p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x) + y + twin), rows))
+    assert p.variables["x"] is x and p.constraints["c1"].build() is rows[1]
+    assert p.variables["y"] is not y and p.variables["x 2"] is not twin
+    assert p.solve().objective == pytest.approx(4.0)
+    # nothing is written back unless that is asked for, and what others write is not read
+    assert [v.value for v in (x, y, twin)] == [None] * 3
+    x.value = np.array([7.0, 7.0])
+    assert p.with_constraints(more=x >= 2).solve().objective == pytest.approx(8.0)
+    assert (x.value == 7.0).all()
 
 
 @pytest.mark.parametrize("condition", [1.0, 1e7, 1e10])

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.core.identity import fingerprint, fresh_copy
+from optfair.core.identity import fingerprint
+from optfair.core.variables import fresh_copy
 
 
 def trip(thing: Any) -> Any:

@@ -16,16 +16,14 @@ from optfair.compile.program import QuadraticForms
 from optfair.core.canonical import Draft, reduction
 from optfair.core.composition import evaluated_constraint, evaluated_objective
 from optfair.core.expressions import Evaluator
+from optfair.core.functions import _vanishes, exact_functions, proved_assertions
 from optfair.core.problem import Declaration, Problem
 from optfair.core.problem_class import Evidence, ProblemClass, parts_of
 from optfair.core.term import (
     ConstraintTerm,
     ObjectiveTerm,
-    _vanishes,
     count_of,
-    exact_functions,
     matrix_product,
-    proved_assertions,
     triangle,
 )
 
