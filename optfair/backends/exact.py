@@ -195,7 +195,7 @@ def contradicts(basis: Solution, answer: Solution, tolerance: float) -> bool:
 
 def _infeasible(compiled: Compiled, sides: Contradictory) -> Infeasible:
     """Return what to raise where floats contradict each other, with the proof."""
-    from optfair.backends.unattained import FacialContradiction
+    from optfair.backends.facial_reduction import FacialContradiction
 
     form = compiled.form
     z = np.zeros(form.b.size)

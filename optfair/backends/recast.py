@@ -1,27 +1,17 @@
-"""Solve a problem in other words: what it was recast to, level by level, on the face of its points."""
+"""Solve a problem in other words: what it was recast to, level by level."""
 
 from __future__ import annotations
 
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from itertools import chain, product
-from operator import itemgetter
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.linalg
-import scipy.sparse as sp
 
-from optfair.backends import cone_program
-from optfair.backends.farkas import InfeasibilityProof
-from optfair.backends.registry import conic_interface
-from optfair.backends.request import LEAST, SMALL, Outcome, Request, SolverProfile, stages
-from optfair.backends.unattained import AGAIN, DISTANCES, FEW
-from optfair.compile.conic_proof import form_check, shortfall
-from optfair.compile.form import compile_problem
+from optfair.backends.request import LEAST, SMALL, Outcome, Request, SolverProfile
+from optfair.backends.unattained import DISTANCES, nearing
 from optfair.convexity.derivatives import gradient_at
 from optfair.convexity.expression import Leaf, Node
 from optfair.convexity.reading import leaf_of
@@ -37,31 +27,13 @@ from optfair.errors import (
     UnsupportedProblem,
 )
 from optfair.numbers import Floats
-from optfair.proofs.cones import Cone
-from optfair.proofs.faces import denominators, integer_range, turned
-from optfair.proofs.reduction import Entries, Link, chain_fault, links_of, restated
-from optfair.proofs.reduction import chain as contradiction
-from optfair.proofs.reduction import steps as counted
-from optfair.solution.units import Handed, equilibrium
 
 if TYPE_CHECKING:
-    from optfair.compile.form import Compiled
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
-    from optfair.solution.conic_form import ConicForm
 
 # Levels that are tried.
 LEVELS = 60
-# Entries of a point, in sides, beyond which violations within a tolerance may hide that it is on no face.
-OUT = 1e4
-# Steps of facial reduction; what is asked of the program there, as a share of the tolerance, and in
-# which units.
-STEPS, SHARPER, UNITS = 5, (1e-2, 1e-4), ("", "sides", "point")
-# Entries of all equations up to which points are moved onto them.
-DENSE = 1_000_000
-# What is said of a problem that was solved on the face of its points, and of a point far out.
-ON_FACE = "rows that are 0 at every feasible point were stated as equations"
-FAR_OUT = "a point was moved far out, towards a limit that is not attained"
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,236 +99,6 @@ class RecastCertificate(Certificate):
         return f"{self.way}: {self.inner}"
 
     __repr__ = __str__
-
-
-# Blocks that are turned, and what is then shown to be 0: bases by cone, and combinations of rows.
-Step = tuple[Mapping[int, Floats], tuple[Link, ...]]
-
-
-@dataclass(frozen=True, eq=False)
-class FaceProof:
-    """A primal-dual pair of the program that has what is 0 at every feasible point as equations.
-
-    Attributes
-    ----------
-    problem : Problem
-        Whose optimum it bounds.
-    compiled : Compiled
-        Its cone program.
-    steps : tuple of (dict, tuple)
-        How its blocks are turned, and which combinations of rows show what is 0, step by step.
-    x, z : array
-        The pair, z in the rows of the program that is restated.
-    """
-
-    problem: Problem
-    compiled: Compiled
-    steps: tuple[Step, ...]
-    x: Floats
-    z: Floats
-    source: str = "facial reduction"
-
-    def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
-        """Go through the steps in exact arithmetic, and recompute the bound on the face."""
-        form = _stepped(self.compiled.form, self.steps)
-        if form is None or self.z.shape != form.b.shape:
-            return DualCheck(-self.compiled.form.sign * np.inf, np.inf)
-        apart = max(drift(values, self.compiled.values(self.x)), drift(multipliers, {}))
-        return form_check(form, self.x, self.z, apart)
-
-    def entry_sizes(self, name: str, values: Values, stated: Any = None) -> Floats:
-        """Return the size of each entry of a constraint, 0 where its right-hand side tells it."""
-        return self.compiled.entry_sizes(name, values, stated)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class FaceContradiction(InfeasibilityProof):
-    """No point satisfies the program that has what is 0 at every feasible point as equations.
-
-    Parameters
-    ----------
-    form : ConicForm
-        The compiled constraints.
-    z : array
-        A Farkas vector in the rows of the program that is restated, where there are no links.
-    conflict : tuple of str
-        Names of all constraints.
-    steps : tuple of (dict, tuple)
-        As in `FaceProof`.
-    links : tuple of dict
-        Combinations of the rows that are restated, which end in 0 < 0.
-    """
-
-    steps: tuple[Step, ...] = field(kw_only=True)
-    links: tuple[Link, ...] = field(kw_only=True)
-
-    def verify(self) -> Verdict:
-        """Go through the steps in exact arithmetic, and recompute the contradiction on the face."""
-        if (face := _stepped(self.form, self.steps)) is None:
-            return Verdict(False, ("a step shows nothing",))
-        if not self.links:
-            return InfeasibilityProof(face, self.z).verify()
-        fault = chain_fault(Entries.of(face), self.links)
-        return Verdict(not fault, (fault,) if fault else ())
-
-    def __str__(self) -> str:
-        return f"a contradiction after {counted(self.steps)}"
-
-    __repr__ = __str__
-
-
-def _stepped(form: ConicForm, steps: tuple[Step, ...]) -> ConicForm | None:
-    """Return the program that the steps lead to, None where one shows nothing."""
-    for bases, links in steps:
-        near = turned(form, bases) if bases else form
-        if near is None or (face := restated(near, links)) is None:
-            return None
-        form = face
-    return form
-
-
-def on_its_face(
-    problem: Problem, request: Request, answer: Solution | None = None
-) -> Outcome | None:
-    """Return what solves a problem on the face that every feasible point is in, None where none is shown.
-
-    A semidefinite program may have a gap between its optimum and all that multipliers prove, or
-    none that attain it: rows that are 0 at every feasible point have too few. There are no prices.
-    Of an answer that is proved nothing more is asked unless its point is far out.
-
-    Raises
-    ------
-    Infeasible
-        No point is on the face.
-    """
-    begin = time.perf_counter()
-    if not {"psd", "soc"} & {*problem.problem_class.cones}:
-        return None
-    if answer is not None and answer.grade.sound:
-        sides = [t.largest_side for t in problem.constraints.values()]
-        most = OUT * max([problem.data_unit, *sides])
-        if all(np.abs(v).max(initial=0.0) <= most for v in answer.values.values()):
-            return None
-    try:
-        compiled = compile_problem(problem, conic_interface())
-    except UnsupportedProblem:
-        return None
-    face, steps = compiled.form, list[Step]()
-    curved = any(c.kind in ("psd", "soc") for c in face.cones) and not compiled.integer.any()
-    while curved and face.A.nnz <= FEW and len(steps) < STEPS:
-        left = min(AGAIN, request.deadline - time.perf_counter())
-        if left <= 0.0 or (more := next(_further(face, left), None)) is None:
-            break
-        face = more[1]
-        steps.append(more[0])
-    compiled_at, best = time.perf_counter(), (np.inf, face.q, face.b)
-    known: Floats | None = None
-    for share, units in product(SHARPER, UNITS) if steps else ():
-        left = request.deadline - time.perf_counter()
-        if left <= 0.0 or best[0] == 0.0 or time.perf_counter() > compiled_at + AGAIN:
-            break
-        near = face.handed(compiled.integer, turned=False, units=(units, known))
-        own = near or Handed.of(face, np.ones(face.b.size), np.ones(face.q.size))
-        unit, sharp = own.form.cost_scale("largest"), share * request.tolerance
-        raw = cone_program.solve_form(own.form, unit, tolerance=sharp, time_limit=left)
-        if raw.status == "infeasible":
-            z, names = own.multipliers_back(raw.z), tuple(problem.constraints)
-            links = contradiction(Entries.of(face)) or ()
-            none = FaceContradiction(compiled.form, z, names, steps=tuple(steps), links=links)
-            if none.verify():
-                raise Infeasible(
-                    "no point satisfies all constraints",
-                    f"{none}, verified on the compiled data",
-                    "diagnose() looks for those that exclude each other",
-                    certificate=none,
-                    conflict=names,
-                )
-        if raw.status not in ("optimal", "inaccurate"):
-            continue
-        known = raw.x * own.columns
-        z = own.multipliers_back(raw.z)
-        for x in (_onto(face, known), known):
-            lacking = shortfall(problem, face, x, z, request.tolerance)
-            held = _feasible(problem, compiled.values(x), request)
-            best = min(best, (lacking if held else lacking + 1.0, x, z), key=itemgetter(0))
-    if best[0] == np.inf:
-        return None
-    proof = FaceProof(problem, compiled, tuple(steps), *best[1:])
-    seconds = stages(begin, compiled_at, time.perf_counter())
-    return Outcome("optimal", compiled.values(best[1]), {}, proof, seconds)
-
-
-def _onto(form: ConicForm, x: Floats) -> Floats:
-    """Return a point that was moved onto the equations by as little as it needs."""
-    rows = sp.csr_array(form.rows[np.flatnonzero(form.equal)])
-    if np.prod(rows.shape) > DENSE:
-        return x
-    size = abs(rows).max(axis=1).toarray().ravel() if rows.nnz else np.ones(rows.shape[0])
-    unit = 1.0 / np.where(size > 0.0, size, 1.0)
-    M, off = unit[:, None] * rows.toarray(), unit * form.slack(x)[form.equal]
-    return np.asarray(x + np.linalg.lstsq(M, off)[0]) if off.any() else x
-
-
-def _further(form: ConicForm, left: float) -> Iterator[tuple[Step, ConicForm]]:
-    """Yield a step that shows more rows to be 0, with the program on the face; as it stands first."""
-    for bases in chain([{}], _across(form, left)):
-        near = turned(form, bases) if bases else form
-        links = () if near is None else links_of(Entries.of(near))
-        face = restated(near, links) if near is not None and links else None
-        if face is not None:
-            yield (bases, links), face
-
-
-def _across(form: ConicForm, left: float) -> Iterator[dict[int, Floats]]:
-    r"""Yield bases in which a face may lie along the axes.
-
-    Multipliers with :math:`A^T w = 0,\; b^T w = 0,\; w \in K^*` show what every feasible point has no
-    room for: :math:`\langle F, S \rangle = 0`. Integers that span the range of F are among the
-    columns of a basis, those of unit vectors are the others; then those that make F diagonal.
-    """
-    near = form.in_units(*equilibrium(form))
-    m, n = near.A.shape
-    each, size, shut, placed = sp.eye_array(m, format="csr"), np.zeros(m), [], list[Cone]()
-    for c in near.cones:
-        at = np.arange(c.start, c.stop)
-        if c.kind in ("exp", "pow"):
-            shut.append(each[at])
-        elif c.kind != "zero":
-            placed.append(c)
-            size[at[c.diagonal] if c.kind == "psd" else at[:1] if c.kind == "soc" else at] = 1.0
-    if all(c.kind != "psd" for c in placed) or form.congruent is not None:
-        return  # between lines in different units there are no small integers
-    lines = sp.csr_array(np.vstack([near.b, size]))
-    equations = sp.vstack([near.rows.T, lines, *shut])
-    sides, cones = np.zeros(equations.shape[0]), [Cone("zero", 0, equations.shape[0])]
-    sides[n + 1] = 1.0
-    for c in placed:
-        start = cones[-1].stop
-        cones.append(replace(c, start=start, stop=start + c.stop - c.start))
-    A = sp.csc_array(sp.vstack([equations, *(-each[c.start : c.stop] for c in placed)]))
-    b = np.concatenate([sides, np.zeros(A.shape[0] - sides.size)])
-    none = sp.csc_array((m, m))
-    raw = cone_program.solve_cone_program(none, np.zeros(m), A, b, tuple(cones), time_limit=left)
-    if raw.status not in ("optimal", "inaccurate"):
-        return
-    plain, diagonal = dict[int, Floats](), dict[int, Floats]()
-    for k, c in enumerate(form.cones):
-        F = c.matrix(raw.x[c.start : c.stop]) if c.kind == "psd" else np.zeros((0, 0))
-        R = integer_range(F, sharp=True) if np.trace(F) > SMALL else None
-        if R is None:
-            continue
-        order = scipy.linalg.qr(R.T, pivoting=True)[2]
-        rest = np.eye(c.order)[:, np.sort(order[R.shape[1] :])]
-        plain[k] = diagonal[k] = np.hstack([rest, R])
-        inverse = np.linalg.pinv(R)
-        with suppress(np.linalg.LinAlgError):
-            L = np.linalg.cholesky(inverse @ F @ inverse.T)
-            L = L / np.diag(L)
-            columns = R @ np.round(L * denominators(L))
-            divisors = np.gcd.reduce(columns.astype(np.int64), axis=0)
-            diagonal[k] = np.hstack([rest, columns / np.maximum(divisors, 1)])
-    yield plain
-    yield diagonal
 
 
 def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
@@ -426,7 +168,6 @@ def _next_to_nothing(
 ) -> Outcome | None:
     """Return a point whose objective is as near to its limit 0 as is asked, None where none is found."""
     from optfair.backends.solve import solve_as_asked
-    from optfair.backends.unattained import nearing
 
     with contextlib.suppress(OptfairError):
         rows = way.inner.with_terms({}, way.inner.constraints)
@@ -499,7 +240,7 @@ def _solved(problem: Problem, way: Recast, inside: Request, request: Request) ->
             met, further = level, 8.0 * further
             for further_on in _along(way, best, e.ray):
                 reached = objective(further_on)
-                if reached < upper and _feasible(problem, further_on, request):
+                if reached < upper and request.satisfied(problem, further_on):
                     upper, best = reached, further_on
                 if reached <= level:
                     break
@@ -508,7 +249,7 @@ def _solved(problem: Problem, way: Recast, inside: Request, request: Request) ->
         if solution.bound > 0.0:
             lower, proved = level, (here, solution, best)
         reached = objective(values)
-        if np.isfinite(reached) and reached < upper and _feasible(problem, values, request):
+        if np.isfinite(reached) and reached < upper and request.satisfied(problem, values):
             upper, best = reached, values
         if (lower, upper) == before:  # so near that rounding decides
             further *= 64.0
@@ -527,11 +268,6 @@ def _along(way: Recast, values: Values, ray: Mapping[str, Any] | None) -> Iterat
         return
     for distance in DISTANCES:
         yield {n: v + distance * np.asarray(ray.get(n, 0.0)) for n, v in values.items()}
-
-
-def _feasible(problem: Problem, values: Values, request: Request) -> bool:
-    off = (t.relative_violation(values) for t in problem.constraints.values())
-    return max(off, default=0.0) <= request.tolerance
 
 
 def _values(way: Recast, solution: Solution) -> dict[str, Any]:

@@ -429,6 +429,11 @@ class Request:
         left = max(1e-3, min(deadline, self.deadline) - self.started)
         return self if self.time_limit is None else replace(self, time_limit=left)
 
+    def satisfied(self, problem: Problem, values: Values) -> bool:
+        """Return whether values satisfy all constraints, within the tolerance."""
+        off = (t.relative_violation(values) for t in problem.constraints.values())
+        return max(off, default=0.0) <= self.tolerance
+
     def refuse_options(self, profile: SolverProfile) -> None:
         """Refuse what a structured route does not have: it takes no options of its own."""
         self.solver_options(profile)

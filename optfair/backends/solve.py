@@ -13,20 +13,19 @@ import numpy as np
 
 from optfair.backends.branching import without_a_point
 from optfair.backends.exact import basic, contradicts, exactly
+from optfair.backends.facial_reduction import (
+    ON_FACE,
+    edged,
+    excluded_by_faces,
+    faced,
+    on_its_face,
+)
 from optfair.backends.integer_programs import EARLY, pooled, settled, with_cuts
 from optfair.backends.isolation import one_thread, watched
-from optfair.backends.recast import FAR_OUT, ON_FACE, on_its_face
 from optfair.backends.registry import adapter_of, choose, explained, outcome_of, profiles
 from optfair.backends.repeat import again, remember
 from optfair.backends.request import Outcome, Request, SolverProfile
-from optfair.backends.unattained import (
-    beginnings,
-    edged,
-    endless,
-    excluded_by_faces,
-    faced,
-    nearing,
-)
+from optfair.backends.unattained import FAR_OUT, beginnings, endless, nearing
 from optfair.core.adopt import AdoptedProblem
 from optfair.core.certificate import reported
 from optfair.core.expressions import check_parameters

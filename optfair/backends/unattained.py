@@ -1,22 +1,18 @@
-"""No Farkas vector, no ray: certificates by facial reduction, limits that no point attains, falls that never end."""
+"""Limits that no point attains, and falls that never end."""
 
 from __future__ import annotations
 
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from optfair.backends.boxes import BoxProof, Program
-from optfair.backends.farkas import InfeasibilityProof, carriers
-from optfair.backends.registry import conic_interface
 from optfair.backends.request import SMALL, Outcome, Request
-from optfair.compile.conic_proof import ConicProof
-from optfair.compile.form import already_compiled, compile_problem
 from optfair.convexity.algebra import Algebra
 from optfair.convexity.derivatives import slopes_along
 from optfair.convexity.domain import Domain
@@ -28,117 +24,15 @@ from optfair.convexity.reading import Unread, leaf_of, read
 from optfair.core.canonical import built
 from optfair.core.certificate import Certificate, Verdict
 from optfair.core.expressions import Values
-from optfair.errors import DataError, Infeasible, OptfairError, Unbounded, UnsupportedProblem
+from optfair.errors import DataError, OptfairError, Unbounded, UnsupportedProblem
 from optfair.numbers import Floats
-from optfair.proofs.faces import on_face
-from optfair.proofs.reduction import Entries, Excluded, excluded, missed
+from optfair.proofs.reduction import Entries, Excluded, missed
 from optfair.solution.conic_form import ConicForm
 from optfair.transforms.duality import without_multipliers
-from optfair.transforms.relaxation import relaxed
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
-
-WEAKLY = "weakly infeasible: no strictly separating certificate exists"
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class FacialContradiction(InfeasibilityProof):
-    r"""A chain of combinations of rows, each on the face that those before it show.
-
-    A combination that cancels in every column and whose sides sum to 0 shows that the nonnegative
-    rows in it are 0. With an entry on the diagonal of a semidefinite block its whole line is 0, and
-    what was an inequality is an equation. The last combination is :math:`0 < 0`. All of it is
-    recomputed in fractions.
-
-    Parameters
-    ----------
-    form : ConicForm
-        The compiled constraints.
-    z : array (m,)
-        1 for the rows that occur.
-    conflict : tuple of str
-        Names of the terms that exclude each other.
-    proof : Excluded
-        The chain, and the one that shows that no Farkas vector exists.
-    """
-
-    proof: Excluded = field(kw_only=True)
-
-    @property
-    def weak(self) -> bool:
-        """Whether it is proved that no Farkas vector exists."""
-        return self.proof.others is not None
-
-    def verify(self) -> Verdict:
-        """Recompute both chains in fractions."""
-        fault = self.proof.fault(Entries.of(self.form))
-        return Verdict(not fault, (fault,) if fault else ())
-
-    def __str__(self) -> str:
-        names, chain = ", ".join(map(repr, self.conflict)), self.proof
-        how = "a Farkas vector in fractions" if len(chain.links) == 1 else str(chain)
-        return f"{how} over {names}"
-
-    __repr__ = __str__
-
-
-def facial_contradiction(problem: Problem, *, plain: bool = False) -> FacialContradiction | None:
-    """Return the proof that no point satisfies semidefinite constraints, None without one.
-
-    Parameters
-    ----------
-    problem : Problem
-        Convex; integer variables are taken as continuous.
-    plain : bool
-        Whether to look no further unless an entry on a diagonal is 0 as it stands.
-    """
-    if "psd" not in problem.problem_class.cones:
-        return None
-    try:
-        compiled = compile_problem(relaxed(problem), conic_interface())
-    except OptfairError:  # it cannot be compiled as a cone program
-        return None
-    form = compiled.form
-    if plain:
-        empty = (np.diff(form.rows.indptr) == 0) & (form.b == 0.0)
-        psd = [c for c in form.cones if c.kind == "psd"]
-        if not any((empty[c.start : c.stop] & c.diagonal).any() for c in psd):
-            return None
-    chain = excluded(Entries.of(form))
-    if chain is None:
-        return None
-    z = np.zeros(form.b.size)
-    z[[i for link in chain.links for i in link]] = 1.0
-    names = carriers(compiled.by_name(np.zeros(form.q.size), z)[1])
-    return FacialContradiction(form, z, names, proof=chain)
-
-
-def edged(problem: Problem, answer: Solution | None) -> bool:
-    """Whether semidefinite constraints may exclude each other that points far out nearly satisfy."""
-    if not (problem.problem_class.convex and "psd" in problem.problem_class.cones):
-        return False
-    compiled = already_compiled(problem)
-    # a cost of nothing is proved of every point
-    costs = compiled is None or compiled.form.q.any() or compiled.form.P.nnz
-    return not (answer is not None and answer.grade.sound and problem.objective and costs)
-
-
-def excluded_by_faces(problem: Problem, *, plain: bool = False) -> Infeasible | None:
-    """Return what to raise where facial reduction proves that no point is feasible."""
-    proof = facial_contradiction(problem, plain=plain)
-    if proof is None or not proof.verify():
-        return None
-    names = proof.conflict
-    cause = f"no point satisfies {', '.join(map(repr, names))}"
-    return Infeasible(
-        f"{cause}: {WEAKLY}" if proof.weak else cause,
-        f"{proof}, verified on the compiled data",
-        "allow what a diagonal entry of 0 forbids, or remove or soften one of them",
-        certificate=proof,
-        conflict=names,
-    )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -188,6 +82,8 @@ def unattained(solution: Solution) -> UnattainedOptimum | None:
     return None if chain is None else UnattainedOptimum(form, *chain)
 
 
+# What is said of a point that was moved.
+FAR_OUT = "a point was moved far out, towards a limit that is not attained"
 # How far along an axis points are looked at (beyond is no optimum), and where a fall may begin.
 DISTANCES = tuple(10.0**k for k in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14))
 BEGINNINGS = (0.0, 1.0, 1e3)
@@ -570,27 +466,3 @@ def _slopes(node: Node, domain: Domain, leaf: Leaf, j: int, way: float) -> Inter
         boxes[other] = Interval.of(low, high)
     enclosed = slopes_along(node, boxes, leaf, j, way)
     return None if enclosed is None else enclosed[1]
-
-
-# Of what is solved again: entries and rows, seconds, and the share of the tolerance.
-FEW, AGAIN, SHARP = 20_000, 10.0, 1e-2
-
-
-def faced(outcome: Outcome, request: Request) -> Outcome | None:
-    """Return the same point with multipliers of the face that these are next to, which prove more."""
-    proof, left = outcome.proof, min(0.5 * request.seconds_left, AGAIN)
-    if not isinstance(proof, ConicProof) or left <= 0.0:
-        return None
-    form = proof.compiled.form
-    large = max(form.A.nnz, form.b.size) > FEW
-    if form.polyhedral or large or (face := on_face(form, proof.z)) is None:
-        return None
-    from optfair.backends import cone_program
-
-    own, root = face.stated
-    unit, tolerance = own.cost_scale("largest"), SHARP * request.tolerance
-    raw = cone_program.solve_form(own, unit, tolerance=tolerance, time_limit=left)
-    if raw.status != "optimal":
-        return None
-    made = replace(proof, z=face.whole(raw.z * root))
-    return replace(outcome, multipliers=made.compiled.multipliers(made.z), proof=made)

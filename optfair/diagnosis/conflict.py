@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optfair.backends.branching import BranchingProof, excluded
+from optfair.backends.facial_reduction import facial_contradiction
 from optfair.backends.farkas import InfeasibilityProof, proved_infeasible
 from optfair.backends.linear_program import HeldRows
 from optfair.backends.registry import choose
 from optfair.backends.solve import solve
-from optfair.backends.unattained import facial_contradiction
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core.certificate import Certificate, Verdict
 from optfair.core.composition import constraint_term

@@ -12,10 +12,9 @@ import numpy as np
 from cvxpy.constraints import PSD, SOC, Equality, ExpCone, Inequality, NonNeg, PowCone3D, Zero
 
 from optfair.backends.branching import BranchingProof
-from optfair.backends.recast import FaceContradiction
+from optfair.backends.facial_reduction import WEAKLY, FaceContradiction, FacialContradiction
 from optfair.backends.registry import choose
 from optfair.backends.solve import solve
-from optfair.backends.unattained import WEAKLY, FacialContradiction
 from optfair.core.certificate import Certificate, Verdict
 from optfair.core.composition import constraint_term, objective_term
 from optfair.core.labels import free_name

@@ -15,12 +15,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from optfair.backends.branching import BranchedBound, BranchingProof, Split, cases
+from optfair.backends.facial_reduction import FaceContradiction, FacialContradiction
 from optfair.backends.farkas import InfeasibilityProof, Ray, stated_by_roots
 from optfair.backends.integer_programs import integer_columns
-from optfair.backends.recast import FaceContradiction
 from optfair.backends.registry import choose, conic_interface
 from optfair.backends.tangents import TangentContradiction
-from optfair.backends.unattained import FacialContradiction, UnattainedOptimum
+from optfair.backends.unattained import UnattainedOptimum
 from optfair.compile.conic_proof import ConicProof, ExactOptimum, RescaledProof, form_of
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core.certificate import (

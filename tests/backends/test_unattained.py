@@ -17,14 +17,19 @@ import pytest
 from typer.testing import CliRunner
 
 import optfair as of
-from optfair.backends.recast import FaceContradiction, FaceProof, _onto, on_its_face
+from optfair.backends.facial_reduction import (
+    FaceContradiction,
+    FaceProof,
+    FacialContradiction,
+    _onto,
+    facial_contradiction,
+    on_its_face,
+)
 from optfair.backends.request import Request
 from optfair.backends.unattained import (
     EndlessFall,
-    FacialContradiction,
     attained,
     endless,
-    facial_contradiction,
     falls,
     misses,
     nearing,
