@@ -338,6 +338,11 @@ class Program:
                 return False
         return True
 
+    def most(self, x: Floats) -> float:
+        """Return what is minimised at a point, rounded up."""
+        v = values(self.goal, self._leaves(Interval.exactly(x[:, None])))
+        return np.inf if v is None else float(v.high.max())
+
     def defined(self, x: Floats) -> bool:
         """Whether every function that is read has a finite value at a point."""
         at = {leaf: np.zeros(leaf.size) for leaf, _ in self.entries}

@@ -18,6 +18,7 @@ from optfair.backends import cone_program
 from optfair.backends.farkas import InfeasibilityProof, carriers
 from optfair.backends.registry import conic_interface
 from optfair.backends.request import SMALL, Outcome, Request, stages
+from optfair.backends.unattained import extends
 from optfair.compile.conic_proof import ConicProof, form_check, shortfall
 from optfair.compile.form import already_compiled, compile_problem
 from optfair.core.certificate import DualCheck, Verdict, drift
@@ -261,11 +262,8 @@ def on_its_face(
     begin = time.perf_counter()
     if not {"psd", "soc"} & {*problem.problem_class.cones}:
         return None
-    if answer is not None and answer.grade.sound:
-        sides = [t.largest_side for t in problem.constraints.values()]
-        most = OUT * max([problem.data_unit, *sides])
-        if all(np.abs(v).max(initial=0.0) <= most for v in answer.values.values()):
-            return None
+    if answer is not None and answer.grade.sound and not extends(problem, answer.values, OUT):
+        return None
     try:
         compiled = compile_problem(problem, conic_interface())
     except UnsupportedProblem:

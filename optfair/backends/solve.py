@@ -13,19 +13,13 @@ import numpy as np
 
 from optfair.backends.branching import without_a_point
 from optfair.backends.exact import basic, contradicts, exactly
-from optfair.backends.facial_reduction import (
-    ON_FACE,
-    edged,
-    excluded_by_faces,
-    faced,
-    on_its_face,
-)
+from optfair.backends.facial_reduction import ON_FACE, edged, excluded_by_faces, faced, on_its_face
 from optfair.backends.integer_programs import EARLY, pooled, settled, with_cuts
 from optfair.backends.isolation import one_thread, watched
 from optfair.backends.registry import adapter_of, choose, explained, outcome_of, profiles
 from optfair.backends.repeat import again, remember
 from optfair.backends.request import Outcome, Request, SolverProfile
-from optfair.backends.unattained import FAR_OUT, beginnings, endless, nearing
+from optfair.backends.unattained import FAR_OUT, UNSURE, beginnings, endless, extends, nearing
 from optfair.core.adopt import AdoptedProblem
 from optfair.core.certificate import reported
 from optfair.core.expressions import check_parameters
@@ -278,6 +272,10 @@ class _Search:
         try:
             for i, profile in enumerate(self.candidates):
                 enough = self._ask_in_turn(profile, len(self.candidates) - i - 1)
+                near = self._feasible if i == 0 and self.answer is None and self.provable else None
+                if near is not None and (far := self._far_out(near)) is not None:
+                    self.answer = far
+                    break
                 if (self.general and self._restated(i == 0)) or enough:
                     break
         except KeyboardInterrupt:
@@ -351,8 +349,10 @@ class _Search:
         form = getattr(getattr(solution.proof, "compiled", None), "form", None)
         left = min(BASIS_SECONDS, self.request.deadline - time.perf_counter())
         if not (self.named or solution.grade.sound or left <= 0.0):
-            near = self.provable and abs(solution.objective) <= CLOSE * self.problem.objective_unit
-            far = self._far_out(solution) if near or not solution.attained else None
+            near = abs(solution.objective) <= CLOSE * self.problem.objective_unit
+            far_off = extends(self.problem, solution.values, UNSURE)
+            asked = (self.provable and (near or far_off)) or not solution.attained
+            far = self._far_out(solution) if asked else None
             if far is not None or not solution.attained:
                 self.answer = far or self.answer
                 return
@@ -514,7 +514,7 @@ class _Search:
     def _far_out(self, best: Solution | None) -> Solution | None:
         """Return a point as near to a limit that no point attains as was asked, with its bound."""
         asked = self.problem, getattr(best, "values", {}), self.request.tolerance
-        outcome = None if self.named else nearing(*asked)
+        outcome = None if self.named else nearing(*asked, best)
         return self._held(FAR_OUT, "boxes", outcome)
 
     def _held(self, note: str, route: str, outcome: Outcome | None) -> Solution | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from optfair.backends.boxes import BoxProof, Program
 from optfair.backends.request import SMALL, Outcome, Request
+from optfair.compile.conic_proof import ConicProof
 from optfair.convexity.algebra import Algebra
 from optfair.convexity.derivatives import slopes_along
 from optfair.convexity.domain import Domain
@@ -22,7 +23,7 @@ from optfair.convexity.intervals import Interval
 from optfair.convexity.prove import WRITTEN, domain_of
 from optfair.convexity.reading import Unread, leaf_of, read
 from optfair.core.canonical import built
-from optfair.core.certificate import Certificate, Verdict
+from optfair.core.certificate import Certificate, DualCheck, Verdict, drift
 from optfair.core.expressions import Values
 from optfair.errors import DataError, OptfairError, Unbounded, UnsupportedProblem
 from optfair.numbers import Floats
@@ -87,16 +88,76 @@ FAR_OUT = "a point was moved far out, towards a limit that is not attained"
 # How far along an axis points are looked at (beyond is no optimum), and where a fall may begin.
 DISTANCES = tuple(10.0**k for k in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14))
 BEGINNINGS = (0.0, 1.0, 1e3)
-# Of them, where other entries are looked at too, and how often the way to their ends is halved.
+# Sides beyond which an answer on somebody's word may be on its way to a limit.
+UNSURE = 1e3
+# Parts of a cost that multipliers are rounded to, from the simplest on.
+SIMPLE = (1, 2, 3, 4, 10, 100)
+# Of the distances, where other entries are looked at too, and how often the way to their ends is halved.
 FAR, HALVINGS = (1e4, 1e8, 1e11, 9e14), 60
 
 
-def nearing(problem: Problem, values: Values, tolerance: float) -> Outcome | None:
+@dataclass(frozen=True, eq=False)
+class MovedPoint:
+    """The bound that multipliers prove near one point, beside another that comes nearer to it.
+
+    Attributes
+    ----------
+    problem : Problem
+        Whose optimum it bounds.
+    proof : ConicProof
+        The pair that proves the bound.
+    values : mapping
+        The other point.
+    """
+
+    problem: Problem
+    proof: ConicProof
+    values: Values
+    source: str = "duality"
+
+    def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
+        """Recompute the bound from the pair; what holds near the origin only is none far out."""
+        near, duals = self.proof.compiled.by_name(self.proof.x, self.proof.z)
+        own, sign = self.proof.check(near, duals), self.proof.compiled.form.sign
+        apart = max(drift(values, self.values), drift(multipliers, duals))
+        bound = own.bound if own.unpaid is None else -sign * np.inf
+        return DualCheck(bound, own.dual, consistency=apart, unit=own.unit, apart=True)
+
+
+def bounded(answer: Solution | None) -> ConicProof | None:
+    """Return a proof of a bound near an answer's by its multipliers, or by numbers near these.
+
+    Far out they tend to their limit, on the boundary of a cone: (1, -1, 1e-5) to (1, -1, 0).
+    """
+    proof = getattr(answer, "proof", None)
+    if not isinstance(proof, ConicProof):
+        return None
+    form, best, most = proof.compiled.form, None, -np.inf
+    unit = float(np.abs(form.q).max(initial=0.0)) or 1.0
+    for z in (proof.z, *(unit * np.round(proof.z / unit * k) / k for k in SIMPLE)):
+        other = replace(proof, z=z)
+        check = other.check(*other.compiled.by_name(other.x, z))
+        if check.unpaid is None and most < form.sign * check.bound < np.inf:
+            best, most = other, form.sign * check.bound
+    return best
+
+
+def extends(problem: Problem, values: Values, sides: float) -> bool:
+    """Whether an entry of a point is larger than so many times the largest side of the constraints."""
+    own = [t.largest_side for t in problem.constraints.values()]
+    most = sides * max([problem.data_unit, *own])
+    return any(np.abs(v).max(initial=0.0) > most for v in values.values())
+
+
+def nearing(
+    problem: Problem, values: Values, tolerance: float, answer: Solution | None = None
+) -> Outcome | None:
     """Return a point whose objective comes as near to its least enclosure as is asked, None without.
 
     From given values one entry after the other is moved out, as long as the objective improves. Where
     it does not of itself, entries that it falls with go as far down as constraints then allow: t of
-    1/x <= t. The bound is that of the objective's range where these hold: x^2/y >= 0 for y > 0.
+    1/x <= t. The bound is that of the objective's range where these hold: x^2/y >= 0 for y > 0; where
+    that has none, it is that of an answer's multipliers: ||(x, 1)|| - x >= 0.
     Far out a tolerance is no room, ||(x, 1)|| <= x + 1e-8: curved constraints are to hold as stated.
     """
     begin = time.perf_counter()
@@ -104,11 +165,17 @@ def nearing(problem: Problem, values: Values, tolerance: float) -> Outcome | Non
     if attains or problem.integers or (program := _read(problem)) is None:
         return None
     tree = Boxes(program.entries, program.low, program.high, (np.array([-1], dtype=np.int8),))
-    bound = program.closed(tree)
-    if not np.isfinite(bound):
-        return None
+    bound, by = program.closed(tree), None
     sign, unit = 1.0 if problem.sense == "minimize" else -1.0, problem.data_unit
-    reach = bound + 0.5 * tolerance * max(SMALL, abs(bound))
+    size, least_size, share = problem.objective_unit, SMALL, 0.5
+    if not np.isfinite(bound):
+        if (by := bounded(answer)) is None:
+            return None
+        check = by.check(*by.compiled.by_name(by.x, by.z))
+        bound, size = sign * check.bound, min(size, check.unit) if problem.unit_from_data else size
+        # no farther out than is asked: there differences of large numbers get lost
+        least_size, share = size, 0.9
+    reach = bound + share * tolerance * max(least_size, abs(bound))
     point = np.clip(_point(problem, program, values), program.low, program.high)
 
     def value(x: Floats, share: float = 0.1) -> float:
@@ -117,9 +184,16 @@ def nearing(problem: Problem, values: Values, tolerance: float) -> Outcome | Non
         with np.errstate(all="ignore"):
             known = max(off, default=0.0) <= share * tolerance and program.inside(x)
             f = sign * problem.objective_at(own) if known else np.inf
+            if by is not None and np.isfinite(f):  # a difference of large numbers: at most so much
+                f = max(f, program.most(x))
         return f if np.isfinite(f) else np.inf
 
     least = value(point)
+    if largest := float(np.abs(point).max(initial=0.0)):  # the way that an answer has gone already
+        for distance in DISTANCES:
+            further = point * (distance / largest)
+            if least > reach and distance > largest and (f := value(further)) < least:
+                point, least, largest = further, f, distance
     for k, way in _endless_axes(program):
         for distance in DISTANCES:
             further = point.copy()
@@ -137,12 +211,12 @@ def nearing(problem: Problem, values: Values, tolerance: float) -> Outcome | Non
         f = _lowered(program, lambda x: value(x, 1e-5), further)
         if f < least:
             point, least = further, f
-    if least > bound + 0.5 * tolerance * max(problem.objective_unit, abs(bound)):
+    if least > bound + share * tolerance * max(size, abs(bound)):
         return None
     at = _values(problem, program, point)
-    return Outcome(
-        "optimal", at, {}, BoxProof(problem, tree, at), {"solve": time.perf_counter() - begin}
-    )
+    multipliers = {} if by is None else by.compiled.multipliers(by.z)
+    proof = BoxProof(problem, tree, at) if by is None else MovedPoint(problem, by, at)
+    return Outcome("optimal", at, multipliers, proof, {"solve": time.perf_counter() - begin})
 
 
 def _lowered(program: Program, value: Callable[[Floats], float], x: Floats) -> float:

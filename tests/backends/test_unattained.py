@@ -28,7 +28,9 @@ from optfair.backends.facial_reduction import (
 from optfair.backends.request import Request
 from optfair.backends.unattained import (
     EndlessFall,
+    MovedPoint,
     attained,
+    bounded,
     endless,
     falls,
     misses,
@@ -684,3 +686,55 @@ def test_a_posynomial_without_a_least_value_is_proved_next_to_nothing(
     s = of.from_cvxpy(cp.Problem(cp.Minimize(goal), [row])).solve()
     assert s.grade.word == "proved" and s.bound == 0.0 and 0.0 <= s.objective <= 1e-7
     assert s.residuals().feasibility <= 1e-9 and s.certificate.verify()
+
+
+NORM = {"x": cp.Variable(name="x"), "y": cp.Variable(name="y")}
+
+
+def _norm(*parts: Any) -> Any:
+    return cp.norm(cp.hstack(parts))
+
+
+# objective, constraints, and the limit that no point attains
+LIMITS = {
+    "branch": (lambda x, y: (_norm(x, 1) - x, []), 0.0),
+    "constant": (lambda x, y: (_norm(x, 1) - x + 5, []), 5.0),
+    "row": (lambda x, y: (_norm(x, y) - x, [y >= 1]), 0.0),
+    "equation": (lambda x, y: (_norm(x, y) - x, [y == 1]), 0.0),
+    "another": (lambda x, y: (_norm(3 * x, 1) - 3 * x + cp.abs(y - 2), []), 0.0),
+    "two": (lambda x, y: (_norm(x, 1) + _norm(x, 2) - 2 * x, []), 0.0),
+    "exponential": (lambda x, y: (cp.exp(-x) + _norm(x, 1) - x, []), 0.0),
+    "small": (lambda x, y: (1e-6 * (_norm(x, 1) - x), []), 0.0),
+}
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize("name", LIMITS)
+def test_multipliers_of_the_limit_bound_what_falls_for_ever(name: str, sign: float) -> None:
+    made, limit = LIMITS[name]
+    goal, rows = made(NORM["x"], NORM["y"])
+    sense = cp.Minimize(goal) if sign > 0 else cp.Maximize(-goal)
+    s = of.from_cvxpy(cp.Problem(sense, rows)).solve()
+    unit = 1e-6 if name == "small" else 1.0
+    assert s.grade.word == "proved" and isinstance(s.proof, MovedPoint)
+    # the point is feasible, and not below the limit in exact arithmetic either
+    assert -1e-15 <= sign * s.objective - limit <= 1e-7 * unit * max(1.0, limit)
+    assert sign * s.bound <= limit and s.certificate.verify()
+
+
+def test_a_moved_point_rests_on_a_bound_that_holds_everywhere() -> None:
+    x = NORM["x"]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(_norm(x, 1) - x)))
+    s = p.solve()
+    proof = s.proof
+    assert isinstance(proof, MovedPoint)
+    assert proof.check(s.values, s.multipliers).bound == s.bound
+    assert proof.check({"x": s["x"] * 2.0}, s.multipliers).consistency > 0.5
+    loose = replace(proof.proof, z=proof.proof.z * 1.001)  # they no longer cancel in t
+    assert replace(proof, proof=loose).check(s.values, s.multipliers).bound == -np.inf
+    # without limit, and where the limit is another, nothing is moved
+    assert bounded(None) is None
+    with pytest.raises(of.Unbounded):
+        of.from_cvxpy(cp.Problem(cp.Minimize(_norm(x, 1) - 1.001 * x))).solve()
+    inner = of.from_cvxpy(cp.Problem(cp.Minimize(_norm(x, 1) - 0.6 * x))).solve()
+    assert inner.objective == pytest.approx(0.8) and not isinstance(inner.proof, MovedPoint)
