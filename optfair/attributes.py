@@ -19,10 +19,34 @@ SEPARATOR = ", "
 def columns_of(values: Any) -> dict[str, Any] | None:
     """Return the columns of a frame or a mapping by name, None of anything else."""
     if isinstance(values, Mapping):
-        return {str(name): np.asarray(column) for name, column in values.items()}
+        return {str(name): np.asanyarray(column) for name, column in values.items()}
     if getattr(values, "ndim", 0) == 2 and hasattr(values, "columns"):
         return {str(name): np.asarray(values[name]) for name in values.columns}
     return None
+
+
+def attribute_names(values: Any) -> tuple[str, ...]:
+    """Return the names of several columns of labels; none of one column, or of anything else."""
+    several = values if isinstance(values, Mapping) else getattr(values, "columns", ())
+    return tuple(map(str, several)) if len(several) > 1 else ()
+
+
+def lacks_labels(labels: Any) -> bool:
+    """Whether a label is missing: masked, None, NaN, infinite or no date."""
+    if np.ma.is_masked(labels):
+        return True
+    labels = np.asarray(labels)
+    if labels.dtype.kind in "fM":
+        return not bool(np.isfinite(labels).all())
+    return labels.dtype == object and any(map(_missing, labels.tolist()))
+
+
+def _missing(label: Any) -> bool:
+    """Whether a label is None, NaN or a missing value that refuses comparison."""
+    try:
+        return label is None or bool(label != label)
+    except TypeError:
+        return True
 
 
 def crossed(columns: Mapping[str, Any], what: str) -> NDArray[Any]:
@@ -38,7 +62,7 @@ def crossed(columns: Mapping[str, Any], what: str) -> NDArray[Any]:
     >>> crossed({"sex": ["f", "m"], "age": [30, 40]}, "groups").tolist()
     ['sex=f, age=30', 'sex=m, age=40']
     """
-    arrays = {name: np.asarray(column) for name, column in columns.items()}
+    arrays = {name: np.asanyarray(column) for name, column in columns.items()}
     shapes = {a.shape for a in arrays.values()}
     if len(shapes) != 1 or len(next(iter(shapes))) != 1:
         raise DataError(
@@ -51,7 +75,7 @@ def crossed(columns: Mapping[str, Any], what: str) -> NDArray[Any]:
     codes = np.zeros(len(next(iter(arrays.values()))), dtype=np.intp)
     parts = []
     for name, column in arrays.items():
-        if any(v is None or v != v for v in (column if column.dtype.kind in "Of" else ())):
+        if lacks_labels(column):
             raise DataError(
                 f"{what} has missing labels in {name!r}",
                 remedy="drop those rows or give them a label",

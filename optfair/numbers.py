@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.attributes import columns_of, crossed
+from optfair.attributes import columns_of, crossed, lacks_labels
 from optfair.errors import DataError, DeclarationError, OutOfMemory, kind_of, nearest, shown
 
 # Arrays by their entries, as everything here takes and returns them.
@@ -23,6 +23,8 @@ Flags = NDArray[np.bool_]
 
 # Beyond this size squares of numbers and sums of them lose every digit that data have.
 LARGEST = 1e15
+# Below this share of all weight, groups have no fractions in floats.
+LEAST_SHARE = 1e-100
 
 
 def floats(values: Any, what: str, *, infinite: bool = False, flags: bool = True) -> Floats:
@@ -228,9 +230,7 @@ def check_labels(values: Any, what: str, rows: int | None = None) -> NDArray[Any
             f"they are {labels.dtype}",
             "give texts, whole numbers or dates",
         )
-    if (labels.dtype.kind in "fM" and not np.isfinite(labels).all()) or (
-        labels.dtype == object and any(_missing(v) for v in labels)
-    ):
+    if lacks_labels(values if isinstance(values, np.ma.MaskedArray) else labels):
         raise DataError(f"{what} has missing labels", remedy="drop those rows or give them a label")
     if labels.dtype == object:
         try:
@@ -265,11 +265,11 @@ def encode_groups(
             "it looks like a number, not a group: bin it first",
         )
     shares = _shares(index, weights, names.size)
-    empty = np.flatnonzero(shares <= 0)
+    empty = np.flatnonzero(shares < LEAST_SHARE)
     if empty.size:
         raise DataError(
             f"group {_plain(names[empty[0]])!r} is empty",
-            "its rows have weight 0",
+            f"its rows have weight {shares[empty[0]]:.3g}",
             "drop the group or give its rows weight",
         )
     return index.astype(np.intp), names, shares
@@ -288,14 +288,6 @@ def _shares(index: NDArray[np.intp], weights: Floats, groups: int) -> Floats:
     parts = np.split(ordered, np.cumsum(counts)[:-1])  # NumPy adds each part up in pairs
     totals = np.array([part.sum() for part in parts])
     return np.asarray(totals / totals.sum())
-
-
-def _missing(label: Any) -> bool:
-    """Whether a label is None, NaN or a missing value that refuses comparison."""
-    try:
-        return label is None or bool(label != label)
-    except TypeError:
-        return True
 
 
 def _plain(label: Any) -> Any:

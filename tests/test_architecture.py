@@ -49,7 +49,7 @@ LANGUAGE = {
     "metrics": set(),
     "plots": {"errors", "registry"},
     "pages": {"errors", "plots"},
-    "rows": {"errors", "numbers"},
+    "rows": {"attributes", "errors", "numbers"},
     "sweeps": {
         *("backends", "compile", "core", "errors", "numbers", "plots", "solution", "storage"),
     },

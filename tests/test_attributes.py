@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,3 +51,36 @@ def test_what_is_no_frame_of_labels_is_refused(
     with pytest.raises(of.DataError) as e:
         crossed({k: np.array(v, dtype=object) for k, v in columns.items()}, "groups")
     assert words in str(e.value)
+
+
+MISSING = {
+    "None": np.array(["x", None], dtype=object),
+    "NaN": np.array([1.0, np.nan]),
+    "infinity": np.array([1.0, np.inf]),
+    "no date": np.array(["2020-01-01", "NaT"], dtype="datetime64[D]"),
+    "masked": np.ma.masked_array([1, 2], mask=[False, True]),
+    "text or NA": pd.array(["x", None], dtype="string"),
+    "flag or NA": pd.array([True, None], dtype="boolean"),
+    "number or NA": pd.array([1, None], dtype="Int64"),
+    "category or NaN": pd.Categorical(["x", None]),
+    "date or NaT": pd.Series(pd.to_datetime(["2020-01-01", None])),
+}
+
+
+@pytest.mark.parametrize("kind", MISSING)
+def test_a_label_that_is_missing_is_no_group(kind: str) -> None:
+    """Alone, beside others, and in a chunk: it is neither a group of its own nor another error."""
+    labels = np.ma.concatenate([MISSING[kind]] * 3) if kind == "masked" else None
+    labels = pd.concat([pd.Series(MISSING[kind])] * 3) if labels is None else labels
+    X, other = np.arange(6.0)[:, None], list("uvuvvu")
+    frame: Any = {"own": labels, "other": other}
+    if kind != "masked":
+        frame = pd.DataFrame({name: np.asarray(column) for name, column in frame.items()})
+        frame["own"] = labels.array
+    for groups, named in ((labels, ""), (frame, " in 'own'")):
+        with pytest.raises(of.DataError, match=f"groups has missing labels{named}"):
+            of.FairAssignment(X, groups=groups, centers=X[:2])
+        parts = [{k: v[:4] for k, v in frame.items()} if named else labels[:4]]
+        for model in (of.FairKMeans(2), of.FairMixture(2)):
+            with pytest.raises(of.DataError, match=f"chunk 0: groups has missing labels{named}"):
+                model.fit_stream(lambda parts=parts: iter([(X[:4], parts[0])]))

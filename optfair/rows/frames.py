@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from optfair.attributes import attributes_of
 from optfair.errors import DataError, DeclarationError, nearest, shown
 from optfair.numbers import (
     Floats,
@@ -205,10 +206,20 @@ def group_index(names: NDArray[Any], labels: Any, rows: int) -> NDArray[np.intp]
         Labels that the fit did not see, or not one per row.
     """
     given = check_labels(labels, "groups", rows)
+    if given.dtype.kind == names.dtype.kind == "M":  # of any units
+        unit = np.promote_types(given.dtype, names.dtype)
+        given, names = given.astype(unit), names.astype(unit)
     known = {name: g for g, name in enumerate(np.asarray(names).tolist())}
     distinct, inverse = np.unique(given, return_inverse=True)
     unknown = [v for v in distinct.tolist() if v not in known]
     if unknown:
+        own, fitted = tuple(attributes_of(distinct)), tuple(attributes_of(names))
+        if own and own != fitted:
+            raise DataError(
+                "groups has other attributes than the fit",
+                f"fitted on {', '.join(fitted) or 'labels'}; got {', '.join(own)}",
+                "give the same columns of groups in the same order",
+            )
         alike = {str(v) for v in unknown} & set(map(str, known))
         text = shown if alike else str  # 1 and '1' are two labels
         raise DataError(

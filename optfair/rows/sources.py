@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from optfair.attributes import attribute_names
 from optfair.errors import DataError, kind_of
 from optfair.numbers import check_fit, check_labels, check_table, floats
 from optfair.rows.frames import (
@@ -59,6 +60,8 @@ class Chunk:
         Number of the chunk, from 0.
     names : tuple of str or None
         Names of the columns.
+    attributes : tuple of str
+        What labels name, where groups had several columns.
     """
 
     X: Any
@@ -66,6 +69,7 @@ class Chunk:
     weights: Any
     index: int
     names: tuple[str, ...] | None = None
+    attributes: tuple[str, ...] = ()
 
 
 class RowSource(abc.ABC):
@@ -289,12 +293,13 @@ def chunk_of(
         raise DataError(f"chunk {index}: {e.cause}", e.evidence, e.remedy) from None
     if labels is None and not grouped:
         labels = np.zeros(len(rows), dtype=np.intp)
+    several = attribute_names(labels)
     labels = _one_each(labels, f"chunk {index}: groups")
     check_fit(labels, f"chunk {index}: groups", len(rows))
     if weights is not None:
         weights = np.asarray(weights, dtype=float)
         check_fit(weights, f"chunk {index}: sample_weight", len(rows))
-    return Chunk(rows, labels, weights, index, names)
+    return Chunk(rows, labels, weights, index, names, several)
 
 
 # From what users have to a source of rows.
@@ -408,7 +413,7 @@ def _is_table(given: Any) -> bool:
 def _one_each(labels: Any, what: str) -> NDArray[Any]:
     """Return one label per row: several columns make one that names its attributes."""
     several = hasattr(labels, "columns") or isinstance(labels, Mapping)
-    return check_labels(labels, what) if several else np.asarray(labels)
+    return check_labels(labels, what) if several else np.asanyarray(labels)
 
 
 def _table(data: Any) -> Any:
@@ -542,7 +547,7 @@ class _Coder:
             X = np.empty((rows.count, c.width))
             X[:, list(c.numeric)] = rows.numeric
             X[:, list(c.categorical)] = rows.codes
-        return Chunk(X, chunk.labels, chunk.weights, chunk.index, c.names)
+        return Chunk(X, chunk.labels, chunk.weights, chunk.index, c.names, chunk.attributes)
 
 
 def other_columns(index: int, *sides: tuple[tuple[str, ...] | None, int]) -> DataError:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from optfair.attributes import lacks_labels
 from optfair.errors import DataError
 from optfair.numbers import LARGEST, Floats, Indices, encode_groups
 from optfair.rows.sources import CHUNK, Chunk, RowSource, other_columns
@@ -18,6 +19,8 @@ from optfair.rows.sources import CHUNK, Chunk, RowSource, other_columns
 HELD, SAMPLE, FEWEST = 200_000, 50_000, 1_000
 # Share of the largest sum of a chunk below which two sums of it are the same.
 SAME = 1e-12
+# Dates as labels, whatever the unit of a chunk: one that Python has a type for.
+MOMENT = "datetime64[us]"
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,7 +167,8 @@ def surveyed(
             f"its labels are {', '.join(map(repr, list(count.tallies)[:6]))}",
             "write every label in one way",
         )
-    labels = np.array(list(count.tallies))
+    dates = count.first.labels.dtype.kind == "M"
+    labels = np.array(list(count.tallies), dtype=MOMENT if dates else None)
     rows = np.array([t[0] for t in count.tallies.values()])
     weights = np.array([math.fsum(t[1]) for t in count.tallies.values()])
     total = math.fsum(weights)
@@ -225,12 +229,13 @@ class _Counter:
                 remedy="it looks like a number, not a group: bin it first",
             )
         sums = [float(w[index == g].sum()) for g in range(names.size)]
+        names = names.astype(MOMENT) if names.dtype.kind == "M" else names
         tallies: dict[Hashable, tuple[int, tuple[float, ...]]] = {
             name: (int(c), (s,)) for name, c, s in zip(names.tolist(), counts, sums, strict=True)
         }
         keys = _keys(self.seed, chunk.index, w)
         order = chunk.index + np.arange(len(X)) / len(X)
-        first = Chunk(X[:0], labels[:0], None, chunk.index, chunk.names)
+        first = Chunk(X[:0], labels[:0], None, chunk.index, chunk.names, chunk.attributes)
         whole = _Count(
             len(X),
             X.shape[1],
@@ -265,6 +270,13 @@ def _added(a: _Count, b: _Count) -> _Count:
     if a.width != b.width or (named and a.first.names != b.first.names):
         own, first = (b.first.names, b.width), (a.first.names, a.width)
         raise other_columns(b.first.index, own, first)
+    if a.first.attributes != b.first.attributes:
+        raise DataError(
+            f"chunk {b.first.index} has groups of other attributes than the first",
+            f"got {', '.join(b.first.attributes) or 'labels'};"
+            f" the first has {', '.join(a.first.attributes) or 'labels'}",
+            "give every chunk the same columns of groups in the same order",
+        )
     tallies = dict(a.tallies)
     for label, (rows, weights) in b.tallies.items():
         have = tallies.get(label, (0, ()))
@@ -347,11 +359,9 @@ def _checked(chunk: Chunk, known: float = np.nan) -> tuple[Chunk, float]:
             "squared distances would overflow",
             "rescale the columns",
         )
-    missing = labels.dtype.kind == "f" and not np.isfinite(labels).all()
-    if labels.dtype == object:
-        missing = any(v is None or v != v for v in labels.tolist())
-        labels = labels.astype(str) if all(isinstance(v, str) for v in labels) else labels
-    if missing:
+    if labels.dtype == object and all(isinstance(v, str) for v in labels):
+        labels = labels.astype(str)
+    if lacks_labels(chunk.labels if isinstance(chunk.labels, np.ma.MaskedArray) else labels):
         raise DataError(
             f"chunk {chunk.index}: groups has missing labels",
             remedy="drop those rows or give them a label",

@@ -152,6 +152,35 @@ def test_other_column_names_are_refused() -> None:
         surveyed(row_source(lambda: iter([one, two]), "g"))
 
 
+@pytest.mark.parametrize("second", [{"b": G, "a": G}, {"a": G}, {"a": G, "c": G}, G])
+def test_groups_of_other_attributes_are_refused(second: Any) -> None:
+    """They would be other groups, though their rows may be of the same ones."""
+    first = {"a": G, "b": G}
+    with pytest.raises(DataError, match=r"chunk 1 has groups of other attributes.*\n.*got") as e:
+        surveyed(row_source(lambda: iter([(X, first), (X, second)])))
+    assert "the first has a, b" in str(e.value)
+    model = of.FairKMeans(2, n_init=1, random_state=0).fit(X, groups={"a": G, "b": G[::-1]})
+    with pytest.raises(DataError, match=r"(?s)other attributes than the fit.*a, b; got b, a"):
+        model.predict(X, groups={"b": G[::-1], "a": G})
+
+
+@pytest.mark.parametrize("unit", ["D", "s", "us", "ns"])
+def test_dates_are_labels_in_any_unit(unit: str) -> None:
+    dates = np.where(G == "a", "2020-01-01", "2021-05-03").astype("datetime64[D]")
+    own = dates.astype(f"datetime64[{unit}]")
+    model = of.FairKMeans(2, n_init=1, random_state=0)
+    model.fit_stream(lambda: iter([(X[:300], own[:300]), (X[300:], dates[300:])]))
+    alike = of.FairKMeans(2, n_init=1, random_state=0).fit(X, groups=G)
+    assert (model.groups_ == np.unique(dates)).all()
+    assert model.cluster_centers_ == pytest.approx(alike.cluster_centers_)
+    for given in (own, dates, own.astype("datetime64[ns]")):
+        assert np.array_equal(model.predict(X, groups=given), alike.predict(X, groups=G))
+    held = of.FairKMeans(2, n_init=1, random_state=0).fit(X, groups=dates)
+    assert np.array_equal(held.predict(X, groups=own), alike.predict(X, groups=G))
+    with pytest.raises(DataError, match="labels the fit did not see"):
+        held.predict(X, groups=dates.astype("datetime64[h]") + 5)
+
+
 def test_an_iterator_is_refused_with_the_remedy() -> None:
     with pytest.raises(DataError, match="give a function that returns a new iterator"):
         of.FairKMeans(2).fit_stream(read())

@@ -60,7 +60,7 @@ class Margin:
         if levels.size < 2:
             raise DeclarationError(
                 f"{' and '.join(self.attributes)} has one value only",
-                f"it is {levels[0]!r} in every row",
+                f"it is {str(levels[0])!r} in every row",
                 "fairness compares groups: leave the rule out",
             )
         if len(chosen) > 1:
@@ -133,7 +133,7 @@ def intersection(*attributes: str) -> Margin:
         )
     if len(set(attributes)) < len(attributes):
         raise DeclarationError(f"attributes {attributes!r} has one twice", remedy="name it once")
-    return Margin(attributes)
+    return Margin(tuple(map(str, attributes)))
 
 
 def as_margin(on: Any) -> Margin | None:

@@ -172,6 +172,7 @@ def with_entry(array: Any, value: float) -> Any:
         (bad(sample_weight=np.zeros(12)), "sums to zero"),
         (bad(sample_weight=np.ones(3)), "sample_weight does not fit"),
         (bad(sample_weight=(G0 == 0).astype(float)), "group 1 is empty"),
+        (bad(sample_weight=np.where(G0 == 0, 1.0, 1e-300)), "its rows have weight 1e-300"),
         (bad(metric="euclid"), "unknown metric 'euclid'"),
         (bad(metric="lp", p=0.5), "at least 1"),
         (bad(metric="precomputed"), "needs costs"),
