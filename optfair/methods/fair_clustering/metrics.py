@@ -33,15 +33,6 @@ from optfair.numbers import (
     encode_groups,
 )
 
-# Cost and fairness of a clustering, measured from rows, groups and an assignment.
-#
-# Notation: weights :math:`w_i` of sum 1, fractions :math:`A_{ik}`, masses
-# :math:`M_{gk} = \sum_{i \in g} w_i A_{ik}` and group shares :math:`\pi_g = \sum_k M_{gk}`.
-#
-# **Hard** (the default): A is 0/1, from labels or from the largest fraction of each row, the
-# first one on ties. **Soft** (``soft=True``): A as it is. Rules of a problem bound the soft
-# numbers; papers report the hard ones.
-
 
 @checked(soft=check_flag, metric=check_text, p=check_number)
 def cost(
@@ -170,10 +161,7 @@ def composition(
            [0.  , 0.67]])
     """
     masses, _ = _masses(groups, assignment, soft, sample_weight)
-    sizes = masses.sum(axis=0)
-    shares = np.full_like(masses, np.nan)
-    np.divide(masses, sizes, out=shares, where=sizes > 0)
-    return shares
+    return column_shares(masses)
 
 
 @checked(soft=check_flag)
@@ -261,6 +249,14 @@ def _masses(groups: Any, assignment: Any, soft: bool, sample_weight: Any) -> tup
     weights = check_weights(sample_weight, rows)
     index, _, shares = encode_groups(groups, rows, weights)
     return gathered_masses(fractions, index, weights, shares.size), shares
+
+
+def column_shares(masses: Floats) -> Floats:
+    """Return masses over the sums of their columns, NaN where these are 0."""
+    sizes = masses.sum(axis=0)
+    shares = np.full_like(masses, np.nan)
+    np.divide(masses, sizes, out=shares, where=sizes > 0)
+    return shares
 
 
 def gathered_masses(

@@ -12,7 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.errors import DataError, kind_of
-from optfair.methods.fair_clustering.metrics import cluster_fractions, cost, fraction_gaps
+from optfair.methods.fair_clustering.metrics import (
+    cluster_fractions,
+    column_shares,
+    cost,
+    fraction_gaps,
+    gathered_masses,
+)
 from optfair.numbers import (
     Floats,
     check_flag,
@@ -185,12 +191,9 @@ def category_profile(
             f"shape {given.shape} for {rows} rows",
             "give one value per row",
         )
-    weighted = check_weights(sample_weight, rows)[:, None] * cluster_fractions(
-        assignment, rows, soft
+    fractions, weights = (
+        cluster_fractions(assignment, rows, soft),
+        check_weights(sample_weight, rows),
     )
     names, index = np.unique(given, return_inverse=True)
-    table = np.stack([np.bincount(index, w, names.size) for w in weighted.T])
-    sizes = table.sum(axis=1, keepdims=True)
-    shares: Floats = np.full(table.shape, np.nan)
-    np.divide(table, sizes, out=shares, where=sizes > 0)
-    return names, shares
+    return names, column_shares(gathered_masses(fractions, index, weights, names.size)).T
