@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
 from math import floor, isinf, log10
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
@@ -16,6 +17,7 @@ from optfair.core.composition import constraint_term, objective_term
 from optfair.core.expressions import Values, check_parameters
 from optfair.core.term import ConstraintTerm
 from optfair.core.verbs import CertificateVerbs
+from optfair.errors import Infeasible
 from optfair.numbers import check_number
 from optfair.proofs.bounds import Unpaid
 
@@ -321,6 +323,48 @@ class DualProof(Protocol):
 
     def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
         """Recompute the bound and its residuals."""
+
+
+def recomputed(answer: Any) -> DualCheck:
+    """Return what the proof of one case says: a solution with its bound, or an `Infeasible`."""
+    if isinstance(answer, Infeasible):
+        refuted = answer.certificate is not None and bool(answer.certificate.verify())
+        return DualCheck(np.inf if refuted else -np.inf, 0.0, apart=True)
+    if answer.proof is None:
+        return DualCheck(-np.inf, np.inf)
+    check: DualCheck = answer.proof.check(answer.values, answer.multipliers)
+    return check
+
+
+def least_check(cases: Iterable[DualCheck]) -> DualCheck:
+    """Return the least bound of cases that leave nothing out, and the weakest that it rests on."""
+    cases = tuple(cases)
+    bound = min((c.bound for c in cases), default=np.inf)
+    dual = max((c.dual for c in cases), default=0.0)
+    apart = all(c.apart for c in cases)
+    weak = [c for c in cases if c.reported or c.unpaid is not None]
+    if not weak:
+        return DualCheck(bound, dual, apart=apart)
+    nothing: dict[str, Any] = {"complementarity": 0.0, "consistency": 0.0, "estimate": None}
+    return replace(reduce(_weaker, weak), bound=bound, dual=dual, apart=apart, **nothing)
+
+
+def _weaker(first: DualCheck, second: DualCheck) -> DualCheck:
+    """Return the weaker grade of two cases: the least of their bounds rests on both."""
+    if first.reported or second.unpaid is None:
+        return first
+    if second.reported or first.unpaid is None:
+        return second
+    a, b = first.unpaid, second.unpaid
+    unpaid = replace(
+        a,
+        columns=a.columns if a.columns.size >= b.columns.size else b.columns,
+        slope=max(a.slope, b.slope),
+        curve=max(a.curve, b.curve),
+        size=max(a.size, b.size),
+        here=max(a.here, b.here),
+    )
+    return replace(first, unpaid=unpaid, free=tuple(dict.fromkeys((*first.free, *second.free))))
 
 
 def drift(given: Mapping[str, Any], expected: Mapping[str, Any]) -> float:

@@ -394,6 +394,16 @@ def _problem(o: Outcome) -> Any:
     return None if o.proof is None else o.proof.problem
 
 
+def category() -> Any:
+    """A row that is to leave its cluster, with three features of which one is 1."""
+    return of.ClusterCounterfactual.kmeans(
+        centers=[[0.0, 1.0, 0.0, 0.0], [4.0, 0.2, 0.8, 0.0]],
+        factual=[0.5, 1.0, 0.0, 0.0],
+        target=1,
+        one_hot=[1, 2, 3],
+    )
+
+
 # every solver, with a small problem that it takes
 ADAPTERS: dict[str, Callable[[], Any]] = {
     **dict.fromkeys(("highs", "glop", "pdlp", "scipy-linprog", "mosek"), lp),
@@ -421,6 +431,7 @@ ADAPTERS: dict[str, Callable[[], Any]] = {
     "scaled-map": loaded("group_counterfactual/scaled_german"),
     "loewner-map": group,
     "support-search": sparse_group,
+    "category-choices": category,
 }
 # in the fast tier with every lie; of the others a few
 WHOLE = ("highs", "clarabel", "scip", "gurobi", "uno", "mosek", "mass-dual")

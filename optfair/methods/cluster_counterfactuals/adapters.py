@@ -10,7 +10,7 @@ import numpy as np
 
 from optfair.backends.registry import choose
 from optfair.backends.request import Outcome, Request, SolverProfile
-from optfair.backends.solve import solve
+from optfair.backends.solve import solve, solve_as_asked
 from optfair.core.solution import Solution, Status
 from optfair.errors import Infeasible, SolverFailure, Unbounded, UnsupportedProblem
 from optfair.methods.cluster_counterfactuals.algorithms.polyhedra import (
@@ -21,6 +21,13 @@ from optfair.methods.cluster_counterfactuals.algorithms.polyhedra import (
 )
 from optfair.methods.cluster_counterfactuals.algorithms.quadrics import nearest_behind
 from optfair.methods.cluster_counterfactuals.algorithms.several_quadrics import Several, near_point
+from optfair.methods.cluster_counterfactuals.choices import (
+    Choice,
+    ChoiceProof,
+    Choices,
+    NoCategory,
+    one_hot_groups,
+)
 from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
 from optfair.methods.cluster_counterfactuals.evidence import (
     PRODUCTS,
@@ -205,6 +212,82 @@ def _bounded(relaxation: Any, tolerance: float, request: Request) -> Solution:
         ) from e
 
 
+# Route of the structure ``one-hot-choices``: what is left of each choice of categories.
+
+
+def run_choices(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
+    """Solve what is left of each choice, the nearest categories first, until no other is nearer."""
+    request.refuse_options(profile)
+    begin = time.perf_counter()
+    p = cast(ClusterCounterfactual, problem)
+    every = Choices(p, one_hot_groups(p))
+    bare = p.without(*every.groups)
+    answers: dict[Choice, Solution | Infeasible] = {}
+    best: tuple[float, Choice, Solution] | None = None
+    ended = "optimal"
+    for least, choice in sorted((every.least(choice), choice) for choice in every):
+        if best is not None and least >= best[0]:
+            break
+        if time.perf_counter() > request.deadline:
+            ended = "time_limit"
+            break
+        answer = _answer(every.left(bare, choice), request)
+        if answer is None:
+            ended = "time_limit"
+            break
+        answers[choice] = answer
+        if isinstance(answer, Solution) and (best is None or answer.objective < best[0]):
+            best = answer.objective, choice, answer
+    seconds = {"compile": 0.0, "solve": time.perf_counter() - begin, "recover": 0.0}
+    if best is not None:
+        _settle(answers, best[0], request)
+        chosen = {f"{n}.choice": v for n, v in every.entries(best[1]).items()}
+        values = {"point": np.asarray(best[2]["point"]), **chosen}
+        return Outcome(ended, values, {}, ChoiceProof(p, answers), seconds)
+    if ended == "time_limit":
+        return Outcome(ended, {}, {}, None, seconds)
+    refuted = {at: e for at, e in answers.items() if isinstance(e, Infeasible)}
+    raise Infeasible(
+        f"no point that may be chosen is in cluster {p.target}",
+        f"none with any of the {len(refuted)} choices of {', '.join(map(repr, every.groups))}",
+        "free more features, widen their bounds, or ask for less plausibility",
+        certificate=NoCategory(p, refuted),
+        conflict=tuple(p.constraints),
+    )
+
+
+def _answer(left: ClusterCounterfactual, request: Request) -> Solution | Infeasible | None:
+    """Return a solution or a refutation; None where the time was up."""
+    limit = None if request.time_limit is None else max(1e-3, request.seconds_left)
+    try:
+        return solve_as_asked(
+            left, None, Request(tolerance=0.5 * request.tolerance, time_limit=limit)
+        )
+    except Infeasible as e:
+        if e.certificate is None:
+            raise SolverFailure(
+                "a choice of categories could be neither solved nor refuted", str(e)
+            ) from None
+        return e
+    except SolverFailure:
+        if time.perf_counter() > request.deadline:
+            return None
+        raise
+
+
+def _settle(answers: dict[Choice, Solution | Infeasible], best: float, request: Request) -> None:
+    """Take a bound that is proved for one that a solver reports, where it says enough."""
+    for choice, answer in answers.items():
+        if isinstance(answer, Infeasible) or answer.grade.sound or answer.bound < best:
+            continue
+        left = cast(ClusterCounterfactual, answer.problem)
+        if not left.structure_refusal(SEVERAL_QUADRATICS):
+            z, begin = np.asarray(answer["point"], dtype=float), time.perf_counter()
+            proved = _dually(left, Projection.of(left), z, request, begin)
+            if proved is not None and proved.grade.sound and proved.bound >= best:
+                answers[choice] = proved
+
+
 @checked(problem=one_of(ClusterCounterfactual), time_limit=check_seconds, tolerance=check_positive)
 def best_known(
     problem: ClusterCounterfactual, *, time_limit: float = 30.0, tolerance: float = 1e-7
@@ -297,8 +380,13 @@ def _near(p: ClusterCounterfactual, s: Projection, request: Request) -> Solution
     """Return a point that no convex approximation improves, with the bound of a convex dual."""
     begin = time.perf_counter()
     z = near_point(s.start, *s.sides, p.limits, deadline=request.deadline)
-    if z is None:
-        return None
+    return None if z is None else _dually(p, s, z, request, begin)
+
+
+def _dually(
+    p: ClusterCounterfactual, s: Projection, z: Floats, request: Request, begin: float
+) -> Solution | None:
+    """Return a point with the bound of a convex dual, None if it is not feasible."""
     k, _, mu = _farthest_pair(p, s)
     pair = np.where(np.arange(len(s.sections)) == k, mu, 0.0)
     weights = pair, _several(p, s).maximised(s.start, *p.limits, request.deadline)[1]

@@ -13,6 +13,7 @@ from optfair.core.composition import Parts, Rule, stated
 from optfair.core.problem import Declaration
 from optfair.errors import DataError, DeclarationError, Infeasible
 from optfair.features.feature_problem import checked_names
+from optfair.methods.cluster_counterfactuals.choices import ONE_HOT_CHOICES, choices_loss
 from optfair.methods.cluster_counterfactuals.partition import Partition, read_clusters
 from optfair.methods.cluster_counterfactuals.point_problem import PointProblem
 from optfair.methods.cluster_counterfactuals.rules import (
@@ -343,6 +344,12 @@ class ClusterCounterfactual(PointProblem):
             )
             terms = {**terms, **stated(self, rule, parts)}
         return Declaration(self.variables, "minimize", goal, tuple(terms.values()), integers)
+
+    def structure_refusal(self, name: str) -> str:
+        """Return why a special algorithm does not apply, empty if it does."""
+        if name == ONE_HOT_CHOICES:
+            return choices_loss(self)
+        return super().structure_refusal(name)
 
     def _refuse_idle(self) -> None:
         """Say at once when nothing that may change leads to the target."""

@@ -215,6 +215,11 @@ def structure_loss(p: PointProblem, name: str) -> str:
     """
     if name not in (HALF_SPACE, CELL, ONE_QUADRATIC, SEVERAL_QUADRATICS):
         return f"a {p.title} does not have it"
+    return terms_loss(p) or _shape_loss(p, name)
+
+
+def terms_loss(p: PointProblem) -> str:
+    """Return what is there beside boundaries, bounds and a squared distance, empty if nothing is."""
     if p.data["distance"] != "l2":
         return f"its distance is {p.data['distance']!r}, not a squared distance"
     for integer in sorted(p.integers):
@@ -228,7 +233,7 @@ def structure_loss(p: PointProblem, name: str) -> str:
     for t in p.constraints.values():
         if not isinstance(t, (SideTerm, BoundTerm)):
             return f"{t.name!r} is not a bound on a feature"
-    return _shape_loss(p, name)
+    return ""
 
 
 def _shape_loss(p: Any, name: str) -> str:

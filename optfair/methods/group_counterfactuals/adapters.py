@@ -12,7 +12,7 @@ import numpy as np
 
 from optfair.backends.request import Outcome, Request, SolverProfile, stages
 from optfair.backends.solve import solve_as_asked
-from optfair.core.certificate import DualCheck
+from optfair.core.certificate import DualCheck, least_check, recomputed
 from optfair.core.expressions import Values
 from optfair.core.solution import Solution
 from optfair.core.term import family
@@ -431,45 +431,9 @@ class SupportProof:
 
         Leaves have multipliers of their own: those that are given play no part.
         """
-        bound, dual, apart = np.inf, 0.0, True
-        worst: DualCheck | None = None
-        for leaf in self.leaves:
-            if isinstance(leaf.proof, Infeasible):
-                if leaf.proof.certificate is None or not leaf.proof.certificate.verify():
-                    bound = -np.inf
-                continue
-            s = leaf.proof
-            if s.proof is None:
-                return DualCheck(-np.inf, np.inf)
-            part = s.proof.check(s.values, s.multipliers)
-            bound, dual = min(bound, part.bound), max(dual, part.dual)
-            apart = apart and part.apart
-            if part.reported or part.unpaid is not None:
-                worst = part if worst is None else _weaker(worst, part)
-        bound = bound if self.covers() else -np.inf
-        if worst is None:
-            return DualCheck(bound, dual, apart=apart)
-        nothing: dict[str, Any] = {"complementarity": 0.0, "consistency": 0.0, "estimate": None}
-        return replace(worst, bound=bound, dual=dual, apart=apart, **nothing)
+        check = least_check([recomputed(leaf.proof) for leaf in self.leaves])
+        return check if self.covers() else replace(check, bound=-np.inf)
 
     def covers(self) -> bool:
         """Whether no two leaves overlap and their shares of all choices add up to 1."""
         return covers([leaf.fixed for leaf in self.leaves])
-
-
-def _weaker(first: DualCheck, second: DualCheck) -> DualCheck:
-    """Return the weaker grade of two leaves: the least of their bounds rests on both."""
-    if first.reported or second.unpaid is None:
-        return first
-    if second.reported or first.unpaid is None:
-        return second
-    a, b = first.unpaid, second.unpaid
-    unpaid = replace(
-        a,
-        columns=a.columns if a.columns.size >= b.columns.size else b.columns,
-        slope=max(a.slope, b.slope),
-        curve=max(a.curve, b.curve),
-        size=max(a.size, b.size),
-        here=max(a.here, b.here),
-    )
-    return replace(first, unpaid=unpaid, free=tuple(dict.fromkeys((*first.free, *second.free))))

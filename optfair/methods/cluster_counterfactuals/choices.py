@@ -1,0 +1,171 @@
+"""Counterfactuals with one-hot groups: what is left of each choice of categories is solved by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from optfair.core.certificate import Certificate, DualCheck, Verdict, least_check, recomputed
+from optfair.core.expressions import Values
+from optfair.core.solution import Solution
+from optfair.errors import Infeasible
+from optfair.features.feature_problem import Box
+from optfair.methods.cluster_counterfactuals.point_problem import terms_loss
+from optfair.methods.cluster_counterfactuals.rules import OneHot
+from optfair.numbers import Floats, Indices
+from optfair.proofs.rounding import loss
+
+if TYPE_CHECKING:
+    from optfair.methods.cluster_counterfactuals.cluster_counterfactual import (
+        ClusterCounterfactual,
+    )
+
+ONE_HOT_CHOICES = "one-hot-choices"
+# So many choices of categories are gone through, at most: each takes milliseconds.
+MOST = 256
+# A category of each group, by its position in the group.
+Choice = tuple[int, ...]
+
+
+def one_hot_groups(p: ClusterCounterfactual) -> dict[str, Indices]:
+    """Return the columns of every one-hot group that is in force, by the name of its rule."""
+    return {
+        name: p.feature_indices(rule.features)
+        for name, rule in {**p.own_rules, **p.rules}.items()
+        if isinstance(rule, OneHot) and {f"{name}.copy", f"{name}.one"} <= set(p.constraints)
+    }
+
+
+def choices_loss(p: ClusterCounterfactual) -> str:
+    """Return why choices of categories do not leave projections, empty if they do."""
+    groups = one_hot_groups(p)
+    if not groups:
+        return "no features are one-hot"
+    count = prod(at.size for at in groups.values())
+    if count > MOST:
+        return f"there are {count:,} choices of categories, more than {MOST}"
+    open_ = sorted({f"{name}.choice" for name in groups} - p.integers)
+    if open_:
+        return f"{open_[0]!r} is not integer"
+    bare = p.without(*groups)
+    return terms_loss(bare) or ("" if bare.sides else "no boundary is left")
+
+
+@dataclass(frozen=True, eq=False)
+class Choices:
+    """All choices of categories of a counterfactual.
+
+    Attributes
+    ----------
+    problem : ClusterCounterfactual
+        With its one-hot groups.
+    groups : dict
+        Columns of every group.
+    """
+
+    problem: ClusterCounterfactual
+    groups: Mapping[str, Indices]
+
+    def __iter__(self) -> Iterator[Choice]:
+        return product(*(range(at.size) for at in self.groups.values()))
+
+    def entries(self, choice: Choice) -> dict[str, Floats]:
+        """Return the zeros and the one of each group."""
+        return {n: np.eye(self.groups[n].size)[k] for n, k in zip(self.groups, choice, strict=True)}
+
+    def least(self, choice: Choice) -> float:
+        """Return what the features of a choice alone are away from the row; 0 under a matrix."""
+        p = self.problem
+        if p.metric is not None and p.metric.ndim == 2:
+            return 0.0
+        w = np.ones(p.factual.size) if p.metric is None else p.metric
+        away = np.zeros(p.factual.size)
+        for name, ones in self.entries(choice).items():
+            away[self.groups[name]] = ones - p.factual[self.groups[name]]
+        total = float(w @ away**2)
+        return max(0.0, total - loss(4 * away.size, total))
+
+    def left(self, bare: ClusterCounterfactual, choice: Choice) -> ClusterCounterfactual:
+        """Return what is left of the problem without its groups when their features are set."""
+        held: Any = [
+            (int(j), float(v), float(v))
+            for name, ones in self.entries(choice).items()
+            for j, v in zip(self.groups[name], ones, strict=True)
+        ]
+        return bare.with_constraints(choice=Box(tuple(held)))
+
+
+@dataclass(frozen=True, eq=False)
+class ChoiceProof:
+    """The least of the bounds of all choices; of one that was not solved, what it alone costs.
+
+    Parameters
+    ----------
+    problem : ClusterCounterfactual
+        With its one-hot groups.
+    answers : dict
+        What came of the choices that were looked at.
+    """
+
+    problem: ClusterCounterfactual
+    answers: Mapping[Choice, Solution | Infeasible]
+    source: str = "every choice of categories, with a bound for each"
+
+    def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
+        """Recompute the bound of every choice; choices have multipliers of their own."""
+        every = Choices(self.problem, one_hot_groups(self.problem))
+        bare = self.problem.without(*every.groups)
+        reached, parts = self.problem.objective_value(values), []
+        for choice in every:
+            answer = self.answers.get(choice)
+            if answer is None:
+                parts.append(DualCheck(every.least(choice), 0.0, apart=True))
+                continue
+            part = recomputed(answer)
+            if isinstance(answer, Solution) and not _same(answer.problem, every.left(bare, choice)):
+                part = replace(part, bound=-np.inf)
+            if part.bound >= reached and not part.reported and part.unpaid is None:
+                part = replace(part, dual=0.0)  # rough multipliers are charged to the bound
+            parts.append(part)
+        return least_check(parts)
+
+
+def _same(p: Any, q: ClusterCounterfactual) -> bool:
+    """Whether two counterfactuals hold the same features at the same values, under the same terms."""
+    alike = np.array_equal(p.anchor, q.anchor) and np.array_equal(p.free, q.free)
+    return alike and p.clusters is q.clusters and list(p.constraints) == list(q.constraints)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NoCategory(Certificate):
+    """Proof that no choice of categories leaves a point in the target.
+
+    Parameters
+    ----------
+    problem : ClusterCounterfactual
+        With its one-hot groups.
+    refuted : dict
+        Why there is none, for each choice.
+    """
+
+    problem: ClusterCounterfactual
+    refuted: Mapping[Choice, Infeasible]
+
+    def verify(self) -> Verdict:
+        """Verify the certificate of each choice, and that none is left out."""
+        reasons: tuple[str, ...] = ()
+        for choice in Choices(self.problem, one_hot_groups(self.problem)):
+            error = self.refuted.get(choice)
+            if error is None or error.certificate is None:
+                reasons += (f"choice {choice} has no certificate",)
+            else:
+                reasons += tuple(error.certificate.verify().reasons)
+        return Verdict(not reasons, reasons)
+
+    def __str__(self) -> str:
+        return f"{len(self.refuted)} choices of categories, each out of reach"
