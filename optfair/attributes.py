@@ -38,10 +38,10 @@ def lacks_labels(labels: Any) -> bool:
     labels = np.asarray(labels)
     if labels.dtype.kind in "fM":
         return not bool(np.isfinite(labels).all())
-    return labels.dtype == object and any(map(_missing, labels.tolist()))
+    return labels.dtype == object and any(map(is_missing, labels.tolist()))
 
 
-def _missing(label: Any) -> bool:
+def is_missing(label: Any) -> bool:
     """Whether a label is None, NaN or a missing value that refuses comparison."""
     try:
         return label is None or bool(label != label)

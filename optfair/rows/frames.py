@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.attributes import attributes_of
+from optfair.attributes import attributes_of, is_missing
 from optfair.errors import DataError, DeclarationError, nearest, shown
 from optfair.numbers import (
     Floats,
@@ -466,7 +466,7 @@ def known_values(column: Any) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     if values.dtype.kind in "iufb":
         numbers = values.astype(float)
         return numbers, np.isnan(numbers)
-    missing = np.array([v is None or v != v for v in values.tolist()], dtype=bool)
+    missing = np.array([is_missing(v) for v in values.tolist()], dtype=bool)
     return values.astype(str), missing
 
 

@@ -34,6 +34,17 @@ def test_auto_takes_what_is_no_number(frame):
     assert rows.codes.tolist() == [[0, 0], [-1, 1], [1, 0]]  # missing is -1
 
 
+@pytest.mark.parametrize("kind", ["string", "boolean", "object"])
+def test_missing_values_of_pandas_are_missing_categories(frame, kind):
+    values = [True, pd.NA, False] if kind == "boolean" else ["own", pd.NA, "rent"]
+    frame = frame[["x"]].assign(home=pd.array(values, dtype=kind))
+    columns = Columns.of(frame, ["home"])
+    own = [str(v) for v in sorted(v for v in values if v is not pd.NA)]
+    assert columns.categories[0].tolist() == own
+    coded = columns.encoded(frame).codes[:, 0].tolist()
+    assert coded == [own.index(str(values[0])), -1, own.index(str(values[2]))]
+
+
 def test_named_and_numbered_columns(frame):
     columns = Columns.of(frame, ["code", "kind", "home"])
     assert columns.categories[2].tolist() == [7.0, 8.0] and columns.numeric == (0, 2, 4)

@@ -56,7 +56,7 @@ def check_init(init: Any, n_clusters: int, columns: int) -> str | Floats:
     return centers
 
 
-def check_distinct(X: Floats, n_clusters: int) -> None:
+def check_distinct(X: Floats, n_clusters: int, what: str = "n_clusters") -> None:
     """Raise when there are fewer distinct rows than clusters.
 
     Raises
@@ -69,9 +69,9 @@ def check_distinct(X: Floats, n_clusters: int) -> None:
     distinct = len(np.unique(X, axis=0))
     if distinct < n_clusters:
         raise DataError(
-            f"n_clusters={n_clusters} is more than the rows can fill",
+            f"{what}={n_clusters} is more than the rows can fill",
             f"{len(X)} rows, {distinct} of them distinct",
-            f"give n_clusters <= {distinct}",
+            f"give {what} <= {distinct}",
         )
 
 

@@ -277,7 +277,7 @@ def first_components(
     K = empty.clusters
     if isinstance(init, str):
         features = _features(few, empty)
-        check_distinct(features[few.weights > 0], K)
+        check_distinct(features[few.weights > 0], K, "n_components")
         centers = starting_centers(
             features, few.weights, K, init=init, metric="sqeuclidean", seed=seed
         )

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from optfair.attributes import is_missing
 from optfair.errors import DataError, needed
 from optfair.features.feature_problem import column_index, feature_names
 from optfair.numbers import Flags, Floats, Indices
@@ -465,5 +466,5 @@ class Cells:
 
 def _missing(column: NDArray[Any]) -> Flags:
     if column.dtype == object:
-        return np.array([v is None or v is not v or v != v for v in column], dtype=bool)
+        return np.array([is_missing(v) for v in column], dtype=bool)
     return np.asarray(column != column)

@@ -415,6 +415,10 @@ def test_bad_rows_are_refused() -> None:
             pd.DataFrame(q, columns=[*"abdc"]),
         ),
         "different lengths": ([[1.0], [1.0, 2.0]], [[1.0], [1.0, 2.0]]),
+        r"values has missing entries in 'b'": (
+            pd.DataFrame({"a": X[:, 0], "b": pd.array(["u"] * len(X), dtype="string")}),
+            pd.DataFrame({"a": q[:, 0], "b": pd.array([None] * len(q), dtype="string")}),
+        ),
     }
     for words, (x, v) in cases.items():
         with pytest.raises(of.DataError, match=words):
