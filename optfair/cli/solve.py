@@ -564,10 +564,16 @@ def _print_comparison(comparison: Any, written: list[str]) -> None:
             [(r.problem, r.solver, OUTCOME_WORDS[r.outcome], r.reason) for r in failures],
             listing=False,
         )
-    refused = comparison.refusals()
-    pairs = "pair" if len(refused) == 1 else "pairs"
+    unasked = {
+        "refused": (comparison.refusals(), "the solver does not take the problem"),
+        "not asked": (comparison.unavailable(), "the solver has no package or no licence here"),
+    }
     lines(
         "",
-        f"  refused    {len(refused)} {pairs} where the solver does not take the problem",
+        *(
+            f"  {word:<10} {len(runs)} pair{'s' * (len(runs) != 1)} where {why}"
+            for word, (runs, why) in unasked.items()
+            if runs or word == "refused"
+        ),
         *(f"  wrote      {path}" for path in written),
     )

@@ -306,7 +306,7 @@ def compare_solvers(
     Raises
     ------
     DataError, DeclarationError, UnsupportedProblem, NotInstalled
-        No such problem, bad options, no such solver, or one that is not installed; before
+        No such problem, bad options, no such solver, or none of them is installed; before
         anything is run.
 
     Notes
@@ -314,6 +314,9 @@ def compare_solvers(
     A file of a collection that is missing, damaged, or another one than its manifest says is a row
     for each solver with the outcome "unreadable" and the reason; the others are run. Where no file
     can be read the comparison is refused.
+
+    A solver that is not installed, or has no licence, is a row with the outcome "not_installed" or
+    "not_licensed" and what to do; the others are run. See `Comparison.unavailable`.
 
     Instances are declared again from their file in the process that solves them. A problem in
     memory cannot be sent anywhere; it is handed over by fork, on systems that have it, and on
@@ -350,6 +353,10 @@ def compare_solvers(
             for repeat in range(repeats):
                 run = _planned(subject, chosen, facts, repeat, tolerance, time_limit, mark)
                 answer = answers[facts.name]
+                if subject.fault is None and not facts.installed:
+                    why = facts.install
+                    done[_place(run)] = replace(run, outcome="not_installed", reason=why)
+                    break
                 if isinstance(answer, Refusal):
                     done[_place(run)] = replace(run, reason="; ".join(answer.reasons))
                     break  # it would say the same again
@@ -418,10 +425,10 @@ def _configured(
             )
     if not labelled:
         raise DeclarationError("no solver to compare", remedy="name one, or leave solvers out")
-    for s in labelled.values():
-        facts = profile(check_text(s.solver, "solver"))
-        if not facts.installed:
-            raise NotInstalled(f"{facts.name} is not installed", remedy=facts.install)
+    named = [profile(check_text(s.solver, "solver")) for s in labelled.values()]
+    if not any(facts.installed for facts in named):
+        facts = named[0]
+        raise NotInstalled(f"{facts.name} is not installed", remedy=facts.install)
     return list(labelled.values())
 
 

@@ -22,7 +22,7 @@ from optfair.comparison.figures import (
     performance_profile,
     shifted_geometric_mean,
 )
-from optfair.comparison.run import OUTCOMES, PROOFS, Run
+from optfair.comparison.run import OUTCOMES, PROOFS, UNAVAILABLE, Run
 from optfair.core import display
 from optfair.errors import DataError, data_frame, nearest, needed
 from optfair.numbers import check_path, check_positive, check_text, checked
@@ -334,13 +334,21 @@ class Comparison:
         )
 
     def failures(self) -> tuple[Run, ...]:
-        """Return the worst run of each pair that ended without an answer, refusals left out."""
+        """Return the worst run of each pair that ended without an answer.
+
+        Refusals, and solvers that are not available, are left out.
+        """
+        innocent = ("refused", *UNAVAILABLE)
         cells = self.cells.values()
-        return tuple(c.worst for c in cells if not c.answered and c.outcome != "refused")
+        return tuple(c.worst for c in cells if not c.answered and c.outcome not in innocent)
 
     def refusals(self) -> tuple[Run, ...]:
         """Return what the solvers do not take."""
         return tuple(c.worst for c in self.cells.values() if c.outcome == "refused")
+
+    def unavailable(self) -> tuple[Run, ...]:
+        """Return the runs that could not be made here: no package, or no licence for this size."""
+        return tuple(c.worst for c in self.cells.values() if c.outcome in UNAVAILABLE)
 
     def conflicts(self) -> tuple[str, ...]:
         """Return where verified answers contradict each other, or a certified optimum.
@@ -488,12 +496,17 @@ class Comparison:
 
     def _idle(self) -> list[str]:
         """Return for solvers that took no problem the reason, of the first few."""
-        reasons: dict[str, str] = {}
-        for run in self.refusals():
-            reasons.setdefault(run.solver, run.reason)
-        idle = [row.solver for row in self.summary() if not row.taken and row.solver in reasons]
-        shown = [f"{s} took none: {' '.join(reasons[s].split())[:100]}" for s in idle[:IDLE]]
-        return shown + [f"{len(idle) - IDLE} more took none"] * (len(idle) > IDLE)
+        absent = {r.solver: r for r in reversed(self.unavailable())}
+        refusing = {r.solver: r for r in reversed(self.refusals()) if r.solver not in absent}
+        idle = [row.solver for row in self.summary() if not row.taken]
+        shown = [
+            f"{s} is {absent[s].outcome.replace('_', ' ')}: {_short(absent[s].reason)}"
+            for s in idle
+            if s in absent
+        ]
+        none = [s for s in idle if s in refusing]
+        shown += [f"{s} took none: {_short(refusing[s].reason)}" for s in none[:IDLE]]
+        return shown + [f"{len(none) - IDLE} more took none"] * (len(none) > IDLE)
 
     def _repr_html_(self) -> str:
         first = repr(self).splitlines()[0]
@@ -504,6 +517,10 @@ class Comparison:
             + "".join(f"<p>{html.escape(text)}</p>" for text in self._idle())
             + conflicts
         )
+
+
+def _short(reason: str) -> str:
+    return " ".join(reason.split())[:100]
 
 
 def _rank(row: Summary) -> tuple[bool, float, float, str]:

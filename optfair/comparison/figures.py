@@ -315,7 +315,17 @@ def _tiles(c: Comparison) -> list[dict[str, str]]:
             "name": "refusals",
             "text": "Pairs where the solver does not take the problem. They count against nobody.",
         },
+        *([_unavailable(c)] if c.unavailable() else ()),
     ]
+
+
+def _unavailable(c: Comparison) -> dict[str, str]:
+    reasons = dict.fromkeys(run.reason for run in c.unavailable())
+    return {
+        "value": str(len(c.unavailable())),
+        "name": "not available",
+        "text": "Pairs whose solver has no package or no licence here. " + "; ".join(reasons),
+    }
 
 
 def _notices(c: Comparison) -> list[str]:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 # One run: what was asked of one solver, and what became of it.
 
 # From best to worst. The first three are answers that were verified here; "unreadable" and
-# "refused" say that the solver was not asked.
+# those after it say that the solver was not asked, the last two that it is not to be had here.
 # types of the fields of a run in a file; the others are tables
 TYPES: dict[str, Any] = {
     "str": str,
@@ -53,8 +53,10 @@ TYPES: dict[str, Any] = {
 OUTCOMES = (
     *("solved", "infeasible", "unbounded", "local", "time_limit", "memory_limit"),
     *("failed", "crashed", "unreadable", "refused"),
+    *("not_installed", "not_licensed"),
 )
-UNASKED = ("unreadable", "refused")
+UNAVAILABLE = ("not_installed", "not_licensed")
+UNASKED = ("unreadable", "refused", *UNAVAILABLE)
 # Answers that are proofs and have no point.
 PROOFS = ("infeasible", "unbounded")
 ANSWERS = ("solved", *PROOFS)
@@ -88,6 +90,7 @@ class Run:
         optimal, without a bound. "time_limit": not within the limit, so ``seconds`` is a
         lower bound. "memory_limit": it wanted more memory than was allowed. "failed": it returned nothing that passes. "crashed": its process died
         or an exception was raised. "unreadable": the file of a collection is missing, damaged or another one. "refused": it does not take the problem.
+        "not_installed": its package is missing. "not_licensed": it has no licence, or one that ends below this size.
     reason : str
         Why it is not "solved".
     tolerance, time_limit : float
@@ -386,7 +389,12 @@ def _usage() -> float:
 
 # Seconds that loading a solver and its first small problem may take.
 LOADING = 60.0
-NOT_ASKED = (UnsupportedProblem, NotInstalled, NotLicensed, SizeLimited)
+NOT_ASKED: dict[type[OptfairError], str] = {
+    UnsupportedProblem: "refused",
+    NotInstalled: "not_installed",
+    NotLicensed: "not_licensed",
+    SizeLimited: "not_licensed",
+}
 
 
 def allowance(time_limit: float) -> float:
@@ -454,7 +462,7 @@ def measured(
         elif isinstance(error, SolverFailure) and error.solution is not None:
             # what it came to is a finding, too; that it was not accepted stays one
             outcome = _point(error.solution, tolerance) | outcome
-    if seconds > time_limit and outcome["outcome"] not in ("refused", "crashed"):
+    if seconds > time_limit and outcome["outcome"] not in (*UNASKED, "crashed"):
         late = f"{outcome['outcome']} after {seconds:.1f} s"
         late = ": ".join(filter(None, (late, outcome["reason"])))
         outcome |= {"outcome": "time_limit", "reason": late}
@@ -509,7 +517,7 @@ def _raised(error: Exception | None) -> dict[str, Any]:
             return {"outcome": word, "reason": error.cause}
         return {"outcome": "failed", "reason": f"its certificate proves nothing: {word}"}
     if isinstance(error, OptfairError):
-        outcome = "refused" if isinstance(error, NOT_ASKED) else "failed"
+        outcome = next((v for k, v in NOT_ASKED.items() if isinstance(error, k)), "failed")
         said = ": ".join(filter(None, (error.cause, error.evidence)))
         return {"outcome": outcome, "reason": said}
     return {"outcome": "crashed", "reason": f"{type(error).__name__}: {error}"}

@@ -269,8 +269,9 @@ def test_a_local_optimum_is_no_answer(monkeypatch):
         (of.SolverFailure("no result", "gap 1e-3"), "failed", "no result: gap 1e-3"),
         (of.Infeasible("no point"), "failed", "no point"),
         (of.SolverFailure("not proved", claim="unbounded"), "failed", "not proved"),
-        (of.NotLicensed("no licence"), "refused", "no licence"),
-        (of.SizeLimited("too large"), "refused", "too large"),
+        (of.NotInstalled("no package"), "not_installed", "no package"),
+        (of.NotLicensed("no licence"), "not_licensed", "no licence"),
+        (of.SizeLimited("too large"), "not_licensed", "too large"),
         (RuntimeError("segment"), "crashed", "RuntimeError: segment"),
     ],
 )
@@ -411,6 +412,12 @@ def test_bad_solvers(tmp_path, monkeypatch):
     monkeypatch.setenv("OPTFAIR_SOLVERS", str(tmp_path))
     with pytest.raises(of.NotInstalled, match="absent is not installed"):
         compare_solvers("textbook/diet", "absent")
+    c = compare_solvers("textbook/diet", ["absent", "highs"], repeats=2, tolerance=1e-6)
+    missing = c.cells["textbook/diet", "absent"]
+    assert missing.outcome == "not_installed" and "pip install" in missing.worst.reason
+    assert c.unavailable() == (missing.worst,) and not c.refusals() and not c.failures()
+    assert "absent is not installed: pip install" in repr(c)
+    assert c.cells["textbook/diet", "highs"].outcome == "solved"
 
 
 def test_bad_folder(tmp_path):

@@ -364,3 +364,8 @@ def test_a_solver_that_took_nothing_says_why():
     assert "s0 took none: no licence of 0" in text and text[-1] == "3 more took none"
     assert "s5 took none" in mixed._repr_html_()
     assert "took none" not in repr(FOUR)
+    bought = run("p", "m", "not_licensed", None, reason="m is installed but has no licence")
+    here = compared(bought, run("p", "a"), *(run("p", f"s{i}", "refused", None) for i in range(9)))
+    assert "m is not licensed: m is installed but has no licence" in repr(here)
+    assert here.unavailable() == (bought,) and bought not in (*here.refusals(), *here.failures())
+    assert [row.refused for row in here.summary() if row.solver == "m"] == [0]
