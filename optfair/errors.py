@@ -210,7 +210,7 @@ def kind_of(value: object) -> str:
 
 def nearest(name: Any, known: Iterable[str]) -> str:
     """Return a sentence that suggests the nearest known names; what is no name has none near."""
-    names = sorted(map(str, known))
+    names = sorted({str(one) for one in known})
     name = name[:MOST_LETTERS] if isinstance(name, str) else ""
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     if close:

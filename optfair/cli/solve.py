@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -120,6 +120,8 @@ def solve(
 
 
 def _print(subject: Named, s: Solution, every: bool) -> None:
+    from optfair.core.solution import entries
+
     stated = None if subject.instance is None else subject.instance.optimum
     lines(*(row for row in repr(s).splitlines() if not row.startswith("  values")))
     if stated is not None:
@@ -127,10 +129,10 @@ def _print(subject: Named, s: Solution, every: bool) -> None:
     lines("residuals", *(f"  {row}" for row in str(s.residuals()).splitlines()))
     for k, other in enumerate(s.pool.solutions if s.pool else [s]):
         title = f"values of solution {k + 1}: {other.objective:.10g}" if s.pool else "values"
-        _section(title, list(_entries(other.problem, other.values)), every)
+        _section(title, list(entries(other.problem, other.values)), every)
     if s.pool:
         lines(f"{len(s.pool.solutions)} solutions: {s.pool.ended}")
-    _section("shadow prices", list(_entries(s.problem, s.shadow_price, constraints=True)), every)
+    _section("shadow prices", list(entries(s.problem, s.shadow_price, constraints=True)), every)
 
 
 def _section(title: str, entries: list[tuple[str, str, float]], every: bool) -> None:
@@ -147,25 +149,6 @@ def _section(title: str, entries: list[tuple[str, str, float]], every: bool) -> 
         lines(f"  ... and {len(shown) - len(listed)} more: --all prints them, --out writes them")
 
 
-def _entries(
-    problem: Problem, numbers: Mapping[str, Any], *, constraints: bool = False
-) -> Iterator[tuple[str, str, float]]:
-    """Yield (name, label, number) of every entry: the label of a file, else the name with its index."""
-    import numpy as np
-
-    for name in numbers:
-        array = np.asarray(numbers[name], dtype=float)
-        labels = _labels(problem, name, constraints)
-        if len(labels) == array.size:
-            flat = (array + 0.0).ravel(order="F").tolist()  # -0.0 is 0
-            yield from ((name, label, v) for label, v in zip(labels, flat, strict=True))
-        elif not array.shape:
-            yield name, name, float(array) + 0.0
-        else:
-            for index, value in np.ndenumerate(array):
-                yield name, f"{name}[{','.join(map(str, index))}]", float(value) + 0.0
-
-
 # What is written of a solution.
 
 
@@ -173,22 +156,16 @@ def _numbers(problem: Problem, numbers: Mapping[str, Any], *, constraints: bool)
     """Return arrays by name as lists, or by label where entries have labels."""
     import numpy as np
 
+    from optfair.core.solution import entries, names_of_entries
+
     listed: dict[str, Any] = {}
     for name in numbers:
-        if _labels(problem, name, constraints):
-            labelled = _entries(problem, {name: numbers[name]}, constraints=constraints)
+        if names_of_entries(problem, name, constraints):
+            labelled = entries(problem, {name: numbers[name]}, constraints=constraints)
             listed |= {label: value for _, label, value in labelled}
         else:
             listed[name] = (np.asarray(numbers[name]) + 0.0).tolist()
     return listed
-
-
-def _labels(problem: Problem, name: str, constraint: bool) -> tuple[str, ...]:
-    """Return the labels of the entries of a variable or a constraint, where they have some."""
-    if not constraint:
-        return tuple(problem.entry_labels(name))
-    own = problem.constraints[name].labels
-    return tuple(own()) if own else ()
 
 
 def _record(subject: Named, s: Solution) -> dict[str, Any]:
@@ -236,16 +213,18 @@ def _as_json(subject: Named, s: Solution, safe: bool) -> str:
 
 def _as_csv(subject: Named, s: Solution, safe: bool) -> str:
     """Return a row per number: what kind it is, of what, the entry, and all its digits."""
-    rows: list[tuple[Any, ...]] = [("kind", "name", "entry", "number")]
-    for kind, numbers in (("value", s.values), ("shadow price", s.shadow_price)):
-        rows += ((kind, *e) for e in _entries(s.problem, numbers, constraints=kind != "value"))
-    return csv_text(rows, safe=safe)
+    from optfair.core.solution import ENTRY
+
+    return csv_text([ENTRY, *s.entries()], safe=safe)
 
 
 def _as_sol(subject: Named, s: Solution, safe: bool) -> str:
     """Return the lines of a .sol file as MIPLIB has them: the objective, then a column a line."""
+    from optfair.core.solution import entries
+
+    columns = entries(s.problem, s.values, exported=True)
     head = f"# solution of {subject.name}: {s.status}, {s.grade}\n=obj= {s.objective!r}\n"
-    return head + "".join(f"{label} {v!r}\n" for _, label, v in _entries(s.problem, s.values))
+    return head + "".join(f"{label} {v!r}\n" for _, label, v in columns)
 
 
 WRITERS = {".json": _as_json, ".csv": _as_csv, ".sol": _as_sol}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import product
+from itertools import chain, islice, product
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -15,7 +15,7 @@ from cvxpy.atoms.affine.binary_operators import MulExpression
 from cvxpy.constraints import Equality, Inequality
 
 from optfair.core.expressions import Evaluator, Values, dense, fitted
-from optfair.errors import DeclarationError, nearest, needed
+from optfair.errors import DeclarationError, nearest
 from optfair.numbers import Floats
 
 if TYPE_CHECKING:
@@ -63,7 +63,14 @@ class Axis:
                 labels = (given,)
         if not all(isinstance(label, Hashable) for label in labels):
             raise DeclarationError(f"a label of {what} is a list", remedy="give texts or numbers")
-        if isinstance(given, str) or len(labels) != size or len(set(labels)) != size:
+        if isinstance(given, str):
+            raise DeclarationError(
+                f"the labels of {what} are one text, {given!r}", remedy="give a list of labels"
+            )
+        gaps = [i for i, v in enumerate(labels) if v is None or str(v == v) != "True"]  # NaN, NA
+        if gaps:
+            raise DeclarationError(f"label {gaps[0]} of {what} is missing", remedy="give a name")
+        if len(labels) != size or len(set(labels)) != size:
             raise DeclarationError(
                 f"{len(set(labels))} different labels for the {size} entries of {what}",
                 f"they are {', '.join(map(str, labels[:10]))}",
@@ -133,28 +140,6 @@ def entry_names(name: str, axes: Axes, shape: tuple[int, ...]) -> list[str]:
     axes = axes or (None,) * len(shape)
     each = [range(n) if a is None else a.labels for a, n in zip(axes, shape, strict=True)]
     return [f"{name}[{','.join(map(str, at[::-1]))}]" for at in product(*each[::-1])]
-
-
-def frame(name: str, array: Any, axes: Axes) -> Any:
-    """Return an array as a pandas DataFrame: its two axes, or one entry a row.
-
-    Raises
-    ------
-    NotInstalled
-        pandas is missing.
-    """
-    pd = needed("pandas", "pip install pandas, or read the arrays by name")
-    own = np.asarray(array) + 0.0  # -0.0 is 0
-    axes = axes if len(axes) == own.ndim else (None,) * own.ndim
-    each = [
-        pd.RangeIndex(n) if a is None else pd.Index(a.labels, name=a.name or None)
-        for a, n in zip(axes, own.shape, strict=True)
-    ]
-    if own.ndim == 2:
-        return pd.DataFrame(own, index=each[0], columns=each[1])
-    if own.ndim > 2:
-        return pd.DataFrame({name: own.ravel()}, index=pd.MultiIndex.from_product(each))
-    return pd.DataFrame({name: np.atleast_1d(own)}, index=each[0] if each else [name])
 
 
 class Labels:
@@ -253,7 +238,12 @@ class Labels:
         known = self.given_axes or type(self).model_axes is not Labels.model_axes
         if isinstance(numbers, Labelled) or not (known and numbers):
             return numbers
-        return Labelled(numbers, partial(self._labelled_entry, {}))
+        return Labelled(numbers, partial(self._labelled_entry, {}), self._entries_of)
+
+    def _entries_of(self, numbers: Mapping[str, Any]) -> Iterator[str]:
+        """Yield what every entry of numbers by name is called."""
+        for name in numbers:
+            yield from entry_names(name, self.axes(name), np.shape(numbers[name]))
 
     def _labelled_entry(
         self, places: dict[str, dict[str, int]], numbers: Mapping[str, Any], label: str
@@ -290,6 +280,10 @@ class Labels:
         }
 
 
+# Labels that a name which is none of them is compared with.
+COMPARED = 10_000
+
+
 class Named(Mapping[str, Any]):
     """Entries by name, which notebooks complete."""
 
@@ -314,6 +308,8 @@ class Labelled(Named):
         Numbers by variable or constraint; these are listed.
     find : callable
         Returns what another name stands for among the entries, or None.
+    labels : callable
+        Returns such names for a suggestion, of the entries.
 
     Examples
     --------
@@ -323,14 +319,18 @@ class Labelled(Named):
     """
 
     def __init__(
-        self, entries: Mapping[str, Any], find: Callable[[Mapping[str, Any], str], Any]
+        self,
+        entries: Mapping[str, Any],
+        find: Callable[[Mapping[str, Any], str], Any],
+        labels: Callable[[Mapping[str, Any]], Iterable[str]] = lambda entries: (),
     ) -> None:
-        self._entries, self._find = entries, find
+        self._entries, self._find, self._labels = entries, find, labels
 
     def __getitem__(self, name: str) -> Any:
         value = self.get(name)
         if value is None:
-            raise DeclarationError(f"no value {name!r}", remedy=nearest(str(name), self._entries))
+            known = chain(self._entries, islice(self._labels(self._entries), COMPARED))
+            raise DeclarationError(f"no value {name!r}", remedy=nearest(str(name), known))
         return value
 
     def get(self, name: str, default: Any = None) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -10,9 +10,9 @@ import numpy as np
 
 from optfair.core.certificate import UNKNOWN, Certificate, DualProof, Grade, Optimality, reported
 from optfair.core.display import listed
-from optfair.core.labels import Named, frame
+from optfair.core.labels import Axes, Named, entry_names
 from optfair.core.verbs import SolutionVerbs
-from optfair.errors import DataError, DeclarationError, kind_of, nearest
+from optfair.errors import DataError, DeclarationError, data_frame, kind_of, nearest, needed
 from optfair.numbers import (
     check_mapping,
     check_number,
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
 
+# Columns of a table of all numbers.
+ENTRY = ("kind", "name", "entry", "number")
 # Entries up to which a mapping that computes them is printed with its numbers.
 READ = 20
 
@@ -231,10 +233,11 @@ class Solution(SolutionVerbs):
         """
         return bool(Optimality(self, tolerance).verify())
 
-    def frame(self, name: str) -> Any:
+    def frame(self, name: str | None = None) -> Any:
         """Return a variable's values, or a constraint's shadow prices, as a pandas DataFrame.
 
-        Along its axes stand the labels that were given (`Problem.with_labels`) or that the model
+        Without a name, all of them: a row has the ``kind`` of a number (value, shadow price), the
+        ``name`` and the ``entry`` it belongs to, and the ``number``. Along the axes of one stand the labels that were given (`Problem.with_labels`) or that the model
         knows; two axes are rows and columns, otherwise every entry is a row.
 
         Raises
@@ -244,6 +247,8 @@ class Solution(SolutionVerbs):
         NotInstalled
             pandas is missing.
         """
+        if name is None:
+            return data_frame(dict(zip(ENTRY, zip(*self.entries(), strict=True), strict=True)))
         p = self.problem
         check_text(name, "name")
         shape = p.shape_of(name)
@@ -253,7 +258,13 @@ class Solution(SolutionVerbs):
         numbers = (self.values if name in self.values else self.shadow_price)[name]
         if np.shape(numbers) != shape:
             raise DataError(f"{name!r} has the shape {np.shape(numbers)}, not {shape}")
-        return frame(name, numbers, p.axes(name))
+        return _frame(name, numbers, p.axes(name))
+
+    def entries(self) -> Iterator[tuple[str, str, str, float]]:
+        """Yield every value and shadow price: its kind, name, entry and number."""
+        for kind, numbers in (("value", self.values), ("shadow price", self.shadow_price)):
+            priced = kind != "value"
+            yield from ((kind, *e) for e in entries(self.problem, numbers, constraints=priced))
 
     def __repr__(self) -> str:
         total = sum(self.seconds.values())
@@ -269,6 +280,67 @@ class Solution(SolutionVerbs):
             lines.append("  attained   by no point: the objective only tends to the bound, far out")
         lines += [f"  asked      {a}" for a in self.attempts]
         return "\n".join(lines)
+
+
+def _frame(name: str, array: Any, axes: Axes) -> Any:
+    """Return an array as a pandas DataFrame: its two axes, or one entry a row.
+
+    Raises
+    ------
+    NotInstalled
+        pandas is missing.
+    """
+    pd = needed("pandas", "pip install pandas, or read the arrays by name")
+    own = np.asarray(array) + 0.0  # -0.0 is 0
+    axes = axes if len(axes) == own.ndim else (None,) * own.ndim
+    each = [
+        pd.RangeIndex(n) if a is None else pd.Index(a.labels, name=a.name or None)
+        for a, n in zip(axes, own.shape, strict=True)
+    ]
+    if own.ndim == 2:
+        return pd.DataFrame(own, index=each[0], columns=each[1])
+    if own.ndim > 2:
+        return pd.DataFrame({name: own.ravel()}, index=pd.MultiIndex.from_product(each))
+    return pd.DataFrame({name: np.atleast_1d(own)}, index=each[0] if each else [name])
+
+
+def entries(
+    problem: Problem,
+    numbers: Mapping[str, Any],
+    *,
+    constraints: bool = False,
+    exported: bool = False,
+) -> Iterator[tuple[str, str, float]]:
+    """Yield (name, label, number) of every entry, as it is called in prints or in exported files.
+
+    A label is the name with its place where there is no other; files do not have what a model knows.
+    """
+    for name in numbers:
+        array = np.asarray(numbers[name], dtype=float) + 0.0  # -0.0 is 0
+        stated = names_of_entries(problem, name, constraints)
+        order: Any = "F" if len(stated) == array.size else "C"
+        axes = () if exported else problem.axes(name)
+        labels = stated if order == "F" else _places(name, axes, array.shape)
+        numbered = zip(labels, array.ravel(order).tolist(), strict=True)
+        yield from ((name, label, v) for label, v in numbered)
+
+
+def names_of_entries(problem: Problem, name: str, constraint: bool) -> tuple[str, ...]:
+    """Return the labels of the entries of a variable or a constraint, where somebody gave some."""
+    if not constraint:
+        return tuple(problem.entry_labels(name))
+    own = problem.constraints[name].labels
+    return tuple(own()) if own else ()
+
+
+def _places(name: str, axes: Axes, shape: tuple[int, ...]) -> list[str]:
+    """Return the names of entries row by row: along axes that fit, else by index."""
+    if not shape:
+        return [name]
+    known = tuple(0 if a is None else len(a.labels) for a in axes)
+    fits = len(known) == len(shape) and all(k in (0, n) for k, n in zip(known, shape, strict=True))
+    names = np.array(entry_names(name, axes if fits else (), shape), dtype=object)
+    return list(names.reshape(shape, order="F").ravel())
 
 
 def check_solution(value: Any, what: str = "solution") -> Solution:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -20,6 +20,7 @@ from optfair.core.composition import RELATIONS, named_term, objective_term
 from optfair.core.labels import Axes, Labelled, axes_of
 from optfair.core.parameters import Datum
 from optfair.core.problem import Declaration, Problem
+from optfair.core.solution import names_of_entries
 from optfair.core.term import ConstraintTerm
 from optfair.errors import DataError, DeclarationError, Infeasible, OptfairError, nearest
 from optfair.formats.file_terms import BlockTerm, Entries, constraints, objective
@@ -421,7 +422,11 @@ class FileProblem(Problem):
         if isinstance(numbers, Labelled):
             return numbers
         find = {"values": self._value, "prices": self._price}.get(what, self._multiplier)
-        return Labelled(numbers, find)
+        return Labelled(numbers, find, self._entries_of)
+
+    def _entries_of(self, numbers: Mapping[str, Any]) -> Iterator[str]:
+        for name in numbers:
+            yield from names_of_entries(self, name, name in self.constraints)
 
     def _value(self, values: Mapping[str, Any], name: str) -> Any:
         at = self._layout.find(name)

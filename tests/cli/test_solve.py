@@ -32,11 +32,13 @@ def diet(tmp_path: Path) -> Path:
 
 def test_the_answer_is_printed() -> None:
     text = run("solve", "diet").stdout
-    assert "values (1 of 8 not 0)\n  servings[4]  46.66666667\n" in text
-    assert "minimum nutrition[3]  0.116" in text and "fewest servings[3]    1.38" in text
+    assert "values (1 of 8 not 0)\n  servings[macaroni and cheese]  46.66666667\n" in text
+    assert (
+        "minimum nutrition[B2]       0.116" in text and "fewest servings[ham]        1.38" in text
+    )
     assert "(proved)" in text
     every = run("solve", "diet", "--all").stdout
-    assert "servings[0]  0\n" in every and "most servings[7]" in every
+    assert "servings[beef]" in every and "most servings[turkey]" in every
 
 
 def test_long_answers_are_cut_and_say_so() -> None:
@@ -58,6 +60,12 @@ def test_a_file_answers_by_its_own_labels(diet: Path) -> None:
     found = json.loads(run("solve", diet, "--json").stdout)
     assert found["values"]["servings[4]"] == pytest.approx(140 / 3)
     assert found["duals"]["minimum_nutrition[3]"] == pytest.approx(0.116)
+
+
+def test_a_file_of_columns_has_the_names_of_the_exported_model(tmp_path: Path) -> None:
+    assert run("solve", "diet", "--out", tmp_path / "s.sol").exit_code == 0
+    columns = (tmp_path / "s.sol").read_text().splitlines()[2:]
+    assert [line.split()[0] for line in columns] == [f"servings[{i}]" for i in range(8)]
 
 
 def test_the_solution_is_written(diet: Path, tmp_path: Path) -> None:

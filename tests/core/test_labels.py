@@ -114,7 +114,7 @@ def test_what_does_not_fit_is_refused() -> None:
         ({"ship": (TOWNS, ["a", "b", "c"])}, "3 different labels for the 2"),
         ({"ship": (TOWNS,)}, "has 2 axes, and labels are given for 1"),
         ({"shipp": TOWNS}, "nothing is called"),
-        ({"demand": "ab"}, "labels for the 2"),
+        ({"demand": "ab"}, "are one text"),
     ):
         with pytest.raises(of.DeclarationError, match=cause):
             p.with_labels(bad)
@@ -225,3 +225,53 @@ def test_series_in_another_order_are_refused() -> None:
             minimum=supply,
             most=pd.Series([9.0, 9.0], index=MARKETS[::-1]),
         )
+
+
+def test_a_frame_without_a_name_has_every_number() -> None:
+    s = transport().with_labels(ship=(TOWNS, MARKETS), demand=MARKETS).solve()
+    table = s.frame()
+    assert list(table.columns) == ["kind", "name", "entry", "number"]
+    assert table["kind"].value_counts().to_dict() == {"shadow price": 11, "value": 6}
+    by_entry = table.set_index(["kind", "entry"])["number"]
+    for town in TOWNS:
+        for market in MARKETS:
+            assert by_entry["value", f"ship[{town},{market}]"] == s[f"ship[{town},{market}]"]
+    assert by_entry["shadow price", "demand[north]"] == s.shadow_price["demand[north]"]
+    assert by_entry["shadow price", "supply[2]"] == s.shadow_price["supply"][2]
+    # what a model knows, and a matrix row by row where nobody named its entries
+    foods = of.library.load("textbook/diet").problem().solve().frame()
+    assert "servings[beef]" in set(foods["entry"])
+    plain = transport().solve().frame()
+    assert list(plain["entry"][:3]) == ["ship[0,0]", "ship[0,1]", "ship[1,0]"]
+    assert list(plain["number"][:6]) == transport().solve()["ship"].ravel().tolist()
+
+
+def test_a_misspelled_label_gets_the_nearest_one(tmp_path: Path) -> None:
+    p = transport().with_labels(ship=(TOWNS, MARKETS), demand=MARKETS)
+    s = p.solve()
+    with pytest.raises(of.DeclarationError, match=r"did you mean 'ship\[Bonn,north\]'"):
+        s["ship[Bon,north]"]
+    with pytest.raises(of.DeclarationError, match=r"did you mean 'demand\[south\]'"):
+        s.shadow_price["demand[soth]"]
+    (tmp_path / "p.lp").write_text(
+        "Maximize\n obj: bread + cake\nSubject To\n oven: bread + cake <= 1\nEnd\n"
+    )
+    read = of.read(tmp_path / "p.lp").solve()
+    with pytest.raises(of.DeclarationError, match="did you mean 'bread'"):
+        read["braed"]
+    with pytest.raises(of.DeclarationError, match=r"did you mean 'oven'\?"):
+        read.shadow_price["ovn"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("SN", "are one text, 'SN'"),
+        (["south", None], "label 1 of axis 0 of 'demand' is missing"),
+        ([float("nan"), "south"], "label 0 of axis 0 of 'demand' is missing"),
+        ([pd.NA, "south"], "label 0 of axis 0 of 'demand' is missing"),
+    ],
+)
+def test_labels_that_are_none_are_said(given: Any, said: str) -> None:
+    with pytest.raises(of.DeclarationError, match=said):
+        transport().with_labels(demand=given)
