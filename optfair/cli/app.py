@@ -57,7 +57,8 @@ def explain(
     where: Where = "",
     shape: Shape = "",
     picture: Annotated[
-        Path | None, typer.Option(help="Draw the chords that refute it into this file.")
+        Path | None,
+        typer.Option(help="Draw it with a chord, or those that refute it, into this file."),
     ] = None,
     force: Force = False,
     as_json: Json = False,
@@ -256,12 +257,12 @@ def _vectors(shape: str) -> dict[str, Any]:
 
 
 def _draw(answer: Answer, picture: Path) -> None:
-    from optfair.convexity.proof import CurvatureWitness
+    from optfair.convexity.proof import Undecided
     from optfair.errors import DataError
 
-    if not isinstance(answer, CurvatureWitness):
+    if isinstance(answer, Undecided):
         raise DataError(
-            "there is no chord to draw", f"the formula is {answer.curvature}", "leave out --picture"
+            "there is no chord to draw", "the formula is undecided", "leave out --picture"
         )
     write_picture(picture, answer.plot)
 

@@ -365,6 +365,15 @@ class CurvatureProof(_Answer):
                 parts.append(f"<div{look}>{said}</div>")
         return "".join([*parts, *["</details>"] * len(open_at)])
 
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the function, or its first entry, with a chord on its side; returns the axes.
+
+        A function of one number is drawn over its variable, of more along the chord.
+        """
+        from optfair.convexity.writing import draw_proved
+
+        return draw_proved(self, ax)
+
     def _repr_latex_(self) -> str:
         lines = [
             chr(92).join(["", *["quad "] * depth])

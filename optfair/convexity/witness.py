@@ -31,7 +31,7 @@ from optfair.convexity.intervals import Interval
 from optfair.convexity.proof import Chord, CurvatureProof, exact_chord
 from optfair.convexity.reading import leaf_of, read, read_constraint
 from optfair.convexity.rules import Kind
-from optfair.errors import DataError
+from optfair.errors import DataError, OptfairError
 from optfair.numbers import Floats
 
 # Variables beyond which no chord is searched, and entries of a vector that are looked at.
@@ -312,7 +312,24 @@ def hints_of(
         if isinstance(answer, CurvatureProof) and answer.curvature in (*kinds, "affine"):
             hints.append(f"{answer.curvature} if {word}")
     late = time.thread_time() > end
-    return tuple(hints or (() if late else _with_one_fixed(expression, domain)))
+    said = hints or ([] if late else _with_one_fixed(expression, domain))
+    known = ["its logarithm is concave"] if not late and _log_concave(expression, domain) else []
+    return (*known, *said)
+
+
+def _log_concave(expression: Any, domain: Domain) -> bool:
+    """Whether one number is nowhere below 0, and its logarithm is proved concave."""
+    from optfair.convexity.prove import proved_on
+
+    if expression.size != 1 or expression.is_complex() or expression.is_affine():
+        return False
+    try:
+        if not float(domain.range(read(expression, domain).node).low.min()) >= 0.0:
+            return False
+        answer = proved_on(cp.log(expression), domain, None, ONE, refute=False)
+    except OptfairError:
+        return False
+    return isinstance(answer, CurvatureProof) and answer.curvature == "concave"
 
 
 def _with_one_fixed(expression: Any, domain: Domain) -> list[str]:

@@ -14,6 +14,7 @@ from optfair.convexity.prove import domain_of, prove
 from optfair.convexity.reading import read
 from optfair.convexity.search import Search
 from optfair.convexity.writing import parse, parse_bounds
+from optfair.errors import DataError
 
 APART = ("second derivatives over boxes", "sum of squares")
 
@@ -94,6 +95,54 @@ def test_chords_are_drawn_over_one_variable_or_each_on_a_scale_of_its_own() -> N
     single = prove(x * x * y * y, [x >= 1, y >= 1, x <= 2, y <= 2], curvature="convex")
     assert single.curvature == "not convex" and len(single.plot().figure.axes) == 1
     pyplot.close("all")
+
+
+def test_a_proof_is_drawn_with_a_chord_on_its_side() -> None:
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    x, v = cp.Variable(name="x"), cp.Variable(3, name="v")
+    S = cp.Variable((2, 2), name="S", PSD=True)
+    for f, where, sign in [
+        (cp.log(cp.exp(x) + 1), [], 1.0),
+        (cp.sqrt(1 + x * x), [], 1.0),
+        (x * cp.log(x), [x >= 0], 1.0),
+        (x**3, [], 1.0),  # which CVXPY defines for x >= 0 alone
+        (cp.log(x), [], -1.0),
+        (2 * x + 1, [], 0.0),
+        (cp.norm(v), [], 1.0),
+        (-cp.log_det(S), [], 1.0),
+    ]:
+        proof = prove(f, where)
+        ax = proof.plot()
+        assert ax.get_title(loc="left").lower().startswith(proof.curvature)
+        chord = ax.get_lines()[-1].get_ydata()
+        inside = ax.get_lines()[-2].get_ydata()[-1]
+        assert np.sign(np.round(chord[1] - inside, 12)) == sign
+        if f.variables()[0] is x:
+            assert ax.get_xlabel() == "x"
+            places, graph = ax.get_lines()[0].get_data()
+            x.value = places[200]
+            assert graph[200] == pytest.approx(float(f.value), rel=1e-9)
+            assert sign == 0.0 or "on the other side" in ax.get_legend().get_texts()[1].get_text()
+    assert prove(x**3).plot().get_lines()[0].get_xdata().min() >= 0.0
+    given = pyplot.figure().subplots()
+    assert prove(cp.exp(x)).plot(given) is given
+    assert prove(cp.log(x - 1e9)).plot(given).get_lines()[-3].get_xdata().min() >= 1e9
+    assert prove(cp.sum_squares(v), [v[0] == v[1]]).plot(given) is given  # which it does not need
+    with pytest.raises(DataError, match="no chord of"):
+        prove(cp.Constant(3)).plot()
+    pyplot.close("all")
+
+
+def test_what_is_log_concave_is_said_where_it_is_positive() -> None:
+    x, y = cp.Variable(name="x"), cp.Variable(name="y")
+    said = "its logarithm is concave"
+    assert prove(cp.exp(-x * x / 2)).hints[0] == said
+    assert said in prove(1 / (1 + cp.exp(-x))).hints
+    assert prove(x * y, [x >= 0, y >= 0]).hints[:2] == (said, "affine in y if x is fixed")
+    # negative somewhere, or with a logarithm that is concave on both sides of 0 only
+    for f in (x * y, x * x * x, x * x * x * x - x * x):
+        assert said not in prove(f).hints
+    assert said not in prove(1 / (1 + x * x)).hints  # nor Cauchy's density
 
 
 def test_every_answer_has_hints() -> None:
