@@ -99,8 +99,14 @@ def write_whole(path: Path, fill: Callable[[Path], object], *, replace: bool = T
         ) from None
 
 
+def check_free(path: str | Path, overwrite: bool) -> None:
+    """Raise `DataError` where a file exists that is not to be written over."""
+    if not overwrite and Path(path).exists():
+        raise _exists(Path(path))
+
+
 def _exists(path: Path) -> DataError:
-    return DataError(f"{path} exists", remedy="remove it or choose another name")
+    return DataError(f"{path} exists", remedy="choose another name, or say overwrite=True")
 
 
 def _settle(part: Path, target: Path) -> None:
@@ -157,9 +163,12 @@ def _safe_cell(cell: Any) -> Any:
 
 
 def write_archive(
-    path: str | Path, record: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
+    path: str | Path,
+    record: Mapping[str, Any],
+    arrays: Mapping[str, NDArray[Any]],
+    overwrite: bool = False,
 ) -> None:
-    """Write a record and arrays as one file ``path.npz``, which must not exist.
+    """Write a record and arrays as one file ``path.npz``, in place of one only if that is asked for.
 
     ``numpy.load`` reads it: the arrays by name, the record as the bytes of a JSON text under
     ``record.json``; what JSON has no word for stands there as a text. Nothing is pickled.
@@ -173,7 +182,7 @@ def write_archive(
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                     np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
 
-    write_whole(_archive(path), fill, replace=False)
+    write_whole(_archive(path), fill, replace=overwrite)
 
 
 def _archive(path: str | Path) -> Path:

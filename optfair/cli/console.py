@@ -124,12 +124,7 @@ def reporting(as_json: bool) -> Iterator[None]:
 
 def save_proof(certificate: Any, path: Path) -> None:
     """Write a proof, in place of one that is there: `check_outputs` has asked whether it may."""
-    beside = path.with_name(f"new-{os.getpid()}-{path.name}")
-    try:
-        certificate.save(beside)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    certificate.save(path, overwrite=True)
 
 
 def check_outputs(

@@ -83,14 +83,14 @@ class ConeProgram:
             None if z is None else check_vector(z, "z", self.b.size),
         )
 
-    @checked(path=check_path)
-    def save(self, path: str | Path) -> None:
+    @checked(path=check_path, overwrite=check_flag)
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write ``path.npz``: the arrays, and cones, names and sense in its ``record.json``.
 
         Raises
         ------
         DataError
-            A file of that name exists, or it cannot be written.
+            A file of that name exists, without ``overwrite=True``, or it cannot be written.
         """
         arrays: dict[str, Any] = {"q": self.q, "b": self.b, "integer": self.integer}
         for letter, matrix in (("P", self.P), ("A", self.A)):
@@ -114,7 +114,7 @@ class ConeProgram:
                 for c in self.cones
             ],
         }
-        write_archive(path, record, arrays)
+        write_archive(path, record, arrays, overwrite)
 
 
 @checked(problem=check_problem, quadratic=check_flag, scaled=check_flag)

@@ -113,11 +113,11 @@ class ProblemVerbs:
         _check_options(diagnose, options)
         return diagnose(cast("Problem", self), **options)
 
-    def export(self, path: str | Path) -> None:
+    def export(self, path: str | Path, *, overwrite: bool = True) -> None:
         """Write to a file whose ending says the format; see `optfair.export`."""
         from optfair.formats.files import export
 
-        export(cast("Problem", self), path)
+        export(cast("Problem", self), path, overwrite=overwrite)
 
     def to_pyomo(self) -> Any:
         """Return a Pyomo model with the same names; see `optfair.compile.to_pyomo`."""
@@ -170,11 +170,11 @@ class CertificateVerbs:
         lines = display.account(cast("Certificate", self))
         return display.Explanation("\n".join(f"{word}: {said}" for word, said in lines))
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write a proof file that can be checked without this library; see `optfair.load_proof`."""
         from optfair.formats.proof_file import save_proof
 
-        save_proof(cast("Certificate", self), path)
+        save_proof(cast("Certificate", self), path, overwrite=overwrite)
 
     def prove(self, *, time_limit: float = 60.0) -> Optimality:
         """Prove the bound of an integer program by branching, where a solver only reports it.
@@ -282,11 +282,11 @@ class SolutionVerbs:
 
         return slacks(cast("Solution", self))
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write values, multipliers and proof as JSON and npz; see `optfair.load_solution`."""
         from optfair.formats.files import save_solution
 
-        save_solution(cast("Solution", self), path)
+        save_solution(cast("Solution", self), path, overwrite=overwrite)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the arrays, ready for JSON."""

@@ -121,7 +121,7 @@ def _matrix_entries(A: Any, matrices: list[Cone]) -> Iterator[tuple[str, float]]
 def _names(program: ConeProgram, scalar: list[Cone], matrices: list[Cone]) -> dict[str, Any]:
     """Return names of columns, and of rows: (name, first row, one past the last) in the file.
 
-    Where rows have labels of their own, these stand beside.
+    Where rows are called more than by their number, their labels stand beside.
     """
     starts = [start for _, start, _ in program.owners]
 
@@ -139,7 +139,8 @@ def _names(program: ConeProgram, scalar: list[Cone], matrices: list[Cone]) -> di
             stop = min(stop, c.stop)
             rows.append([name, at, at + stop - start])
             own = program.rows[start:stop]
-            named = named or any(n != name and not n.startswith(f"{name}[") for n in own)
+            counted = [f"{name}[{k}]" for k in range(len(own))]
+            named = named or list(own) not in ([name], counted)
             labels += own
             at, start = at + stop - start, stop
     return {

@@ -26,9 +26,9 @@ from optfair.formats.lp import lp_lines, read_lp
 from optfair.formats.mps import Duplicates, read_mps
 from optfair.formats.sdpa import sdpa_lines
 from optfair.formats.text import file_name, format_of, number, write_lines
-from optfair.numbers import check_path, check_text, checked, floats
+from optfair.numbers import check_flag, check_path, check_text, checked, floats
 from optfair.solution.residuals import measure
-from optfair.storage import check_record, read_archive, write_archive, write_whole
+from optfair.storage import check_free, check_record, read_archive, write_archive, write_whole
 
 if TYPE_CHECKING:
     from optfair.core.certificate import DualProof
@@ -195,8 +195,8 @@ def _bounds(program: Program, columns: list[str]) -> Iterator[str]:
 # Write a problem to a file.
 
 
-@checked(problem=check_problem, path=check_path)
-def export(problem: Problem, path: str | Path) -> None:
+@checked(problem=check_problem, path=check_path, overwrite=check_flag)
+def export(problem: Problem, path: str | Path, *, overwrite: bool = True) -> None:
     """Write a problem to a file; the ending of its name says the format.
 
     ===========================  =============================================================
@@ -218,14 +218,16 @@ def export(problem: Problem, path: str | Path) -> None:
     problem : Problem
         What to write.
     path : str or Path
-        File; an existing one is replaced, at the end and as a whole.
+        File.
+    overwrite : bool
+        Whether one that exists is replaced, at the end and as a whole, as pandas' ``to_csv`` does.
 
     Raises
     ------
     UnsupportedProblem
         The format cannot carry the problem; the term is named.
     DataError
-        The ending is not known, or the folder is missing.
+        The ending is not known, the folder is missing, or the file exists and is to stay.
     NotInstalled
         What writes the format is missing.
 
@@ -248,6 +250,7 @@ def export(problem: Problem, path: str | Path) -> None:
     file = Path(path)
     if not file.parent.is_dir():
         raise DataError(f"there is no folder {file.parent}", remedy="make it, or check the path")
+    check_free(file, overwrite)
     format_of(file, "write").write(problem, file)
 
 
@@ -362,8 +365,8 @@ def _finite(number: float) -> float | None:
     return float(number) if np.isfinite(number) else None
 
 
-@checked(path=check_path)
-def save_solution(solution: Solution, path: str | Path) -> None:
+@checked(path=check_path, overwrite=check_flag)
+def save_solution(solution: Solution, path: str | Path, *, overwrite: bool = False) -> None:
     """Write ``path.npz``: values, multipliers and proof as arrays, and the record as JSON.
 
     Parameters
@@ -371,7 +374,9 @@ def save_solution(solution: Solution, path: str | Path) -> None:
     solution : Solution
         What to write.
     path : str or Path
-        File name, with or without the ending ``.npz``. An existing file is not overwritten.
+        File name, with or without the ending ``.npz``.
+    overwrite : bool
+        Whether to write over a file of that name: a solution may have taken long.
 
     Raises
     ------
@@ -386,7 +391,7 @@ def save_solution(solution: Solution, path: str | Path) -> None:
     if proof is not None:
         record["proof"] = proof[0]
         arrays |= {f"proof:{k}": np.asarray(v) for k, v in proof[1].items()}
-    write_archive(path, record, arrays)
+    write_archive(path, record, arrays, overwrite)
 
 
 @checked(path=check_path, problem=check_problem)

@@ -36,7 +36,7 @@ from optfair.core.expressions import check_parameters
 from optfair.core.identity import fingerprint
 from optfair.diagnosis.conflict import Conflict
 from optfair.errors import DataError, OptfairError, UnsupportedProblem, kind_of
-from optfair.numbers import check_path, checked
+from optfair.numbers import check_flag, check_path, checked
 from optfair.proofs import check_proof
 from optfair.proofs.portable import (
     Move,
@@ -51,7 +51,7 @@ from optfair.proofs.portable import (
     vector_record,
 )
 from optfair.proofs.reduction import Entries, Excluded
-from optfair.storage import read_json, write_text
+from optfair.storage import check_free, read_json, write_text
 from optfair.transforms.relaxation import relaxed
 
 if TYPE_CHECKING:
@@ -162,8 +162,8 @@ def load_proof(path: str | Path) -> SavedProof:
     return SavedProof(document, file.name)
 
 
-@checked(path=check_path)
-def save_proof(certificate: Certificate, path: str | Path) -> None:
+@checked(path=check_path, overwrite=check_flag)
+def save_proof(certificate: Certificate, path: str | Path, *, overwrite: bool = False) -> None:
     """Write a certificate as one JSON file that can be checked without this library.
 
     Parameters
@@ -172,7 +172,9 @@ def save_proof(certificate: Certificate, path: str | Path) -> None:
         Of optimality, infeasibility (by Farkas, by branching or by facial reduction),
         unboundedness, or an optimum that is not attained.
     path : str or Path
-        File name. An existing file is not overwritten.
+        File name.
+    overwrite : bool
+        Whether to write over a file of that name.
 
     Raises
     ------
@@ -181,9 +183,7 @@ def save_proof(certificate: Certificate, path: str | Path) -> None:
     DataError
         The file exists; or exact arithmetic does not confirm the certificate.
     """
-    file = Path(path)
-    if file.exists():
-        raise DataError(f"{file} exists", remedy="remove it or choose another name")
+    check_free(path, overwrite)
     document = _document(certificate)
     document["digest"] = check_proof.digest(document)
     if fault := "; ".join(SavedProof(document).verify().reasons):
@@ -192,7 +192,7 @@ def save_proof(certificate: Certificate, path: str | Path) -> None:
             fault,
             "solve to a tighter tolerance, or with another solver",
         )
-    write_text(file, json.dumps(document, separators=(",", ":")) + "\n", replace=False)
+    write_text(Path(path), json.dumps(document, separators=(",", ":")) + "\n", replace=overwrite)
 
 
 def _replayed(document: dict[str, Any]) -> str:

@@ -33,7 +33,15 @@ from optfair.methods.group_counterfactuals.transport_map import (
     framed,
     read_map,
 )
-from optfair.numbers import Floats, check_choice, check_path, check_text, checked, floats
+from optfair.numbers import (
+    Floats,
+    check_choice,
+    check_flag,
+    check_path,
+    check_text,
+    checked,
+    floats,
+)
 from optfair.storage import write_archive
 
 # A mixture of Gaussians as numbers, and which component a point belongs to.
@@ -258,8 +266,8 @@ class MixtureTransport:
         """Return everything but the arrays, ready for JSON."""
         return {"kind": "mixture", "features": list(self.features)}
 
-    @checked(path=check_path)
-    def save(self, path: str | Path) -> None:
+    @checked(path=check_path, overwrite=check_flag)
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write ``path.npz``; see `MixtureTransport.load`."""
         arrays = {
             "weights": self.parts.weights,
@@ -268,7 +276,7 @@ class MixtureTransport:
             "matrices": np.stack([g.matrix for g in self.maps]),
             "offsets": np.stack([g.offset for g in self.maps]),
         }
-        write_archive(path, {"schema": SCHEMA, **self.to_dict()}, arrays)
+        write_archive(path, {"schema": SCHEMA, **self.to_dict()}, arrays, overwrite)
 
     @classmethod
     @checked(path=check_path)

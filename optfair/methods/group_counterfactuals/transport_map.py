@@ -11,7 +11,15 @@ import numpy as np
 from optfair.core import display
 from optfair.errors import DataError, DeclarationError
 from optfair.features.feature_problem import column_index
-from optfair.numbers import Floats, check_matrix, check_names, check_path, checked, floats
+from optfair.numbers import (
+    Floats,
+    check_flag,
+    check_matrix,
+    check_names,
+    check_path,
+    checked,
+    floats,
+)
 from optfair.storage import check_record, read_archive, write_archive
 
 # Maps on disk: one file, nothing pickled.
@@ -295,11 +303,11 @@ class TransportMap:
             "contraction": self.contraction if np.isfinite(self.contraction) else None,
         }
 
-    @checked(path=check_path)
-    def save(self, path: str | Path) -> None:
+    @checked(path=check_path, overwrite=check_flag)
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write ``path.npz``; see `TransportMap.load`."""
         arrays = {name: getattr(self, name) for name in ARRAYS["affine"]}
-        write_archive(path, {"schema": SCHEMA, **self.to_dict()}, arrays)
+        write_archive(path, {"schema": SCHEMA, **self.to_dict()}, arrays, overwrite)
 
     @classmethod
     @checked(path=check_path)
