@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import cvxpy as cp
 import numpy as np
@@ -37,6 +37,7 @@ from optfair.convexity.reading import (
 from optfair.convexity.rules import Goal, Kind
 from optfair.convexity.search import Search
 from optfair.convexity.witness import chord, hints_of, shown
+from optfair.convexity.writing import formula
 from optfair.core.canonical import Draft, built
 from optfair.core.composition import cones_of, rounding
 from optfair.core.expressions import substitute
@@ -55,6 +56,7 @@ from optfair.numbers import check_choice, check_seconds, check_text, checked
 # Is it convex, concave, both, neither, or not known: `optfair.prove`.
 
 Answer = CurvatureProof | CurvatureWitness | Undecided
+Item: TypeAlias = "cp.Expression | Term | str"
 Where = Iterable[Any] | Mapping[str, Any]
 Asked = Literal["convex", "concave"] | None
 
@@ -142,7 +144,7 @@ def _convex_facts(facts: list[Fact], domain: Domain, seconds: float) -> list[Fac
 
 @checked(curvature=check_text, seconds=check_seconds)
 def prove(
-    item: cp.Expression | Term, where: Where = (), *, curvature: Asked = None, seconds: float = 3.0
+    item: Item, where: Where = (), *, curvature: Asked = None, seconds: float = 3.0
 ) -> Answer:
     r"""Prove that an expression is convex or concave, refute both, or say where it stops.
 
@@ -154,11 +156,11 @@ def prove(
 
     Parameters
     ----------
-    item : cvxpy.Expression or Term
-        What to look at; of a term its function. A problem has an answer by term: `prove_terms`.
+    item : cvxpy.Expression, Term or str
+        What to look at: of a term its function, of a text its formula. Of all terms: `prove_terms`.
     where : iterable or mapping of cvxpy.Constraint
-        Bounds and constraints, with names if it is a mapping; for a term, the problem it is of,
-        too. Those that are not convex by themselves or on the others are not used.
+        Bounds and constraints, with names if it is a mapping; of a text, texts; for a term, the
+        problem it is of, too. Those that are not convex by themselves or on the others are not used.
     curvature : {"convex", "concave"}, optional
         What is asked for; by default whichever holds.
     seconds : float
@@ -167,8 +169,7 @@ def prove(
     Returns
     -------
     CurvatureProof, CurvatureWitness or Undecided
-        The proof is true, the others are false in a condition; all have ``verify()`` and
-        ``explain()``.
+        A proof is true, others are false; all have ``verify()``, ``explain()`` and ``hints``.
 
     Raises
     ------
@@ -183,9 +184,10 @@ def prove(
     convex: quadratic
     >>> of.prove(1 / (3 - x), {"limit": x <= 2})
     convex on 'limit': reciprocal
-    >>> of.prove(x * y).curvature
-    'neither'
+    >>> of.prove("x*x/y", "y >= 1")
+    convex on 'y >= 1': square over a positive function
     """
+    item, where = formula(item, where) if isinstance(item, str) else (item, where)
     if isinstance(item, cp.Constraint):
         remedy = "give its function: prove(constraint.args[0] - constraint.args[1])"
         raise DeclarationError("prove got a constraint", remedy=remedy)
@@ -194,7 +196,7 @@ def prove(
     if isinstance(item, (Problem, cp.Problem)):  # type checkers know `prove_terms`
         return cast("Answer", prove_terms(item, curvature=curvature, seconds=seconds))
     if not isinstance(item, cp.Expression):
-        remedy = "give a CVXPY expression or a term, or a problem for all of its terms"
+        remedy = "give a CVXPY expression, a text, or a problem for all of its terms"
         raise DeclarationError(f"prove got {kind_of(item)}", remedy=remedy)
     item = exact_functions(item)
     _refuse_infinite(item)
@@ -212,18 +214,16 @@ def prove(
 
 def _named(where: Any) -> dict[str, Any]:
     """Return constraints by name; "where 0", ... where they have none."""
+    where = [where] if isinstance(where, cp.Constraint) else where
     if not isinstance(where, Iterable) or isinstance(where, str):
         remedy = "give a list of constraints, or a dict by name"
         raise DeclarationError(f"where is {kind_of(where)}", remedy=remedy)
-    named = {f"where {i}": c for i, c in enumerate(where)}
-    if isinstance(where, Mapping):
-        named = dict(where)
-    for name, constraint in named.items():
-        if not isinstance(constraint, cp.Constraint):
-            raise DeclarationError(
-                f"{name!r} is {kind_of(constraint)}", remedy="give CVXPY constraints"
-            )
-    return {name: exact_functions(constraint) for name, constraint in named.items()}
+    each = where if isinstance(where, Mapping) else {f"where {i}": c for i, c in enumerate(where)}
+    for name, c in each.items():
+        if not isinstance(c, cp.Constraint):
+            given = f"{name!r} is {kind_of(c)}"
+            raise DeclarationError(given, remedy="give CVXPY constraints")
+    return {name: exact_functions(constraint) for name, constraint in each.items()}
 
 
 def proved_where(

@@ -32,10 +32,12 @@ from optfair.convexity.reading import Unread, demanded, leaf_of
 from optfair.core.composition import RELATIONS
 from optfair.core.expressions import Evaluator, dense
 from optfair.core.problem_class import known_symmetric
-from optfair.errors import DataError, nearest
+from optfair.errors import DataError, DeclarationError, nearest
 from optfair.numbers import Floats
 from optfair.plots import draw_chords, new_axes, plain, tidy
 
+#: What stands in formulas on paper, and how it is written.
+SPELLINGS = {"|": "write abs(x) for |x|", "'": "write x @ P @ x for x'Px"}
 #: Powers with whole exponents up to this one are products.
 PRODUCTS = 24
 
@@ -125,7 +127,9 @@ class _Writer:
             return self.call(node)
         if isinstance(node, ast.Subscript):
             return self.entry(node)
-        raise self.refuse(node, "known are numbers, names, + - * / @ **, lists and functions")
+        remedy = "write the function: left - right" if isinstance(node, ast.Compare) else ""
+        known = "known are numbers, names, + - * / @ **, lists and functions"
+        raise self.refuse(node, known, remedy)
 
     def matrix(self, node: Any) -> Any:
         rows = [self.write(e) for e in node.elts]
@@ -202,9 +206,9 @@ def _tree(text: str, shape: str = "{}") -> Any:
     try:
         return ast.parse(shape.format(text).strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as e:
-        raise DataError(
-            f"{text!r} is no formula", getattr(e, "msg", str(e)), "write e.g. sqrt(1 + x**2) + x*y"
-        ) from None
+        example = "write e.g. sqrt(1 + x**2) + x*y"
+        remedy = next((v for k, v in SPELLINGS.items() if k in text), example)
+        raise DataError(f"{text!r} is no formula", getattr(e, "msg", str(e)), remedy) from None
 
 
 def parse(text: str, variables: dict[str, Any] | None = None) -> Any:
@@ -227,6 +231,17 @@ def parse(text: str, variables: dict[str, Any] | None = None) -> Any:
     known = {} if variables is None else variables
     written = _Writer(text, known).write(_tree(text).body)
     return written if isinstance(written, cp.Expression) else cp.Constant(written)
+
+
+def formula(text: str, where: Any) -> tuple[Any, dict[str, Any]]:
+    """Return a formula and its bounds, of one text or several; names in both are the same variables."""
+    each = [where] if isinstance(where, str) else where
+    if isinstance(each, (Mapping, cp.Constraint)) or not all(isinstance(t, str) for t in each):
+        raise DeclarationError(
+            "a formula that is a text has bounds that are texts", remedy="write e.g. 'y >= 1'"
+        )
+    variables: dict[str, Any] = {}
+    return parse(text, variables), parse_bounds(", ".join(each), variables)
 
 
 def parse_bounds(text: str, variables: dict[str, Any]) -> dict[str, Any]:

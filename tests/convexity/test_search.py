@@ -14,7 +14,7 @@ from optfair.convexity.prove import domain_of, prove
 from optfair.convexity.reading import read
 from optfair.convexity.search import Search
 from optfair.convexity.writing import parse, parse_bounds
-from optfair.errors import DataError
+from optfair.errors import DataError, DeclarationError
 
 APART = ("second derivatives over boxes", "sum of squares")
 
@@ -157,3 +157,31 @@ def test_a_proof_by_composition_reads_as_it_may_have_been_written() -> None:
     assert "quad_over_lin(x + -1.0, 1.0): convex" in said
     said = prove(cp.sum(cp.power(x, 1.5)) + cp.norm(x, 3)).explain()
     assert "Approx" not in said and "power(x, 1.5)" in said and "None" not in said
+
+
+def test_a_text_is_a_formula_with_bounds_as_texts() -> None:
+    assert str(prove("x**2/y", "y >= 1")) == "convex on 'y >= 1': square over a positive function"
+    assert prove("exp(x) - x**2/2", ["x >= 0", "x <= 3"]).curvature == "convex"
+    assert prove("x*y").curvature == "neither"
+    x = cp.Variable(name="x")
+    with pytest.raises(DeclarationError, match="bounds that are texts"):
+        prove("x*x", [x >= 1])
+    with pytest.raises(DeclarationError, match="bounds that are texts"):
+        prove("x*x", x >= 1)
+    # one constraint needs no list
+    assert str(prove(1 / x, x >= 1)) == "convex on 'where 0': reciprocal"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("|x|", r"write abs\(x\) for"),
+        ("x'*P*x", "write x @ P @ x"),
+        ("x**2 <= y", "write the function: left - right"),
+        ("sqrt(x^2 + 1)", r"write \*\* for a power"),
+        ("x +", "write e.g."),
+    ],
+)
+def test_formulas_as_on_paper_are_told_how_to_be_written(text: str, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        prove(text)
