@@ -44,20 +44,18 @@ def floats(values: Any, what: str, *, infinite: bool = False, flags: bool = True
     Raises
     ------
     DataError
-        Complex numbers, dates, texts, masked or sparse arrays, objects, NaN, too large ones; with
-        the first such entry.
+        With the first complex number, date, text, masked entry, object, NaN, or too large number.
     """
     if hasattr(values, "tocsr"):
-        raise DataError(
-            f"{what} is sparse", type(values).__name__, "give a dense array: .toarray()"
-        )
+        kind = type(values).__name__
+        raise DataError(f"{what} is sparse", kind, "give a dense array: .toarray()")
     if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
         where = np.argwhere(np.ma.getmaskarray(values))[0]
         raise DataError(f"{what} has masked entries", _place(where), "fill or drop them")
     try:
         array = np.asarray(values)
         if array.dtype.kind == "O":
-            _refuse_objects(array, what)
+            _refuse_objects(array, what, values)
         elif array.dtype.kind not in "fiub" or (
             array.dtype.kind == "b" and not (array.ndim and flags)
         ):
@@ -83,7 +81,7 @@ def floats(values: Any, what: str, *, infinite: bool = False, flags: bool = True
             where = np.argwhere(np.abs(array) > LARGEST)[0]
             raise DataError(
                 f"{what} has entries beyond {LARGEST:.0e}",
-                f"the first is {array[tuple(where)]:.3g} in {_place(where)}",
+                f"the first is {array[tuple(where)]:.3g} in {_place(where, values)}",
                 "state it in other units",
             )
         return array
@@ -92,13 +90,13 @@ def floats(values: Any, what: str, *, infinite: bool = False, flags: bool = True
         where = np.argwhere(bad)[0]
         raise DataError(
             f"{what} has {int(bad.sum())} entries that are NaN or infinite",
-            f"the first is {array[tuple(where)]} in {_place(where)}",
+            f"the first is {array[tuple(where)]} in {_place(where, values)}",
             "drop or impute them",
         )
     return array
 
 
-def _refuse_objects(array: Any, what: str) -> None:
+def _refuse_objects(array: Any, what: str, values: Any) -> None:
     kinds = {type(entry): entry for entry in array.ravel().tolist()}
     if all(_is_real(entry) for entry in kinds.values()):
         return
@@ -107,7 +105,7 @@ def _refuse_objects(array: Any, what: str) -> None:
     said = "missing" if missing else kind_of(entry)
     raise DataError(
         f"{what} has entries that are not numbers",
-        f"{_place(np.array(where))} is {said}" if where else f"it is {said}",
+        f"{_place(np.array(where), values)} is {said}" if where else f"it is {said}",
         "drop or impute them" if missing else "give real numbers",
     )
 
@@ -116,10 +114,13 @@ def _is_real(entry: Any) -> bool:
     return isinstance(entry, (Real, np.bool_)) and not isinstance(entry, np.timedelta64)
 
 
-def _place(where: NDArray[np.intp]) -> str:
-    if where.size == 2:
-        return f"row {where[0]}, column {where[1]}"
-    return f"entry {', '.join(map(str, where.tolist()))}"
+def _place(where: NDArray[np.intp], values: Any = None) -> str:
+    """Return where an entry is, with what a frame or series calls that row and column."""
+    at = [str(i) for i in where.tolist()]
+    for k, axis in enumerate(("index", "columns")[: len(at)] if hasattr(values, "iloc") else ()):
+        called = str(getattr(values, axis)[where[k]])
+        at[k] += f" ({called})" if called != at[k] else ""
+    return f"row {at[0]}, column {at[1]}" if len(at) == 2 else f"entry {', '.join(at)}"
 
 
 def check_matrix(values: Any, what: str, *, columns: int | None = None) -> Floats:

@@ -241,7 +241,7 @@ class SolverProfile:
         remedies = []
         if problem.integers and pc.name not in self.classes:
             remedies.append("solve without integer variables")
-        if forcing:
+        if 0 < len(forcing) < len(problem.terms):  # without all of them there is no problem
             remedies.append(f"remove {', '.join(map(repr, forcing))}")
         if not pc.convex and not self.nonconvex:
             remedies.append("write the nonconvex term in a convex form, or relax it")
@@ -329,7 +329,8 @@ class Request:
             f"tolerance {self.tolerance!r} is not between 1e-12 and 1": 1e-12
             <= real(self.tolerance)
             < 1,
-            f"time_limit {self.time_limit!r} is not positive": self.time_limit is None
+            f"time_limit {self.time_limit!r} is no positive number of seconds": self.time_limit
+            is None
             or real(self.time_limit) > 0,
             f"threads {self.threads!r} is not a positive integer": real(self.threads) >= 1
             and real(self.threads) % 1 == 0,

@@ -36,6 +36,7 @@ from optfair.core.expressions import check_parameters
 from optfair.core.identity import fingerprint
 from optfair.diagnosis.conflict import Conflict
 from optfair.errors import DataError, OptfairError, UnsupportedProblem, kind_of
+from optfair.formats.text import is_problem_file
 from optfair.numbers import check_flag, check_path, checked
 from optfair.proofs import check_proof
 from optfair.proofs.portable import (
@@ -144,13 +145,12 @@ def load_proof(path: str | Path) -> SavedProof:
     DataError
         The file is missing, or no proof file.
     """
-    file = Path(path)
-    document = read_json(file)
+    document = {} if is_problem_file(file := Path(path)) else read_json(file)
     if not isinstance(document, dict) or document.get("format") != check_proof.FORMAT:
         raise DataError(
             f"{file} is no proof file",
             f"its format is not {check_proof.FORMAT!r}",
-            "certificate.save() writes one",
+            "certificate.save() writes one, and `optfair prove MODEL --out FILE`",
         )
     schema = document.get("schema")
     if schema != check_proof.SCHEMA:

@@ -159,6 +159,12 @@ def format_of(file: Path, verb: Literal["read", "write"]) -> Format:
             return f
         other = "written" if verb == "read" else "read"
         raise DataError(f"{f.endings[0]} files can be {other} only", remedy=f"known are {known}")
+    if plain.suffix.lower() in (".json", ".npz") and verb == "read":
+        raise DataError(
+            f"{file.name} holds no model",
+            "models are " + known,
+            "read a proof by load_proof, a solution by load_solution(path, problem)",
+        )
     packed = ", ".join(e for f in FORMATS if f.compressed for e in f.endings)
     raise DataError(
         f"the format of {file.name!r} is not known",

@@ -70,7 +70,7 @@ class Infeasibility:
     checked_by: tuple[str, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Instance:
     """One file of the problem library.
 
@@ -103,6 +103,8 @@ class Instance:
     >>> diet = of.library.load("textbook/diet")
     >>> diet.problem().problem_class, diet.optimum.value
     (LP, 88.2)
+    >>> diet
+    Instance textbook/diet: Diet, LP, optimum 88.2
     """
 
     name: str
@@ -116,6 +118,10 @@ class Instance:
     optimum: Optimum | None = None
     infeasible: Infeasibility | None = None
     tags: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        known = self.optimum and f"optimum {self.optimum.value:.10g}"
+        return f"Instance {self.name}: {self.model}, {self.problem_class}, {known or 'infeasible'}"
 
     def problem(self) -> Problem:
         """Declare the problem.

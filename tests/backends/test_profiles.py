@@ -6,11 +6,12 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
+import cvxpy as cp
 import pytest
 
 import optfair as of
 from optfair.backends.registry import profile, profiles
-from optfair.backends.request import SolverProfile, load_profile
+from optfair.backends.request import Refusal, SolverProfile, load_profile
 from optfair.core.problem_class import ProblemClass
 from optfair.registry import fact_files, load_facts, route
 
@@ -123,3 +124,23 @@ def test_a_solver_of_cvxpys_needs_no_code(name: str) -> None:
     p = of.library.load("textbook/diet").problem()
     s = p.solve(name)
     assert s.is_optimal(1e-6) and s.objective == pytest.approx(p.solve().objective, rel=1e-6)
+
+
+def test_no_remedy_takes_every_term_away() -> None:
+    sdpa = profile("sdpa")
+    x = cp.Variable(2, name="x")
+    linear = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [x >= 1]), ["least"])
+    refusal = sdpa.accepts(linear)
+    assert isinstance(refusal, Refusal) and not refusal.remedies
+    assert "not LP" in refusal.reasons[0]
+    X = cp.Variable((2, 2), name="X", symmetric=True)
+    mixed = of.from_cvxpy(
+        cp.Problem(cp.Minimize(cp.trace(X)), [X >> 0, cp.exp(x[0]) <= 2]), ["psd", "odd"]
+    )
+    refusal = sdpa.accepts(mixed)
+    assert isinstance(refusal, Refusal) and "'odd'" in refusal.remedies[0]
+
+
+def test_a_time_limit_that_is_no_number_says_what_one_is() -> None:
+    with pytest.raises(of.DeclarationError, match="'1s' is no positive number of seconds"):
+        of.library.load("diet").problem().solve(time_limit="1s")  # type: ignore[arg-type]

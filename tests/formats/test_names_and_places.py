@@ -66,3 +66,15 @@ def test_what_is_saved_stays_unless_it_is_to_be_written_over(tmp_path: Path) -> 
     better.save(tmp_path / "s", overwrite=True)
     with pytest.raises(of.OptfairError, match="overwrite"):
         s.save(tmp_path / "s", overwrite="yes")  # type: ignore[arg-type]
+
+
+def test_what_is_no_model_or_no_proof_is_said(tmp_path: Path) -> None:
+    s = small().solve()
+    s.certificate.save(tmp_path / "p.json")
+    s.save(tmp_path / "s")
+    for name in ("p.json", "s.npz"):
+        with pytest.raises(of.DataError, match=f"{name} holds no model(.*\n)*.*load_proof"):
+            of.read(tmp_path / name)
+    small().export(tmp_path / "p.lp")
+    with pytest.raises(of.DataError, match=r"p\.lp is no proof file(.*\n)*.*optfair prove"):
+        of.load_proof(tmp_path / "p.lp")

@@ -126,3 +126,17 @@ def test_groups_in_another_order_than_the_rows_are_refused() -> None:
     with pytest.raises(DataError, match="not numbers") as error:
         taken_apart(X.astype(object), sex.loc[X.index])
     assert "astype(float)" in error.value.remedy
+
+
+def test_a_number_that_is_missing_is_named_as_the_frame_names_it() -> None:
+    X = pd.DataFrame({"age": [1.0, 2.0, 3.0], "pay": [4.0, 5.0, 6.0]}, index=["r0", "r1", "r2"])
+    X.loc["r1", "pay"] = np.nan
+    groups = ["a", "b", "a"]
+    with pytest.raises(DataError, match=r"nan in row 1 \(r1\), column 1 \(pay\)"):
+        taken_apart(X, groups)
+    with pytest.raises(DataError, match=r"row 1 \(r1\), column 1 \(pay\) is missing"):
+        taken_apart(X.convert_dtypes(), groups)
+    with pytest.raises(DataError, match=r"nan in row 1, column 1 \(pay\)"):
+        taken_apart(X.reset_index(drop=True), groups)
+    with pytest.raises(DataError, match=r"nan in row 1, column 1$|nan in row 1, column 1\n"):
+        taken_apart(X.to_numpy(), groups)
