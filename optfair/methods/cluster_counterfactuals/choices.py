@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from optfair.core.expressions import Values
 from optfair.core.solution import Solution
 from optfair.errors import Infeasible
 from optfair.features.feature_problem import Box
+from optfair.methods.cluster_counterfactuals.algorithms.polyhedra import weighted
 from optfair.methods.cluster_counterfactuals.point_problem import terms_loss
 from optfair.methods.cluster_counterfactuals.rules import OneHot
 from optfair.numbers import Floats, Indices
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 ONE_HOT_CHOICES = "one-hot-choices"
 # So many choices of categories are gone through, at most: each takes milliseconds.
 MOST = 256
+# Share of what a matrix charges the categories alone that is sure to be left of it in floats.
+LEFT = 1.0 - 1e-6
 # A category of each group, by its position in the group.
 Choice = tuple[int, ...]
 
@@ -78,17 +82,32 @@ class Choices:
         """Return the zeros and the one of each group."""
         return {n: np.eye(self.groups[n].size)[k] for n, k in zip(self.groups, choice, strict=True)}
 
+    @cached_property
+    def charge(self) -> tuple[Indices, Floats]:
+        """Features of the groups, and what they alone are charged: weights, or a matrix."""
+        at = np.unique(np.concatenate(list(self.groups.values())))
+        W, d = self.problem.metric, self.problem.factual.size
+        if W is None or W.ndim == 1:
+            return at, np.ones(at.size) if W is None else W[at]
+        rest = np.setdiff1d(np.arange(d), at)
+        own, both = W[np.ix_(at, at)], W[np.ix_(rest, at)]
+        # the least that is left when the other features go where they please, but for a share
+        least = LEFT * (own - both.T @ np.linalg.solve(W[np.ix_(rest, rest)], both))
+        apart = W.copy()
+        apart[np.ix_(at, at)] -= 0.5 * (least + least.T)
+        rounding = 8.0 * d * np.finfo(float).eps * float(np.abs(W).sum(axis=1).max())
+        sure = np.linalg.eigvalsh(apart)[0] > rounding
+        return at, 0.5 * (least + least.T) if sure else np.zeros((at.size, at.size))
+
     def least(self, choice: Choice) -> float:
-        """Return what the features of a choice alone are away from the row; 0 under a matrix."""
-        p = self.problem
-        if p.metric is not None and p.metric.ndim == 2:
-            return 0.0
-        w = np.ones(p.factual.size) if p.metric is None else p.metric
-        away = np.zeros(p.factual.size)
+        """Return what the features of a choice alone are away from the row, at least."""
+        at, charged = self.charge
+        away = np.zeros(self.problem.factual.size)
         for name, ones in self.entries(choice).items():
-            away[self.groups[name]] = ones - p.factual[self.groups[name]]
-        total = float(w @ away**2)
-        return max(0.0, total - loss(4 * away.size, total))
+            away[self.groups[name]] = ones - self.problem.factual[self.groups[name]]
+        pulled = weighted(away[at], charged)
+        size = float(np.abs(away[at]) @ weighted(np.abs(away[at]), np.abs(charged)))
+        return max(0.0, float(away[at] @ pulled) - loss(4 * at.size**2, size))
 
     def left(self, bare: ClusterCounterfactual, choice: Choice) -> ClusterCounterfactual:
         """Return what is left of the problem without its groups when their features are set."""
