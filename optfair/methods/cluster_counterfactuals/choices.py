@@ -20,6 +20,7 @@ from optfair.methods.cluster_counterfactuals.algorithms.polyhedra import weighte
 from optfair.methods.cluster_counterfactuals.point_problem import terms_loss
 from optfair.methods.cluster_counterfactuals.rules import OneHot
 from optfair.numbers import Floats, Indices
+from optfair.proofs.definiteness import definiteness
 from optfair.proofs.rounding import loss
 
 if TYPE_CHECKING:
@@ -95,8 +96,9 @@ class Choices:
         least = LEFT * (own - both.T @ np.linalg.solve(W[np.ix_(rest, rest)], both))
         apart = W.copy()
         apart[np.ix_(at, at)] -= 0.5 * (least + least.T)
-        rounding = 8.0 * d * np.finfo(float).eps * float(np.abs(W).sum(axis=1).max())
-        sure = np.linalg.eigvalsh(apart)[0] > rounding
+        # the difference is rounded: by less than this in any direction
+        rounding = 4.0 * d * np.finfo(float).eps * float(np.abs(W).max())
+        sure = definiteness(apart - rounding * np.eye(d)).shift == 0.0
         return at, 0.5 * (least + least.T) if sure else np.zeros((at.size, at.size))
 
     def least(self, choice: Choice) -> float:
