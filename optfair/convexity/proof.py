@@ -370,7 +370,7 @@ class CurvatureProof(_Answer):
 
         A function of one number is drawn over its variable, of more along the chord.
         """
-        from optfair.convexity.writing import draw_proved
+        from optfair.convexity.pictures import draw_proved
 
         return draw_proved(self, ax)
 
