@@ -28,11 +28,11 @@ from optfair.backends.branching import (
 )
 from optfair.backends.cone_program import central_pair, has_few_numbers
 from optfair.backends.cvxpy_backend import columns_of, run_generic
-from optfair.backends.farkas import claimed_infeasible, unbounded
+from optfair.backends.farkas import unbounded
 from optfair.backends.integer_programs import integers_of
 from optfair.backends.isolation import one_thread, solve_apart
 from optfair.backends.linear_program import solve_form
-from optfair.backends.registry import conic_interface
+from optfair.backends.registry import claimed_infeasible, conic_interface
 from optfair.backends.request import (
     Outcome,
     RawPoint,

@@ -17,14 +17,15 @@ from cvxpy.constraints import Inequality
 from cvxpy.reductions.solvers.defines import SOLVER_MAP_CONIC
 from cvxpy.reductions.solvers.solver_inverse_data import SolverInverseData
 
-from optfair.backends.farkas import (
-    InfeasibilityProof,
-    claimed_infeasible,
-    proved_infeasible,
-    unbounded,
-)
+from optfair.backends.farkas import InfeasibilityProof, proved_infeasible, unbounded
 from optfair.backends.isolation import Answer, in_thread, muted, reported, solve_apart
-from optfair.backends.registry import compiled_size, environment, open_takers, refuse_size
+from optfair.backends.registry import (
+    claimed_infeasible,
+    compiled_size,
+    environment,
+    open_takers,
+    refuse_size,
+)
 from optfair.backends.request import (
     Outcome,
     RawPoint,

@@ -15,7 +15,13 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from optfair.backends import cone_program
-from optfair.backends.farkas import InfeasibilityProof, carriers
+from optfair.backends.farkas import (
+    InfeasibilityProof,
+    Ray,
+    carriers,
+    find_ray,
+    proved_unbounded,
+)
 from optfair.backends.registry import conic_interface
 from optfair.backends.request import SMALL, Outcome, Request, stages
 from optfair.backends.unattained import extends
@@ -235,6 +241,31 @@ class FaceContradiction(InfeasibilityProof):
     __repr__ = __str__
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class FaceRay(Ray):
+    """A ray of the program that has what is 0 at every feasible point as equations.
+
+    Parameters
+    ----------
+    steps : tuple of (dict, tuple)
+        As in `FaceProof`.
+    """
+
+    steps: tuple[Step, ...] = ()
+
+    def anew(self) -> Compiled:
+        """Compile the problem and go through the steps in exact arithmetic."""
+        compiled = super().anew()
+        face = _stepped(compiled.form, self.steps)
+        # steps that show nothing leave it as it is declared
+        return replace(compiled, form=face or compiled.form)
+
+    def __str__(self) -> str:
+        return f"{super().__str__()} after {counted(self.steps)}"
+
+    __repr__ = __str__
+
+
 def _stepped(form: ConicForm, steps: tuple[Step, ...]) -> ConicForm | None:
     """Return the program that the steps lead to, None where one shows nothing."""
     for bases, links in steps:
@@ -256,8 +287,8 @@ def on_its_face(
 
     Raises
     ------
-    Infeasible
-        No point is on the face.
+    Infeasible, Unbounded
+        No point is on the face, or the objective improves there without limit.
     """
     begin = time.perf_counter()
     if not {"psd", "soc"} & {*problem.problem_class.cones}:
@@ -298,6 +329,11 @@ def on_its_face(
                     certificate=none,
                     conflict=names,
                 )
+        if raw.status == "unbounded":
+            first = FaceRay(problem, np.zeros(0), steps=tuple(steps))
+            ray = find_ray(problem, seconds=left, first=first)
+            if ray is not None and (fall := proved_unbounded(ray)) is not None:
+                raise fall
         if raw.status not in ("optimal", "inaccurate"):
             continue
         known = raw.x * own.columns

@@ -25,7 +25,7 @@ from optfair.backends.exact import (
 )
 from optfair.backends.integer_programs import completed, integers_of
 from optfair.backends.linear_program import solve_linear_program
-from optfair.backends.registry import conic_interface
+from optfair.backends.registry import claimed_unbounded, conic_interface
 from optfair.compile.form import Compiled, compile_problem
 from optfair.convexity.domain import Domain
 from optfair.convexity.intervals import Interval
@@ -190,31 +190,6 @@ def _without_open(form: ConicForm, z: NDArray[np.float64]) -> list[NDArray[np.fl
     return [np.where(left, 0.0, z) for left in (met | curved, curved)]
 
 
-def claimed_infeasible(problem: Problem, solver: str, why: str = "") -> SolverFailure:
-    """Return what to raise when a solver says infeasible and nothing proves it."""
-    return SolverFailure(
-        f"{solver} says that no point satisfies the constraints, which is not proved here",
-        why or "it leaves no certificate that could be verified",
-        "diagnose() looks for a proof; or try another solver, or remove or soften constraints: "
-        + ", ".join(map(repr, problem.constraints)),
-        claim="infeasible",
-        claimed_by=solver,
-    )
-
-
-def claimed_unbounded(problem: Problem, solver: str, why: str = "") -> SolverFailure:
-    """Return what to raise when a solver says unbounded and nothing proves it."""
-    terms = ", ".join(map(repr, problem.objective))
-    return SolverFailure(
-        f"{solver} says that the objective ({terms}) improves without limit,"
-        " which is not proved here",
-        why or "no ray with a feasible point could be verified",
-        "bound the variables it depends on; or try another solver, or soften constraints",
-        claim="unbounded",
-        claimed_by=solver,
-    )
-
-
 def unbounded(
     problem: Problem,
     solver: str,
@@ -223,17 +198,22 @@ def unbounded(
     seconds: float | None = None,
 ) -> Unbounded | SolverFailure:
     """Return what to raise when a solver says unbounded: proved by a ray, or its word."""
-    if problem.problem_class.convex:
-        ray = find_ray(problem, point, seconds)
-        if ray is not None and ray.verify():
-            return Unbounded(
-                f"the objective ({', '.join(map(repr, problem.objective))}) improves without limit",
-                f"{ray}, from a feasible point, verified on the compiled data",
-                "bound the variables it depends on",
-                ray=ray.direction,
-                certificate=ray,
-            )
-    return claimed_unbounded(problem, solver, why)
+    ray = find_ray(problem, point, seconds) if problem.problem_class.convex else None
+    proved = None if ray is None else proved_unbounded(ray)
+    return proved or claimed_unbounded(problem, solver, why)
+
+
+def proved_unbounded(ray: Ray) -> Unbounded | None:
+    """Return what to raise of a ray, None where it does not verify."""
+    if not ray.verify():
+        return None
+    return Unbounded(
+        f"the objective ({', '.join(map(repr, ray.problem.objective))}) improves without limit",
+        f"{ray}, from a feasible point, verified on the compiled data",
+        "bound the variables it depends on",
+        ray=ray.direction,
+        certificate=ray,
+    )
 
 
 # Steps along the ray at which the declared problem is evaluated.
@@ -273,6 +253,10 @@ class Ray(Certificate):
 
     @cached_property
     def _compiled(self) -> Compiled:
+        return self.anew()
+
+    def anew(self) -> Compiled:
+        """Compile what the direction and the point are proved on."""
         return compile_problem(relaxed(self.problem), conic_interface())
 
     @property
@@ -282,7 +266,7 @@ class Ray(Certificate):
 
     def verify(self) -> Verdict:
         """Prove direction and point on data compiled anew, and follow the declared terms."""
-        compiled = compile_problem(relaxed(self.problem), conic_interface())
+        compiled = self.anew()
         form = compiled.form
         if self.exact_d is None:
             reasons = recession_faults(form, self.d)
@@ -422,7 +406,10 @@ def stated_by_roots(problem: Problem) -> list[Term]:
 
 
 def find_ray(
-    problem: Problem, point: Mapping[str, Any] | None = None, seconds: float | None = None
+    problem: Problem,
+    point: Mapping[str, Any] | None = None,
+    seconds: float | None = None,
+    first: Ray | None = None,
 ) -> Ray | None:
     r"""Return a ray of a convex problem, None when none is proved.
 
@@ -441,9 +428,12 @@ def find_ray(
         A feasible point by variable, if one is known.
     seconds : float, optional
         Time it may take.
+    first : Ray, optional
+        One that says which program it is sought of.
     """
     end = time.perf_counter() + (EXACT if seconds is None else min(EXACT, seconds))
-    compiled = compile_problem(relaxed(problem), conic_interface())
+    first = first or Ray(problem, np.zeros(0))
+    compiled = first.anew()
     form = compiled.form
     linear = all(c.kind in ("zero", "nonneg") for c in form.cones)
     rows, columns = np.ones(form.b.size), np.ones(form.q.size)
@@ -452,14 +442,14 @@ def find_ray(
     for unit, cost in ((columns, 1.0), (other, float(linear))):
         own = form.in_units(rows, unit)
         d = _shortest(own, seconds, cost)
-        ray = None if d is None else _exact(problem, form, own, unit, d, end)
+        ray = None if d is None else _exact(first, form, own, unit, d, end)
         if ray is not None:
             return _begun(ray, compiled, point, end)
     return None
 
 
 def _exact(
-    problem: Problem, form: ConicForm, own: ConicForm, unit: Floats, d: Floats, end: float
+    first: Ray, form: ConicForm, own: ConicForm, unit: Floats, d: Floats, end: float
 ) -> Ray | None:
     """Return the simplest direction near d, of the form with columns in units, proved to be a ray."""
     d = d / np.abs(d).max()
@@ -467,11 +457,11 @@ def _exact(
     kept = [np.where(np.abs(d) > cut, d, 0.0) for cut in (1e-6, 1e-9, 0.0)]
     candidates = [w for v in kept for w in (np.round(v, 9), v)]
     candidates += _simple(d, None if own.units is None else own.units[1])
-    rays = (Ray(problem, c * unit) for c in candidates)
+    rays = (replace(first, d=c * unit) for c in candidates)
     ray = next((r for r in rays if not recession_faults(form, r.d)), None)
     if ray is None and (moved := _exact_direction(own, d, end)) is not None:
         direction = tuple(v * Fraction(u) for v, u in zip(moved, unit.tolist(), strict=True))
-        ray = Ray(problem, np.array(direction, dtype=float), exact_d=direction)
+        ray = replace(first, d=np.array(direction, dtype=float), exact_d=direction)
     return ray
 
 

@@ -18,8 +18,15 @@ from cvxpy.atoms.quad_over_lin import quad_over_lin
 from cvxpy.constraints import SOC, Equality, Inequality, NonNeg, NonPos, Zero
 
 from optfair.backends import cvxpy_backend
-from optfair.backends.farkas import claimed_infeasible, claimed_unbounded, unbounded
-from optfair.backends.registry import environment, open_takers, refuse_size, size_limited
+from optfair.backends.farkas import unbounded
+from optfair.backends.registry import (
+    claimed_infeasible,
+    claimed_unbounded,
+    environment,
+    open_takers,
+    refuse_size,
+    size_limited,
+)
 from optfair.backends.request import (
     Outcome,
     ReportedBound,

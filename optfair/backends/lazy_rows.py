@@ -12,9 +12,9 @@ import numpy as np
 from cvxpy.constraints import SOC, Equality, Inequality, NonNeg, NonPos, Zero
 
 from optfair.backends.cone_program import solve_form
-from optfair.backends.farkas import claimed_infeasible, proved_infeasible
+from optfair.backends.farkas import proved_infeasible
 from optfair.backends.isolation import round_progress
-from optfair.backends.registry import conic_interface
+from optfair.backends.registry import claimed_infeasible, conic_interface
 from optfair.backends.request import Outcome, Request, SolverProfile, stages
 from optfair.compile.conic_proof import form_check
 from optfair.compile.form import Compiled, compile_problem

@@ -470,3 +470,28 @@ def explained(problem: Problem, e: SolverFailure) -> OptfairError:
     said = known.cause if known.cause == e.cause else f"{known.cause}; {e.cause}"
     more: dict[str, Any] = {"claim": e.claim, "claimed_by": e.claimed_by, "solution": e.solution}
     return SolverFailure(said, known.evidence, known.remedy, **more)
+
+
+def claimed_infeasible(problem: Problem, solver: str, why: str = "") -> SolverFailure:
+    """Return what to raise when a solver says infeasible and nothing proves it."""
+    return SolverFailure(
+        f"{solver} says that no point satisfies the constraints, which is not proved here",
+        why or "it leaves no certificate that could be verified",
+        "diagnose() looks for a proof; or try another solver, or remove or soften constraints: "
+        + ", ".join(map(repr, problem.constraints)),
+        claim="infeasible",
+        claimed_by=solver,
+    )
+
+
+def claimed_unbounded(problem: Problem, solver: str, why: str = "") -> SolverFailure:
+    """Return what to raise when a solver says unbounded and nothing proves it."""
+    terms = ", ".join(map(repr, problem.objective))
+    return SolverFailure(
+        f"{solver} says that the objective ({terms}) improves without limit,"
+        " which is not proved here",
+        why or "no ray with a feasible point could be verified",
+        "bound the variables it depends on; or try another solver, or soften constraints",
+        claim="unbounded",
+        claimed_by=solver,
+    )

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from optfair.backends.farkas import claimed_infeasible, unbounded
+from optfair.backends.farkas import unbounded
 from optfair.backends.global_backend import in_units, quadratic_form, unit_of
+from optfair.backends.registry import claimed_infeasible
 from optfair.backends.request import (
     Outcome,
     RawPoint,

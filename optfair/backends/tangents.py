@@ -19,8 +19,8 @@ from optfair.backends.boxes import (
     local_optimum,
     middle_of,
 )
-from optfair.backends.farkas import InfeasibilityProof, claimed_infeasible
-from optfair.backends.registry import choose
+from optfair.backends.farkas import InfeasibilityProof
+from optfair.backends.registry import choose, claimed_infeasible
 from optfair.backends.request import SMALL, Outcome, Request, SolverProfile
 from optfair.compile.form import compile_problem
 from optfair.convexity.derivatives import gradient_at

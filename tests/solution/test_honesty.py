@@ -12,7 +12,8 @@ import scipy.sparse as sp
 
 import optfair as of
 from optfair.backends import conic_backend
-from optfair.backends.farkas import InfeasibilityProof, claimed_infeasible
+from optfair.backends.farkas import InfeasibilityProof
+from optfair.backends.registry import claimed_infeasible
 from optfair.compile.form import compile_problem
 from optfair.core.problem_class import vanishing
 from optfair.proofs.bounds import Unpaid
