@@ -199,12 +199,15 @@ def unbounded_finding(
     )
 
 
+WITHOUT_RAY = "no ray is known: it may improve along curves alone, as a logarithm does"
+
+
 def limitless_finding(e: Unbounded) -> Finding:
     """Return that an objective improves without limit, along curves perhaps, as a finding."""
     return Finding(
         "unbounded",
         e.cause,
-        (e.evidence, "no ray is known: it may improve along curves alone, as a logarithm does"),
+        (e.evidence,) if e.ray is not None else (e.evidence, WITHOUT_RAY),
         remedies=(e.remedy,),
         evidence=e.certificate,
     )

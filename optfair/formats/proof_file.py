@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from optfair.backends.branching import BranchedBound, BranchingProof, Split, cases
-from optfair.backends.facial_reduction import FaceContradiction, FacialContradiction
+from optfair.backends.facial_reduction import FaceContradiction, FaceRay, FacialContradiction
 from optfair.backends.farkas import InfeasibilityProof, Ray, stated_by_roots
 from optfair.backends.integer_programs import integer_columns
 from optfair.backends.registry import choose, conic_interface
@@ -257,7 +257,7 @@ def _document(certificate: Certificate) -> dict[str, Any]:
         return _framed("bound", named, *certificate.record)
     if isinstance(certificate, BranchingProof) and certificate.by_multipliers:
         return _branching(certificate)
-    if isinstance(certificate, Ray):
+    if isinstance(certificate, Ray) and not isinstance(certificate, FaceRay):
         document = _ray(certificate)
         try:
             check_proof.unbounded(check_proof.Form(document["form"]), document["proof"])

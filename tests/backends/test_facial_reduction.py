@@ -338,7 +338,7 @@ def test_a_ray_on_a_face_is_a_ray(unit: float, sign: float) -> None:
     assert abs(X.sum()) <= 1e-6 * unit and X[0, 1] == pytest.approx(-unit)
 
 
-def test_a_ray_that_was_changed_is_none() -> None:
+def test_a_ray_that_was_changed_is_none(tmp_path: Path) -> None:
     with pytest.raises(of.Unbounded) as e:
         endless_on_a_face(1.0, 1.0).solve()
     ray = e.value.certificate
@@ -349,6 +349,11 @@ def test_a_ray_that_was_changed_is_none() -> None:
     assert not replace(ray, steps=()).verify()
     assert not replace(ray, start=None, exact_start=None).verify()
     assert not replace(ray, start=2.0 * ray.start, exact_start=None).verify()
+    with pytest.raises(of.UnsupportedProblem, match="cannot be written as a proof file"):
+        ray.save(tmp_path / "ray.json")
+    assert pickle.loads(pickle.dumps(ray)).verify()
+    said = str(endless_on_a_face(1.0, 1.0).diagnose())
+    assert "1 step of facial reduction" in said and "no ray" not in said
     # bounded on the face: the same lines with a trace that they hold
     p = endless_on_a_face(1.0, 1.0)
     q = p.with_constraints(cap=cp.trace(p["X"]) <= 5)
