@@ -273,7 +273,7 @@ class _Search:
             for i, profile in enumerate(self.candidates):
                 enough = self._ask_in_turn(profile, len(self.candidates) - i - 1)
                 near = self._feasible if i == 0 and self.answer is None and self.provable else None
-                if near is not None and (far := self._far_out(near)) is not None:
+                if near is not None and (far := self._far_out(near, quick=True)) is not None:
                     self.answer = far
                     break
                 if (self.general and self._restated(i == 0)) or enough:
@@ -511,10 +511,10 @@ class _Search:
         self.answer = self._held(ON_FACE, "recast", outcome) or self.answer
         return self._enough()
 
-    def _far_out(self, best: Solution | None) -> Solution | None:
+    def _far_out(self, best: Solution | None, *, quick: bool = False) -> Solution | None:
         """Return a point as near to a limit that no point attains as was asked, with its bound."""
-        asked = self.problem, getattr(best, "values", {}), self.request.tolerance
-        outcome = None if self.named else nearing(*asked, best)
+        asked = self.problem, getattr(best, "values", {}), self.request.tolerance, best
+        outcome = None if self.named else nearing(*asked, quick=quick)
         return self._held(FAR_OUT, "boxes", outcome)
 
     def _held(self, note: str, route: str, outcome: Outcome | None) -> Solution | None:

@@ -90,6 +90,8 @@ DISTANCES = tuple(10.0**k for k in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14))
 BEGINNINGS = (0.0, 1.0, 1e3)
 # Sides beyond which an answer on somebody's word may be on its way to a limit.
 UNSURE = 1e3
+# Points that are tried after a first answer, and where nobody has a better one.
+TRIES = (1_000, 20_000)
 # Parts of a cost that multipliers are rounded to, from the simplest on.
 SIMPLE = (1, 2, 3, 4, 10, 100)
 # Of the distances, where other entries are looked at too, and how often the way to their ends is halved.
@@ -150,7 +152,12 @@ def extends(problem: Problem, values: Values, sides: float) -> bool:
 
 
 def nearing(
-    problem: Problem, values: Values, tolerance: float, answer: Solution | None = None
+    problem: Problem,
+    values: Values,
+    tolerance: float,
+    answer: Solution | None = None,
+    *,
+    quick: bool = False,
 ) -> Outcome | None:
     """Return a point whose objective comes as near to its least enclosure as is asked, None without.
 
@@ -159,8 +166,9 @@ def nearing(
     1/x <= t. The bound is that of the objective's range where these hold: x^2/y >= 0 for y > 0; where
     that has none, it is that of an answer's multipliers: ||(x, 1)|| - x >= 0.
     Far out a tolerance is no room, ||(x, 1)|| <= x + 1e-8: curved constraints are to hold as stated.
+    Fewer points are tried where another answer may follow.
     """
-    begin = time.perf_counter()
+    begin, tries = time.perf_counter(), TRIES[not quick]
     attains = problem.problem_class.name in ("LP", "QP")
     if attains or problem.integers or (program := _read(problem)) is None:
         return None
@@ -179,6 +187,10 @@ def nearing(
     point = np.clip(_point(problem, program, values), program.low, program.high)
 
     def value(x: Floats, share: float = 0.1) -> float:
+        nonlocal tries
+        tries -= 1
+        if tries < 0:
+            return np.inf
         own = _values(problem, program, x)
         off = (t.violations(own, unit)[1] for t in problem.constraints.values())
         with np.errstate(all="ignore"):
@@ -204,7 +216,7 @@ def nearing(
             if f < least:
                 point, least = further, f
     for distance, (k, way) in product(FAR, _endless_axes(program)):
-        if least <= reach:
+        if least <= reach or tries <= 0:
             break
         further = point.copy()
         further[k] = way * distance
