@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optfair.core.canonical import built
-from optfair.core.expressions import check_parameters
-from optfair.core.term import ConstraintTerm, Term, family
+from optfair.core.term import family
 
 if TYPE_CHECKING:
     from optfair.core.certificate import Certificate, Verdict
@@ -209,69 +207,6 @@ def _tag(name: str) -> str:
     if not set(name) & _SIGNS.keys():
         return rf"\text{{({name})}}"
     return rf"\mathrm{{({_escaped(name)})}}".replace(" ", r"\ ")
-
-
-# Text about the class of a problem.
-
-
-class Explanation(str):
-    """Text that shows itself line by line when typed at a prompt."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return str(self)
-
-    def _repr_html_(self) -> str:
-        rows = (line.partition(": ") for line in str(self).splitlines())
-        return html_table(("term", "what it is"), ((name, said) for name, _, said in rows))
-
-
-def explain(problem: Problem) -> Explanation:
-    """Return one row of evidence per term, and the class they join to."""
-    check_parameters(problem.terms)
-    rows = [str(row) for row in problem.evidence]
-    rows += [f"{t.name}: defined where {said}" for t in problem.terms for said in _implied(t)]
-    rows.append(f"together: {problem.problem_class}")
-    if problem.recast is not None:
-        rows.append(str(problem.recast))
-    elif problem.witness is not None:
-        rows.append(f"witness: {problem.witness}")
-    return Explanation("\n".join(rows))
-
-
-def _implied(term: Term) -> list[str]:
-    """Return what powers of a term demand of their arguments, and do not show."""
-    from optfair.convexity.proof import implied_text
-
-    sides = [e for e in getattr(built(term), "args", ()) if e.size <= READ]
-    if not isinstance(term, ConstraintTerm):
-        sides = [built(term)]
-    powers = [e for e in sides if any(a.__name__ in ("Power", "PowerApprox") for a in e.atoms())]
-    return list(dict.fromkeys(said for e in powers for said in implied_text(e)))
-
-
-def explain_change(new: Problem, old: Problem) -> Explanation:
-    """Return which terms moved the class from the old problem to the new one."""
-    check_parameters((*new.terms, *old.terms))
-    before, after = old.problem_class, new.problem_class
-    lost = [t.name for t in old.terms if t.name not in {u.name for u in new.terms}]
-    if before == after:
-        return Explanation(f"{before} stays {after}")
-    reasons = []
-    if after <= before:
-        gone = [str(t.evidence) for t in old.terms if t.name in lost]
-        gone += [f"{name!r} is integer" for name in sorted(old.integers - new.integers)]
-        reasons = [f"these are gone: {'; '.join(gone)}"]
-    else:
-        old_terms = {id(t) for t in old.terms}
-        for t in new.terms:
-            if id(t) not in old_terms and not (t.evidence.problem_class <= before):
-                reasons.append(f"{t.name!r} is {t.evidence.function} in {t.evidence.set}")
-        reasons += [f"{name!r} is integer" for name in sorted(new.integers - old.integers)]
-        if not reasons:
-            reasons = ["a witness was found" if new.witness else "no witness stands any more"]
-    return Explanation(f"{before} -> {after} because {' and '.join(reasons)}")
 
 
 # CVXPY expressions and constraints as mathematics, in LaTeX.

@@ -14,7 +14,7 @@ from optfair.core import composition
 from optfair.core.canonical import uncollected
 from optfair.core.certificate import Curvature, NonconvexityWitness, search_witness
 from optfair.core.composition import Parts, Rule
-from optfair.core.display import Explanation, describe, explain, explain_change, formulation
+from optfair.core.display import describe, formulation
 from optfair.core.expressions import (
     Values,
     check_parameters,
@@ -345,15 +345,6 @@ class Problem(ProblemVerbs, Labels):
             if name not in values:
                 raise DeclarationError(f"there is no value of {name!r}", remedy="give one")
         return float(sum(t.number(values) for t in self.objective.values()))
-
-    def explain(self) -> Explanation:
-        """Return the evidence, one row per term."""
-        return explain(self)
-
-    @checked(other=lambda value, what: check_problem(value, what))
-    def explain_change(self, other: Problem) -> Explanation:
-        """Return which terms moved the class from ``other`` to this problem."""
-        return explain_change(self, other)
 
     # --- composing -----------------------------------------------------------------------
 

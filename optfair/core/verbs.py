@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, cast
 
-from optfair.core import display
+from optfair.core import display, explanation
 from optfair.errors import DeclarationError, nearest
+from optfair.numbers import Taken, check_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -106,6 +107,44 @@ class ProblemVerbs:
             }
             raise AttributeError(_no_attribute(self, name, advice))
 
+    def explain(self, name: str | None = None) -> explanation.Explanation:
+        """Return the evidence, one row per term; of one term, the tree behind its row.
+
+        Parameters
+        ----------
+        name : str, optional
+            Of a constraint, or "objective".
+
+        Raises
+        ------
+        DeclarationError
+            No term is called so.
+
+        Examples
+        --------
+        >>> import cvxpy as cp, optfair as of
+        >>> x = cp.Variable(2, name="x")
+        >>> p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.exp(cp.norm(x))), [cp.sum(x) == 1]))
+        >>> p.explain("objective")
+        objective: minimize convex -> CONIC(exp, soc)
+          exp(pnorm(x, 2)): convex, nonnegative [convex and increasing in a convex function]
+            pnorm(x, 2): convex, nonnegative [convex, of affine functions]
+              x: affine
+        """
+        problem = cast("Problem", self)
+        if name is None:
+            return explanation.explain(problem)
+        return explanation.explain_row(problem, check_text(name, "name"))
+
+    def explain_change(self, other: Problem) -> explanation.Explanation:
+        """Return which terms moved the class from ``other`` to this problem."""
+        from optfair.core.problem import check_problem
+
+        old = check_problem(other, "other")
+        return explanation.explain_change(
+            cast("Problem", self), old.instead if isinstance(old, Taken) else old
+        )
+
     def diagnose(self, **options: Unpack[DiagnoseOptions]) -> Diagnosis:
         """Say why there is no solution, with evidence; see `optfair.diagnose`."""
         from optfair.diagnosis.diagnose import diagnose
@@ -151,7 +190,7 @@ class CertificateVerbs:
     def _repr_html_(self) -> str:
         return display.html_certificate(cast("Certificate", self))
 
-    def explain(self) -> display.Explanation:
+    def explain(self) -> explanation.Explanation:
         """Say what is claimed, what shows it, by which means, and what a check of it says.
 
         Examples
@@ -168,7 +207,7 @@ class CertificateVerbs:
         check: verified
         """
         lines = display.account(cast("Certificate", self))
-        return display.Explanation("\n".join(f"{word}: {said}" for word, said in lines))
+        return explanation.Explanation("\n".join(f"{word}: {said}" for word, said in lines))
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write a proof file that can be checked without this library; see `optfair.load_proof`."""

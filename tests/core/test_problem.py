@@ -102,6 +102,45 @@ def test_explain_has_a_row_per_term() -> None:
     ]
 
 
+def test_a_row_is_explained_by_its_tree() -> None:
+    """Composition part by part, a proof beyond it step by step, what refutes one; other names err."""
+    x, z = cp.Variable(2, name="x"), cp.Variable(name="z")
+    rows = [
+        cp.norm(x) - 1 <= z,
+        cp.sqrt(1 + z**2) <= 3,
+        cp.power(z, 3) <= 8,
+        cp.SOC(z, x),
+        x[0] == z,
+    ]
+    p = of.from_cvxpy(
+        cp.Problem(cp.Minimize(cp.exp(cp.norm(x)) + x[0] * z), rows), ["a", "b", "c", "d", "e"]
+    )
+    a = str(p.explain("a")).splitlines()
+    assert a[0] == str(p.constraints["a"].evidence)
+    assert "  pnorm(x, 2) + -1.0 + -z: convex [affine and increasing in a convex function]" in a
+    assert a[2:] == [
+        "    pnorm(x, 2): convex, nonnegative [convex, of affine functions]",
+        "      x: affine",
+        "    -z: affine",
+    ]
+    assert "norm of convex functions]" in str(p.explain("b"))
+    assert "  defined where z >= 0" in str(p.explain("c"))
+    assert str(p.explain("d")).splitlines()[1:] == ["  reshape(z, (1,), F): affine", "  x: affine"]
+    assert str(p.explain("e")).splitlines()[1:] == ["  x[0] + -z: affine"]
+    assert "convex in" in str(p.explain("objective")) and "fixed" in str(p.explain("objective"))
+    assert "<pre>" in p.explain("a")._repr_html_()
+    with pytest.raises(of.DeclarationError, match=r"no constraint or objective 'objectiv'"):
+        p.explain("objectiv")
+    with pytest.raises(of.DataError, match="name is 3"):
+        p.explain(3)  # type: ignore[arg-type]
+    total = cp.sum(cp.hstack([cp.norm(x - k) for k in range(50)]))
+    q = of.from_cvxpy(cp.Problem(cp.Minimize(total)))
+    deep = str(q.explain("objective"))
+    assert len(deep.splitlines()) == 62 and deep.endswith("  and further parts")
+    two = q.with_terms({"cost": q.objective["objective"]}, {})
+    assert two.explain("cost") == two.explain("objective") == deep
+
+
 def test_prints_help() -> None:
     p = small()
     assert repr(p).splitlines()[0] == "CVXPY problem: LP"
