@@ -77,10 +77,41 @@ def profile(name: str) -> SolverProfile:
     by_constant = {p.cvxpy_name.lower().replace("_", "-"): p for p in known.values()}
     if plain in by_constant:
         return by_constant[plain]
+    if (classes := _by_cvxpy(plain)) is not None:
+        order = _policy(fact_files("solvers")["_policy"])["classes"]
+        instead = "; ".join(f"for {c} take {' or '.join(order[c][:3])}" for c in classes)
+        raise UnsupportedProblem(
+            f"optfair has no profile of {name!r}",
+            f"CVXPY knows this solver, for {' and '.join(classes)}, but its answers were never"
+            " measured here",
+            f"{instead}; or let CVXPY solve it without a proof:"
+            f" problem.cvxpy.solve(solver={name.upper().replace('-', '_')!r})",
+        )
     close = difflib.get_close_matches(plain, known, n=1, cutoff=0.6)
     how = "" if not close or known[close[0]].installed else f" ({known[close[0]].install})"
     advice = nearest(plain, known) if close else "optfair.solvers() lists them all"
     raise UnsupportedProblem(f"unknown solver {name!r}", remedy=f"{advice}{how}")
+
+
+# Classes of curved cones, and the names of these in CVXPY.
+CONES = {"SOCP": {"SOC"}, "SDP": {"PSD", "SvecPSD"}, "CONIC": {"ExpCone"}}
+
+
+def _by_cvxpy(plain: str) -> list[str] | None:
+    """Return the largest classes that CVXPY has a solver for, None of one that it does not know."""
+    from cvxpy.reductions.solvers.defines import SOLVER_MAP_CONIC, SOLVER_MAP_QP
+
+    conic = {name.lower().replace("_", "-"): s for name, s in SOLVER_MAP_CONIC.items()}
+    quadratic = {name.lower().replace("_", "-"): s for name, s in SOLVER_MAP_QP.items()}
+    if plain not in conic and plain not in quadratic:
+        return None
+    own = conic.get(plain) or quadratic[plain]
+    cones = {c.__name__ for c in own.SUPPORTED_CONSTRAINTS}
+    curved = [c for c, needs in CONES.items() if needs & cones]
+    out = ["QP"] * (plain in quadratic) + curved
+    if own.MIP_CAPABLE:
+        out.append("MISOCP" if "SOCP" in curved else "MILP")
+    return out or ["LP"]
 
 
 def takers(problem: Problem) -> list[str]:

@@ -36,6 +36,27 @@ def test_unknown_solver_suggests() -> None:
         lp().solve("zzzzzz")
 
 
+@pytest.mark.parametrize(
+    ("name", "classes", "named"),
+    [
+        ("xpress", "QP and SOCP and MISOCP", ("for MISOCP take scip",)),
+        ("CPLEX", "QP and SOCP and MISOCP", ("for QP take clarabel",)),
+        ("ecos", "SOCP and CONIC", ("for CONIC take clarabel or scs",)),
+        ("GLPK", "LP", ("for LP take highs",)),
+        (cp.GLPK_MI, "MILP", ("for MILP take highs or scip",)),
+        ("proxqp", "QP", ("for QP take clarabel or piqp",)),
+    ],
+)
+def test_a_solver_of_cvxpy_without_a_profile(
+    name: str, classes: str, named: tuple[str, ...]
+) -> None:
+    with pytest.raises(of.UnsupportedProblem, match=f"no profile of {name!r}") as failure:
+        lp().solve(name)
+    assert f"for {classes}, but" in failure.value.evidence
+    assert all(other in failure.value.remedy for other in named), failure.value.remedy
+    assert f"solver={name.upper()!r}" in failure.value.remedy
+
+
 def test_a_solver_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SolverProfile, "installed", property(lambda self: self.name != "scs"))
     with pytest.raises(of.NotInstalled) as failure:
