@@ -350,3 +350,30 @@ def _file(folder: Path, package: str = "") -> tuple[tuple[Entry, ...], tuple[str
             home = f"{package}.{module}" if module else package
             entries.append(Entry(kind, name, folder.name, home, attribute))
     return tuple(entries), tuple(facts.get("defaults", ()))
+
+
+def nearest_of_families(name: str, full: Iterable[str]) -> str:
+    """Return a sentence that suggests names like FAMILY/NAME that are near one, else the families.
+
+    Examples
+    --------
+    >>> known = ["textbook/diet", "textbook/knapsack", "letters/a"]
+    >>> nearest_of_families("diett", known), nearest_of_families("textbok/*", known)
+    ("did you mean 'diet'?", "did you mean 'textbook/*'?")
+    >>> nearest_of_families("nope/*", known)
+    'name one of a family, such as letters/a: letters/*, textbook/*'
+    """
+    every = sorted(full)
+    families = list(dict.fromkeys(f"{one.partition('/')[0]}/*" for one in every))
+    family, slash, _ = name.partition("/")
+    own = [one for one in every if slash and one.startswith(f"{family}/")]
+    if own:
+        return nearest(name, own)
+    if any(c in name for c in "*?["):
+        known = families
+    else:
+        known = every if slash else [one.rpartition("/")[2] for one in every]
+    close = nearest(name, [k for k in known if name in k] or known)
+    if close.startswith("did you mean"):
+        return close
+    return f"name one of a family, such as {every[0]}: {', '.join(families)}" if every else close

@@ -31,6 +31,7 @@ from optfair.errors import (
     UnsupportedProblem,
     kind_of,
     nearest,
+    shortened,
 )
 from optfair.formats.files import read
 from optfair.formats.text import is_problem_file
@@ -45,6 +46,7 @@ from optfair.numbers import (
     checked,
     real,
 )
+from optfair.registry import nearest_of_families
 from optfair.rows.restarts import progress_bar
 
 # What is to be solved: instances by name or pattern, and problems in memory.
@@ -212,7 +214,9 @@ def _matching(pattern: str) -> list[Instance]:
     instances = [load(name) for name in known]
     matching = [i for i in instances if any(fnmatch(word, pattern) for word in (i.name, *i.tags))]
     if not matching:
-        raise DataError(f"no instance matches {pattern!r}", remedy=nearest(pattern, known))
+        raise DataError(
+            f"no instance matches {pattern!r}", remedy=nearest_of_families(pattern, known)
+        )
     return matching
 
 
@@ -249,7 +253,18 @@ ASKED = ("solver", "tolerance", "time_limit", "options", "memory_limit")
 Job = tuple[Run, str, Callable[[], dict[str, Any]]]
 
 
-@checked(out=check_path, repeats=check_count, n_jobs=check_jobs)
+def _own_options(options: Any, what: str) -> None:
+    """Say where options of a solver go: they are of one, and a comparison has several."""
+    given = repr(options) if isinstance(options, Mapping) else "{...}"
+    raise DeclarationError(
+        f"compare_solvers has no argument {what!r}",
+        "options are those of one solver, and each solver has other names for them",
+        f"compare_solvers(problems, [ConfiguredSolver('highs', {shortened(given)}), ...]);"
+        " ConfiguredSolver is in optfair.comparison",
+    )
+
+
+@checked(out=check_path, repeats=check_count, n_jobs=check_jobs, options=_own_options)
 def compare_solvers(
     problems: Any,
     solvers: str | ConfiguredSolver | Iterable[str | ConfiguredSolver] | None = None,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from optfair import registry
 from optfair.core.problem_class import ProblemClass
 from optfair.errors import DataError, DeclarationError, OptfairError, nearest
-from optfair.registry import check_keys, fact_files, load_facts
+from optfair.registry import check_keys, fact_files, load_facts, nearest_of_families
 from optfair.storage import read_toml
 
 if TYPE_CHECKING:
@@ -237,12 +237,8 @@ def load(name: str) -> Instance:
             f"{name!r} is a family of {len(family)} instances",
             remedy="name one of them: " + ", ".join(family),
         )
-    known = list(files) if "/" in name else [full.rpartition("/")[2] for full in files]
-    raise DataError(
-        f"no instance {name!r}",
-        f"{len(files)} instances are known",
-        nearest(name, [k for k in known if name in k] or known),
-    )
+    known = f"{len(files)} instances are known"
+    raise DataError(f"no instance {name!r}", known, nearest_of_families(name, files))
 
 
 def read_instance(path: Path, name: str) -> Instance:

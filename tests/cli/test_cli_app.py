@@ -284,3 +284,8 @@ def test_a_missing_or_corrupt_file_says_so(tmp_path):
         result = run(command, str(bad))
         assert result.exit_code == 2 and "line" in result.stderr, result.stderr
         assert run(command, str(tmp_path / "none.mps")).exit_code == 2
+
+
+def test_an_unknown_command_gets_the_nearest() -> None:
+    result = CliRunner().invoke(app, ["slove", "diet"])
+    assert result.exit_code == 2 and "Did you mean 'solve'" in result.stderr

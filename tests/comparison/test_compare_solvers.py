@@ -636,3 +636,24 @@ def test_a_pair_that_was_not_compared_is_told() -> None:
     with pytest.raises(of.DataError, match="was not compared") as e:
         c.cells["p", "hihgs"]
     assert "'highs'" in e.value.remedy
+
+
+def test_what_matches_nothing_is_answered_by_families() -> None:
+    """A slip gets the nearest family or name; else families are named, not twenty of all names."""
+    said = {
+        "nope/*": "name one of a family, such as action_plan/",
+        "nope": "textbook/*",
+        "textbok/*": "did you mean 'textbook/*'",
+        "textbook/dieet": "did you mean 'textbook/diet'",
+        "dieet": "did you mean 'diet'",
+    }
+    for asked, answer in said.items():
+        with pytest.raises(of.DataError, match="no instance") as failure:
+            compare_solvers(asked, "highs")
+        assert answer in failure.value.remedy and len(failure.value.remedy) < 400
+
+
+def test_options_of_one_solver_go_to_that_solver() -> None:
+    with pytest.raises(of.DeclarationError, match="no argument 'options'") as failure:
+        compare_solvers("diet", "highs", options={"presolve": "off"})  # type: ignore[call-arg]
+    assert "ConfiguredSolver('highs', {'presolve': 'off'})" in failure.value.remedy
