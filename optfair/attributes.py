@@ -41,6 +41,29 @@ def lacks_labels(labels: Any) -> bool:
     return labels.dtype == object and any(map(is_missing, labels.tolist()))
 
 
+def missing_rows(values: Any, frame: Any = None, named: int = 5) -> str:
+    """Return which rows of a column lack a label, by the index of its frame: the first few.
+
+    Examples
+    --------
+    >>> missing_rows(["a", None, "b", None])
+    'in rows 1, 3'
+    >>> missing_rows([None] * 9)
+    'in rows 0, 1, 2, 3, 4 and 4 more'
+    """
+    masked = np.ma.getmaskarray(values) if isinstance(values, np.ma.MaskedArray) else False
+    labels = np.asarray(values)
+    if labels.dtype.kind in "fM":
+        lacking = ~np.isfinite(labels)
+    else:
+        lacking = np.array([is_missing(label) for label in labels.tolist()], dtype=bool)
+    at = np.flatnonzero(lacking | masked).tolist()
+    frame = values if frame is None else frame
+    index = frame.index if hasattr(frame, "iloc") else range(len(labels))
+    more = f" and {len(at) - named} more" if len(at) > named else ""
+    return f"in row{'s' * (len(at) > 1)} {', '.join(str(index[i]) for i in at[:named])}{more}"
+
+
 def is_missing(label: Any) -> bool:
     """Whether a label is None, NaN or a missing value that refuses comparison."""
     try:
@@ -49,7 +72,7 @@ def is_missing(label: Any) -> bool:
         return True
 
 
-def crossed(columns: Mapping[str, Any], what: str) -> NDArray[Any]:
+def crossed(columns: Mapping[str, Any], what: str, frame: Any = None) -> NDArray[Any]:
     """Return one label per row that names all its attributes; a single column is its own.
 
     Raises
@@ -78,7 +101,8 @@ def crossed(columns: Mapping[str, Any], what: str) -> NDArray[Any]:
         if lacks_labels(column):
             raise DataError(
                 f"{what} has missing labels in {name!r}",
-                remedy="drop those rows or give them a label",
+                missing_rows(column, frame),
+                "drop those rows or give them a label",
             )
         levels, index = np.unique(column.astype(str), return_inverse=True)
         parts.append([f"{_escaped(name)}={_escaped(level)}" for level in levels.tolist()])

@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.attributes import columns_of, crossed, lacks_labels
+from optfair.attributes import columns_of, crossed, lacks_labels, missing_rows
 from optfair.errors import DataError, DeclarationError, OutOfMemory, kind_of, nearest, shown
 
 # Arrays by their entries, as everything here takes and returns them.
@@ -213,7 +213,7 @@ def check_labels(values: Any, what: str, rows: int | None = None) -> NDArray[Any
     Several columns make one label that names its attributes.
     """
     if (columns := columns_of(values)) is not None:
-        values = crossed(columns, what)
+        values = crossed(columns, what, values)
     try:
         labels = np.asarray(values)
         shape = labels.shape
@@ -232,7 +232,10 @@ def check_labels(values: Any, what: str, rows: int | None = None) -> NDArray[Any
             "give texts, whole numbers or dates",
         )
     if lacks_labels(values if isinstance(values, np.ma.MaskedArray) else labels):
-        raise DataError(f"{what} has missing labels", remedy="drop those rows or give them a label")
+        rows_without = missing_rows(values)
+        raise DataError(
+            f"{what} has missing labels", rows_without, "drop those rows or give them a label"
+        )
     if labels.dtype == object:
         try:
             set(labels.tolist())

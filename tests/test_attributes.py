@@ -84,3 +84,25 @@ def test_a_label_that_is_missing_is_no_group(kind: str) -> None:
         for model in (of.FairKMeans(2), of.FairMixture(2)):
             with pytest.raises(of.DataError, match=f"chunk 0: groups has missing labels{named}"):
                 model.fit_stream(lambda parts=parts: iter([(X[:4], parts[0])]))
+
+
+def test_rows_without_a_label_are_named() -> None:
+    X, labels = np.arange(9.0)[:, None], ["a", None, "b", "a", None, "b", "a", "b", "a"]
+    named = pd.Series(labels, index=[f"p{i}" for i in range(9)])
+    frame = pd.DataFrame({"own": named, "other": list("uvuvuvuvu")})
+    masked = np.ma.array(["a", "b"] * 4 + ["a"], mask=np.arange(9) < 7)
+    years = np.array([1.0, np.nan] * 4 + [1.0])
+    for groups, rows in (
+        (labels, "in rows 1, 4"),
+        (named, "in rows p1, p4"),
+        (frame, "in rows p1, p4"),
+        (masked, "in rows 0, 1, 2, 3, 4 and 2 more"),
+        (years, "in rows 1, 3, 5, 7"),
+        (["a", "b", None, *"ababab"], "in row 2"),
+    ):
+        with pytest.raises(of.DataError, match="missing labels") as failure:
+            of.FairAssignment(X, groups=groups, centers=X[:2])
+        assert failure.value.evidence == rows
+    with pytest.raises(of.DataError, match="chunk 0: groups has") as failure:
+        of.FairKMeans(2).fit_stream(lambda: iter([(X, np.array(labels, dtype=object))]))
+    assert failure.value.evidence == "in rows 1, 4"

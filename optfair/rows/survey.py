@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.attributes import lacks_labels
+from optfair.attributes import lacks_labels, missing_rows
 from optfair.errors import DataError
 from optfair.numbers import LARGEST, Floats, Indices, encode_groups
 from optfair.rows.sources import CHUNK, Chunk, RowSource, other_columns
@@ -364,7 +364,8 @@ def _checked(chunk: Chunk, known: float = np.nan) -> tuple[Chunk, float]:
     if lacks_labels(chunk.labels if isinstance(chunk.labels, np.ma.MaskedArray) else labels):
         raise DataError(
             f"chunk {chunk.index}: groups has missing labels",
-            remedy="drop those rows or give them a label",
+            missing_rows(chunk.labels if isinstance(chunk.labels, np.ma.MaskedArray) else labels),
+            "drop those rows or give them a label",
         )
     return Chunk(X, labels, chunk.weights, chunk.index, chunk.names), total
 

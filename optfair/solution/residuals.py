@@ -21,6 +21,7 @@ from cvxpy.constraints import (
 )
 from numpy.typing import NDArray
 
+from optfair.core import display
 from optfair.core.certificate import BEYOND, PROVED, DualCheck, DualProof, Grade, reported, within
 from optfair.core.composition import right_hand_side
 from optfair.core.expressions import Evaluator, Values, check_parameters
@@ -119,6 +120,17 @@ class Residuals:
     def feasibility(self) -> float:
         """Largest entry of ``primal``."""
         return max(self.primal.values(), default=0.0)
+
+    def _repr_html_(self) -> str:
+        whole = ("objective", "dual", "gap", "complementarity", "consistency")
+        rows = [(word, f"{getattr(self, word):.1e}") for word in whole]
+        worst = sorted(self.primal.items(), key=lambda item: -item[1])
+        bound = f"bound by {self.source}" if self.source else "no bound is known"
+        return (
+            display.html_lines(f"Residuals, relative; {bound}")
+            + display.html_table(("whole", "residual"), rows)
+            + display.html_table(("constraint", "violation"), [(n, f"{v:.1e}") for n, v in worst])
+        )
 
     def grade(self, tolerance: float) -> Grade:
         """Return what the bound rests on, when the gap may be as large as the tolerance.

@@ -60,6 +60,7 @@ def test_everything_shows_itself() -> None:
         "comparison": (of.compare_solvers({"a": p}, ["clarabel"]), ("clarabel", "tolerance")),
         "sweep": (of.sweep(p, "<script>", [0.0, 3.0]), ("2 solved", "3", "0 (proved)")),
         "proof": (of.prove(cp.sqrt(1 + y * y)), ("convex", "(y^2 + 1)^(1/2)", "affine")),
+        "residuals": (of.residuals(s), ("gap", "duality", "<script>")),
         "refutation": (of.prove(y**3 - 4 * y**2), ("chord",)),
     }
     for name, (thing, words) in shown.items():

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from optfair.core import display
 from optfair.errors import DataError, data_frame, nearest, needed
 from optfair.numbers import Floats
 
@@ -155,23 +157,34 @@ class Counterfactual:
     def __repr__(self) -> str:
         if self.status == "already there":
             return f"Counterfactual: the row already belongs to cluster {self.target}, distance 0"
-        changes = self.changes
+        changes = self._sorted()
         lines = [
             f"Counterfactual from cluster {self.source} to {self.target}: "
             f"distance {self.distance:.6g} ({self.metric}), "
             f"{len(changes)} of {len(self.features)} features change"
         ]
-        width = max((len(name) for name in changes), default=0)
-        largest = sorted(changes, key=lambda name: -abs(changes[name][1] - changes[name][0]))
-        for name in largest[:SHOWN]:
-            old, new = changes[name]
+        width = max((len(name) for name, _ in changes), default=0)
+        for name, (old, new) in changes[:SHOWN]:
             lines.append(f"  {name:<{width}}  {old:.6g} -> {new:.6g} ({new - old:+.3g})")
-        if len(largest) > SHOWN:
-            lines.append(f"  ... and {len(largest) - SHOWN} smaller changes")
+        if len(changes) > SHOWN:
+            lines.append(f"  ... and {len(changes) - SHOWN} smaller changes")
         lines.append(f"  margin to clusters  {self._margin_line()}")
         proved = "proved to be nearest" if self.status == "optimal" else "best found"
         lines.append(f"  {proved}, gap {self.gap:.1e}" + ("" if self.valid else self._misplaced()))
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        head, *lines = repr(self).splitlines()
+        if not lines:
+            return display.html_lines(head)
+        rows = [(n, f"{a:.6g}", f"{b:.6g}", f"{b - a:+.3g}") for n, (a, b) in self._sorted()]
+        table = display.html_table(("feature", "row", "counterfactual", "change"), rows)
+        said = "".join(f"<p>{escape(line.strip())}</p>" for line in lines[-2:])
+        return display.html_lines(head) + table + said
+
+    def _sorted(self) -> list[tuple[str, tuple[float, float]]]:
+        """Return old and new values, the largest change first."""
+        return sorted(self.changes.items(), key=lambda item: -abs(item[1][1] - item[1][0]))
 
     def _margin_line(self) -> str:
         others = [k for k in np.argsort(self.margins) if not np.isnan(self.margins[k])]
@@ -248,6 +261,17 @@ class Explanation(Sequence[Counterfactual]):
                 f"{len(c.changed)} features ({named})"
             )
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        if len(self) == 1:
+            return self.best._repr_html_()
+        rows = [
+            (c.target, f"{c.distance:.6g}", c.status, display.listed(c.changed, 5))
+            for c in self.counterfactuals
+        ]
+        head = ("cluster", "distance", "status", "features that change")
+        first = f"{len(self)} counterfactuals with different {self.kind}, the nearest first"
+        return display.html_lines(first) + display.html_table(head, rows)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -365,6 +389,15 @@ class ClusterExplanations:
             known = self.gap[np.isfinite(self.gap)]
             lines.append(f"  largest gap    {known.max():.1e}")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        head = ("row", "from", "to cluster", "distance", "status", "features that change")
+        numbers = (self.source, self.target, self.distance, self.status, self.changed.sum(axis=1))
+        rows = (
+            (label, k, to, f"{d:.6g}", *said)
+            for label, k, to, d, *said in zip(self.index, *numbers, strict=True)
+        )
+        return display.html_lines(repr(self)) + display.html_table(head, rows)
 
 
 # How far apart clusters are, in distances of rows to their counterfactuals.

@@ -56,6 +56,20 @@ def test_one_row_is_explained_with_a_certificate(kmeans, flowers):
         assert e.explain(x).best.distance == pytest.approx(c.distance, rel=1e-12)
 
 
+def test_answers_show_themselves_in_notebooks(kmeans, mixture, X, flowers):
+    e = ClusterExplainer(mixture)
+    one, several = e.explain(X[60]), e.explain(X[60], k=2)
+    assert one._repr_html_() == one.best._repr_html_()
+    assert "proved to be nearest" in one._repr_html_() and "margin to clusters" in one._repr_html_()
+    assert one._repr_html_().count("<tr>") == 1 + len(one.best.changed)
+    assert several._repr_html_().count("<tr>") == 3 and "different targets" in several._repr_html_()
+    here = e.explain(X[60], one.best.source).best
+    assert "already belongs" in here._repr_html_() and "<table>" not in here._repr_html_()
+    odd = ClusterExplainer(kmeans).explain_many(flowers.rename(lambda name: f"<{name}>"))
+    page = odd._repr_html_()
+    assert "&lt;f0&gt;" in page and f"and {len(X) - 20} more" in page and "<f0>" not in page
+
+
 def test_targets_come_in_order_of_distance(mixture, X):
     e = ClusterExplainer(mixture)
     found = e.explain(X[60], k=5)
