@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -420,8 +420,12 @@ class Comparison:
             )
         write_whole(path, writers[path.suffix])
 
-    def to_html(self, path: str | Path | None = None, *, command: str = "") -> str:
-        """Return one HTML page about this comparison, and write it where a path is given.
+    @overload
+    def to_html(self, path: None = None, *, command: str = "") -> str: ...
+    @overload
+    def to_html(self, path: str | Path, *, command: str = "") -> Path: ...
+    def to_html(self, path: str | Path | None = None, *, command: str = "") -> str | Path:
+        """Return one HTML page about this comparison, or write it and return its path.
 
         The solvers, profiles and accuracies, every run in a table that sorts by a click,
         failures with reasons. It needs nothing from elsewhere; ``optfair compare --report``
@@ -433,6 +437,11 @@ class Comparison:
             File to write, whole or not at all.
         command : str
             What made the comparison, shown under the heading "Reproduce".
+
+        Returns
+        -------
+        str or Path
+            The page as text; its path where one is given, as the text would fill a notebook.
 
         Raises
         ------
@@ -447,9 +456,10 @@ class Comparison:
         if path is not None and check_path(path, "path").suffix.lower() not in PAGES:
             raise DataError(f"{str(path)!r} is no name of a page", remedy="end it in .html")
         text = rendered(self, check_text(command, "command") if command else "")
-        if path is not None:
-            write_text(check_path(path, "path"), text)
-        return text
+        if path is None:
+            return text
+        write_text(check_path(path, "path"), text)
+        return Path(path)
 
     def _write_csv(self, path: Path, safe: bool) -> None:
         rows = self.rows()

@@ -235,6 +235,8 @@ class _Reader:
             elif not section:
                 raise self.source.fail("the file does not begin with Minimize or Maximize")
             tokens += [_Token("text", line, at)] if section == "sets" else self._tokens(line)
+        if not section:
+            raise self.source.fail("the file has comments only", "write it again")
         if section != "end":
             raise self.source.fail("the file ends without End", "check that it is complete")
 

@@ -210,6 +210,12 @@ class Source:
         self.path = path
         self.line = 0
         self.lines = read_text(path).splitlines()
+        if not any(map(str.strip, self.lines)):
+            raise DataError(
+                f"{path}: the file is empty",
+                "it has no text",
+                "write it again, e.g. by problem.export(path)",
+            )
 
     @cached_property
     def words(self) -> NDArray[np.int64]:

@@ -334,8 +334,9 @@ def test_a_data_profile_is_drawn_over_its_measure():
 
 @pytest.mark.slow
 def test_a_page_is_written_from_python(tmp_path, monkeypatch):
-    text = FOUR.to_html(tmp_path / "c.html", command="mine & yours")
-    assert (tmp_path / "c.html").read_text(encoding="utf-8") == text
+    text = FOUR.to_html(command="mine & yours")
+    written = FOUR.to_html(str(tmp_path / "c.html"), command="mine & yours")
+    assert written == tmp_path / "c.html" and written.read_text(encoding="utf-8") == text
     assert "mine &amp; yours" in text and "2 solvers on 4 problems" in text
     assert text.count("<svg") == 3  # profile, objective, feasibility
     for bad in (tmp_path, tmp_path / "none" / "c.html", tmp_path / "c.pdf"):

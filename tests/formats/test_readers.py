@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import importlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -197,7 +198,6 @@ def changed(old, new):
         (changed("CAP       8.0", "CAP       nan"), 23, "'nan'"),
         (changed("    MAX", "    BIG"), 4, "MIN nor MAX"),
         (MPS + "more\n", 36, "after ENDATA"),
-        ("", 0, "without ENDATA"),
         ("NAME x\nROWS\n N o\nCOLUMNS\nENDATA\n", 5, "no columns"),
         (QUADRATIC.format(section="QMATRIX\n    x y 1"), 14, "not symmetric"),
         (QUADRATIC.format(section="QCMATRIX d\n    x x 1"), 13, "no row 'd'"),
@@ -472,3 +472,16 @@ def test_files_that_cannot_be_read(tmp_path):
     (tmp_path / "bad.lp").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(of.DataError, match="cannot be read"):
         read(tmp_path / "bad.lp")
+
+
+@pytest.mark.parametrize("name", ["m.lp", "m.lp.gz", "m.mps", "m.qps", "m.cbf", "m.dat-s"])
+@pytest.mark.parametrize("text", ["", "\n  \n"])
+def test_an_empty_file_is_called_so(tmp_path: Path, name: str, text: str) -> None:
+    raw = text.encode()
+    (tmp_path / name).write_bytes(gzip.compress(raw) if name.endswith("gz") else raw)
+    with pytest.raises(of.DataError, match=f"{name}: the file is empty"):
+        of.read(tmp_path / name)
+    if name == "m.lp":
+        (tmp_path / name).write_text("\\ a comment\n")
+        with pytest.raises(of.DataError, match="comments only"):
+            of.read(tmp_path / name)
