@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import difflib
 import importlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from optfair import registry
 from optfair.backends.request import Outcome, Refusal, Request, SolverProfile, load_profile
-from optfair.core.display import text_table
+from optfair.core.display import html_table, text_table
 from optfair.errors import (
     Infeasible,
     NotInstalled,
@@ -23,6 +23,7 @@ from optfair.errors import (
     SolverFailure,
     Unbounded,
     UnsupportedProblem,
+    data_frame,
     kind_of,
     nearest,
 )
@@ -129,11 +130,27 @@ class SolverTable:
     """Rows of solver facts that print as a table."""
 
     rows: tuple[dict[str, Any], ...]
+    head: ClassVar = ("solver", "version", "classes", "licence", "state")
 
     def __repr__(self) -> str:
-        head = ("solver", "version", "classes", "licence", "state")
-        lines = [tuple(str(row[h]) for h in head) for row in self.rows]
-        return "\n".join(text_table([head, *lines]))
+        return "\n".join(text_table([self.head, *self._lines]))
+
+    def _repr_html_(self) -> str:
+        return html_table(self.head, self._lines, len(self))
+
+    @property
+    def _lines(self) -> list[tuple[str, ...]]:
+        return [tuple(str(row[h]) for h in self.head) for row in self.rows]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self.to_list())
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def to_frame(self) -> Any:
+        """Return a pandas DataFrame of all facts, one row per solver."""
+        return data_frame(self.to_list())
 
     def to_list(self) -> list[dict[str, Any]]:
         """Return the rows as dictionaries."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SHOWN, READ, NAMED = 20, 1000, 12
 
 
-def html_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def html_table(head: Sequence[str], rows: Iterable[Sequence[object]], shown: int = SHOWN) -> str:
     """Return a table; what is behind the first rows is counted.
 
     Examples
@@ -32,10 +32,10 @@ def html_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """
     cells = [[html.escape(str(c)) for c in row] for row in rows]
     body = "".join(
-        "<tr>" + "".join(f"<td>{c}</td>" for c in row) + "</tr>" for row in cells[:SHOWN]
+        "<tr>" + "".join(f"<td>{c}</td>" for c in row) + "</tr>" for row in cells[:shown]
     )
     first = "".join(f"<th>{html.escape(h)}</th>" for h in head)
-    more = f"<p>and {len(cells) - SHOWN} more</p>" if len(cells) > SHOWN else ""
+    more = f"<p>and {len(cells) - shown} more</p>" if len(cells) > shown else ""
     return f"<table><tr>{first}</tr>{body}</table>{more}"
 
 

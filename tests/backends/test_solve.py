@@ -224,6 +224,10 @@ def test_solver_table() -> None:
     assert {row["solver"] for row in table.to_list()} == set(profiles())
     text = repr(table)
     assert "highs" in text and "mass-assignment" in text and "installed" in text
+    # rows for a loop, a notebook and pandas
+    assert list(table) == table.to_list() and len(table) == len(profiles())
+    assert all(f"<td>{name}</td>" in table._repr_html_() for name in profiles())
+    assert list(table.to_frame()["solver"]) == [row["solver"] for row in table]
 
 
 def test_large_and_small_costs_are_scaled_for_the_solver() -> None:
