@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from optfair.backends.branching import without_a_point
+from optfair.backends.endless import beginnings, endless
 from optfair.backends.exact import basic, contradicts, exactly
 from optfair.backends.facial_reduction import ON_FACE, edged, excluded_by_faces, faced, on_its_face
 from optfair.backends.integer_programs import EARLY, pooled, settled, with_cuts
@@ -19,7 +20,7 @@ from optfair.backends.isolation import one_thread, watched
 from optfair.backends.registry import adapter_of, choose, explained, outcome_of, profiles
 from optfair.backends.repeat import again, remember
 from optfair.backends.request import Outcome, Request, SolverProfile
-from optfair.backends.unattained import FAR_OUT, UNSURE, beginnings, endless, extends, nearing
+from optfair.backends.unattained import FAR_OUT, UNSURE, extends, nearing
 from optfair.core.adopt import AdoptedProblem
 from optfair.core.certificate import reported
 from optfair.core.expressions import check_parameters

@@ -1,8 +1,7 @@
-"""Limits that no point attains, and falls that never end."""
+"""Limits that no point attains, and points that come near to them."""
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -12,12 +11,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optfair.backends.boxes import BoxProof, Program
-from optfair.backends.request import SMALL, Outcome, Request
+from optfair.backends.request import SMALL, Outcome
 from optfair.compile.conic_proof import ConicProof
 from optfair.convexity.algebra import Algebra
 from optfair.convexity.derivatives import slopes_along
 from optfair.convexity.domain import Domain
-from optfair.convexity.expression import Call, Leaf, Node, Product, entries, subnodes
+from optfair.convexity.expression import (
+    Call,
+    Leaf,
+    Node,
+    Product,
+    entries,
+    subnodes,
+)
 from optfair.convexity.hessians import Boxes
 from optfair.convexity.intervals import Interval
 from optfair.convexity.prove import WRITTEN, domain_of
@@ -25,11 +31,10 @@ from optfair.convexity.reading import Unread, leaf_of, read
 from optfair.core.canonical import built
 from optfair.core.certificate import Certificate, DualCheck, Verdict, drift
 from optfair.core.expressions import Values
-from optfair.errors import DataError, OptfairError, Unbounded, UnsupportedProblem
+from optfair.errors import DataError, OptfairError, UnsupportedProblem
 from optfair.numbers import Floats
 from optfair.proofs.reduction import Entries, Excluded, missed
 from optfair.solution.conic_form import ConicForm
-from optfair.transforms.duality import without_multipliers
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -85,9 +90,8 @@ def unattained(solution: Solution) -> UnattainedOptimum | None:
 
 # What is said of a point that was moved.
 FAR_OUT = "a point was moved far out, towards a limit that is not attained"
-# How far along an axis points are looked at (beyond is no optimum), and where a fall may begin.
+# How far along an axis points are looked at; beyond is no optimum.
 DISTANCES = tuple(10.0**k for k in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14))
-BEGINNINGS = (0.0, 1.0, 1e3)
 # Sides beyond which an answer on somebody's word may be on its way to a limit.
 UNSURE = 1e3
 # Points that are tried after a first answer, and where nobody has a better one.
@@ -170,7 +174,7 @@ def nearing(
     """
     begin, tries = time.perf_counter(), TRIES[not quick]
     attains = problem.problem_class.name in ("LP", "QP")
-    if attains or problem.integers or (program := _read(problem)) is None:
+    if attains or problem.integers or (program := read_small(problem)) is None:
         return None
     tree = Boxes(program.entries, program.low, program.high, (np.array([-1], dtype=np.int8),))
     bound, by = program.closed(tree), None
@@ -184,14 +188,14 @@ def nearing(
         # no farther out than is asked: there differences of large numbers get lost
         least_size, share = size, 0.9
     reach = bound + share * tolerance * max(least_size, abs(bound))
-    point = np.clip(_point(problem, program, values), program.low, program.high)
+    point = np.clip(flat_point(problem, program, values), program.low, program.high)
 
     def value(x: Floats, share: float = 0.1) -> float:
         nonlocal tries
         tries -= 1
         if tries < 0:
             return np.inf
-        own = _values(problem, program, x)
+        own = named_values(problem, program, x)
         off = (t.violations(own, unit)[1] for t in problem.constraints.values())
         with np.errstate(all="ignore"):
             known = max(off, default=0.0) <= share * tolerance and program.inside(x)
@@ -206,7 +210,7 @@ def nearing(
             further = point * (distance / largest)
             if least > reach and distance > largest and (f := value(further)) < least:
                 point, least, largest = further, f, distance
-    for k, way in _endless_axes(program):
+    for k, way in endless_axes(program):
         for distance in DISTANCES:
             further = point.copy()
             further[k] = way * distance
@@ -215,7 +219,7 @@ def nearing(
                 break
             if f < least:
                 point, least = further, f
-    for distance, (k, way) in product(FAR, _endless_axes(program)):
+    for distance, (k, way) in product(FAR, endless_axes(program)):
         if least <= reach or tries <= 0:
             break
         further = point.copy()
@@ -225,7 +229,7 @@ def nearing(
             point, least = further, f
     if least > bound + share * tolerance * max(size, abs(bound)):
         return None
-    at = _values(problem, program, point)
+    at = named_values(problem, program, point)
     multipliers = {} if by is None else by.compiled.multipliers(by.z)
     proof = BoxProof(problem, tree, at) if by is None else MovedPoint(problem, by, at)
     return Outcome("optimal", at, multipliers, proof, {"solve": time.perf_counter() - begin})
@@ -253,125 +257,16 @@ def _lowered(program: Program, value: Callable[[Floats], float], x: Floats) -> f
     return least
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class EndlessFall(Certificate):
-    """A feasible point and an axis along which constraints stay satisfied and the objective falls.
-
-    All slopes are enclosed over the whole ray: those of constraints are never positive, that of
-    the objective (of its negative where it is maximised) never above some negative number.
-
-    Attributes
-    ----------
-    problem : Problem
-        What is unbounded.
-    values : mapping
-        The point.
-    entry : int
-        Which scalar is moved, counted through all variables in order.
-    way : float
-        1 up, -1 down.
-    """
-
-    problem: Problem
-    values: Values
-    entry: int
-    way: float
-
-    @property
-    def rate(self) -> float:
-        """By how much the objective improves at least per unit, 0 where that is not known."""
-        program = _read(self.problem)
-        if program is None or not 0 <= self.entry < len(program.entries):
-            return 0.0
-        return _rate(program, _point(self.problem, program, self.values), self.entry, self.way)
-
-    @property
-    def direction(self) -> dict[str, Any]:
-        """The direction by variable name."""
-        sizes = [v.size for v in self.problem.variables.values()]
-        d = np.zeros(sum(sizes))
-        d[self.entry] = self.way
-        parts = np.split(d, np.cumsum(sizes)[:-1])
-        return {
-            name: np.reshape(part, v.shape, order="F")
-            for (name, v), part in zip(self.problem.variables.items(), parts, strict=True)
-        }
-
-    def verify(self) -> Verdict:
-        """Read the problem anew and enclose the slopes again."""
-        good = not self.problem.integers and self.rate > 0.0
-        return Verdict(good, () if good else ("some slope along the ray may have the other sign",))
-
-    def __str__(self) -> str:
-        name = next(n for n, d in self.direction.items() if np.any(d))
-        word = "rises" if self.way > 0 else "falls"
-        return f"as {name!r} {word}, the objective improves by at least {self.rate:.3g} per unit"
-
-    __repr__ = __str__
-
-
-def endless(problem: Problem, points: Iterator[Values]) -> Unbounded | None:
-    """Return that the objective improves without limit, None where that is not shown.
-
-    Parameters
-    ----------
-    problem : Problem
-        Of few scalars.
-    points : iterator of mapping
-        Where the fall might begin, asked for one after the other; a convex problem needs none.
-    """
-    if problem.problem_class.convex:
-        return without_multipliers(problem)
-    program = _read(problem)
-    if program is None or problem.integers or not np.isinf(program.high - program.low).any():
-        return None
-    for values in points:
-        at = np.clip(_point(problem, program, values), program.low, program.high)
-        for k, way in _endless_axes(program):
-            for distance in BEGINNINGS:
-                x = at.copy()
-                x[k] += way * distance
-                if _rate(program, x, k, way) <= 0.0:
-                    continue
-                proof = EndlessFall(problem, _values(problem, program, x), k, way)
-                return Unbounded(
-                    f"the objective ({', '.join(map(repr, problem.objective))}) improves without"
-                    " limit",
-                    f"{proof}, from a feasible point: slopes enclosed along the whole ray",
-                    "bound the variables it depends on",
-                    ray=proof.direction,
-                    certificate=proof,
-                )
-    return None
-
-
-def beginnings(problem: Problem, best: Solution | None, request: Request) -> Iterator[Values]:
-    """Yield where a fall may begin: in the middle of the box, at the best point, at a feasible one."""
-    from optfair.backends.solve import solve_as_asked
-
-    program = _read(problem)
-    if program is None or program.domain.empty:
-        return
-    yield _values(problem, program, Interval(program.low, program.high).middle())
-    if best is not None:
-        yield best.values
-    # rows that are convex only in other words are no problem of their own without an objective
-    if problem.constraints and all(
-        t.evidence.problem_class.convex for t in problem.constraints.values()
-    ):
-        with contextlib.suppress(OptfairError):
-            yield solve_as_asked(problem.with_terms({}, problem.constraints), None, request).values
-
-
-def _small(problem: Problem) -> bool:
+def is_small(problem: Problem) -> bool:
     """Whether a problem has an objective, no parameters, and few variables."""
     sizes = sum(v.size for v in problem.variables.values())
     written = sizes <= WRITTEN and not any(t.parameters for t in problem.terms)
     return written and bool(problem.objective)
 
 
-def _read(problem: Problem) -> Program | None:
-    if not _small(problem):
+def read_small(problem: Problem) -> Program | None:
+    """Return a small problem as it is read over boxes, None of others."""
+    if not is_small(problem):
         return None
     try:
         return Program.of(problem)
@@ -379,7 +274,8 @@ def _read(problem: Problem) -> Program | None:
         return None
 
 
-def _endless_axes(program: Program) -> Iterator[tuple[int, float]]:
+def endless_axes(program: Program) -> Iterator[tuple[int, float]]:
+    """Yield which entries have no end, and which way."""
     for k in range(len(program.entries)):
         if np.isposinf(program.high[k]):
             yield k, 1.0
@@ -387,48 +283,7 @@ def _endless_axes(program: Program) -> Iterator[tuple[int, float]]:
             yield k, -1.0
 
 
-def _rate(program: Program, x: Floats, k: int, way: float) -> float:
-    """Return by how much the goal falls at least per unit from a point on, 0 where it may not."""
-    low, high = x.copy(), x.copy()
-    if way > 0:
-        high[k] = np.inf
-    else:
-        low[k] = -np.inf
-    leaf, j = program.entries[k]
-
-    def boxes(low: Floats, high: Floats) -> dict[Leaf, Interval]:
-        out: dict[Leaf, Interval] = {}
-        for other in dict.fromkeys(entry[0] for entry in program.entries):
-            own = [i for i, entry in enumerate(program.entries) if entry[0] is other]
-            out[other] = Interval.of(low[own], high[own])
-        return out
-
-    along, here = boxes(low, high), boxes(x, x)
-    with np.errstate(all="ignore"):
-        for fact in program.facts:
-            start = slopes_along(fact.node, here, leaf, j, way)
-            enclosed = slopes_along(fact.node, along, leaf, j, way)
-            if start is None or enclosed is None:
-                return 0.0
-            value, (over, slope) = start[0], enclosed
-            holds = (value.high <= 0.0).all() and (slope.high <= 0.0).all()
-            if fact.zero:
-                holds = holds and (value.low >= 0.0).all() and (slope.low >= 0.0).all()
-            if not (holds and (_continuous(slope) or (over.high <= 0.0).all())):
-                return 0.0
-        goal = slopes_along(program.goal, along, leaf, j, way)
-    if goal is None or not (_continuous(goal[1]) or (goal[0].high < np.inf).all()):
-        return 0.0
-    rate = -float(goal[1].high.max())
-    return rate if 0.0 < rate < np.inf else 0.0
-
-
-def _continuous(slope: Interval) -> bool:
-    """Whether slopes are bounded, so that nothing jumps, as 1/x does at 0 from low to high."""
-    return bool(np.isfinite(slope.low).all() and np.isfinite(slope.high).all())
-
-
-def _point(problem: Problem, program: Program, values: Values) -> Floats:
+def flat_point(problem: Problem, program: Program, values: Values) -> Floats:
     """Return values as entries of the program."""
     flat = {
         leaf_of(v): np.ravel(values.get(n, np.zeros(v.shape)), order="F")
@@ -437,7 +292,8 @@ def _point(problem: Problem, program: Program, values: Values) -> Floats:
     return np.array([float(flat[leaf][j]) for leaf, j in program.entries])
 
 
-def _values(problem: Problem, program: Program, x: Floats) -> dict[str, Any]:
+def named_values(problem: Problem, program: Program, x: Floats) -> dict[str, Any]:
+    """Return entries of the program as values."""
     known = {entry: float(v) for entry, v in zip(program.entries, x, strict=True)}
     return {
         n: np.reshape([known[leaf_of(v), j] for j in range(v.size)], v.shape, order="F")
@@ -459,7 +315,7 @@ def attained(solution: Solution) -> bool:
 
 def misses(problem: Problem, value: float, values: Values | None = None) -> bool:
     """Return whether every point is proved to miss a limit that a value, of some point, comes near."""
-    if not _small(problem):
+    if not is_small(problem):
         return False
     sign = 1.0 if problem.sense == "minimize" else -1.0
 
@@ -550,5 +406,7 @@ def _slopes(node: Node, domain: Domain, leaf: Leaf, j: int, way: float) -> Inter
         if other is leaf:
             low[j] = high[j] = way * _RADIUS
         boxes[other] = Interval.of(low, high)
-    enclosed = slopes_along(node, boxes, leaf, j, way)
+    steps = np.zeros(leaf.size)
+    steps[j] = way
+    enclosed = slopes_along(node, boxes, {leaf: steps})
     return None if enclosed is None else enclosed[1]

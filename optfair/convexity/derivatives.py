@@ -421,9 +421,9 @@ def definite(h: Interval) -> Any:
 
 
 def slopes_along(
-    node: Node, boxes: Mapping[Leaf, Interval], leaf: Leaf, j: int, way: float
+    node: Node, boxes: Mapping[Leaf, Interval], ways: Mapping[Leaf, Floats]
 ) -> tuple[Interval, Interval] | None:
-    """Return enclosures of a node's entries and of their slopes along an entry of a leaf, one way.
+    """Return enclosures of a node's entries and of their slopes along a direction.
 
     Parameters
     ----------
@@ -431,16 +431,12 @@ def slopes_along(
         What is enclosed.
     boxes : mapping
         Where every leaf lies.
-    leaf, j : Leaf, int
-        Along which entry.
-    way : float
-        1 up, -1 down.
+    ways : mapping
+        Steps of the entries of leaves; leaves that are not named stay.
     """
     leaves = {}
     for other, box in boxes.items():
-        unit = np.zeros((other.size, 1, 1))
-        if other is leaf:
-            unit[j] = way
-        leaves[other] = Taylor(box[:, None], Interval.exactly(unit))
+        steps = np.reshape(ways.get(other, np.zeros(other.size)), (other.size, 1, 1))
+        leaves[other] = Taylor(box[:, None], Interval.exactly(steps))
     evaluated = evaluate(node, leaves)
     return None if evaluated is None else (evaluated.v, evaluated.g)

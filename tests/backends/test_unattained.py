@@ -15,12 +15,11 @@ import pytest
 from typer.testing import CliRunner
 
 import optfair as of
+from optfair.backends.endless import EndlessFall, endless
 from optfair.backends.unattained import (
-    EndlessFall,
     MovedPoint,
     attained,
     bounded,
-    endless,
     falls,
     misses,
     nearing,
@@ -117,6 +116,7 @@ def test_a_duality_gap_is_no_limit() -> None:
 
 
 X, Y = cp.Variable(name="x"), cp.Variable(name="y")
+THREE = cp.Variable(3, name="v")
 H = cp.Variable((2, 2), name="H", symmetric=True)
 
 
@@ -250,8 +250,8 @@ def test_a_fall_without_end_is_proved(goal: Any, rows: list[Any]) -> None:
         assert max(c.relative_violation(at) for c in p.constraints.values()) <= 1e-9
         values.append(sign * p.objective_at(at) + (1.0 - 1e-9) * t * proof.rate)
     assert max(values) <= values[0] + 1e-9
-    other = EndlessFall(p, proof.values, 1, proof.way)
-    assert not other.verify() and not EndlessFall(p, proof.values, 0, -1.0).verify()
+    for steps in ((0.0, 1.0), (-1.0, 0.0), (0.0, 0.0), (1.0,), (np.inf, 0.0), (np.nan, 0.0)):
+        assert not EndlessFall(p, proof.values, steps).verify(), steps
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_a_fall_without_end_is_proved(goal: Any, rows: list[Any]) -> None:
 )
 def test_no_fall_is_claimed_that_is_not_shown(goal: Any, rows: list[Any], start: float) -> None:
     p = of.from_cvxpy(cp.Problem(goal, rows))
-    assert not EndlessFall(p, {"x": start}, 0, 1.0).verify()
+    assert not EndlessFall(p, {"x": start}, (1.0,)).verify()
 
 
 @pytest.mark.parametrize(
@@ -282,7 +282,47 @@ def test_no_fall_is_claimed_that_is_not_shown(goal: Any, rows: list[Any], start:
 )
 def test_rows_along_a_fall_stay_satisfied(rows: list[Any], holds: bool) -> None:
     p = of.from_cvxpy(cp.Problem(cp.Minimize(-X - 0 * Y), rows))
-    assert bool(EndlessFall(p, {"x": 1.0, "y": 1.0}, 0, 1.0).verify()) is holds
+    assert bool(EndlessFall(p, {"x": 1.0, "y": 1.0}, (1.0, 0.0)).verify()) is holds
+
+
+@pytest.mark.parametrize(
+    ("goal", "rows"),
+    [
+        (X * Y, [X + Y >= 1]),
+        (X * Y, [X + Y == 1]),
+        (X * Y, []),
+        (X * Y, [X + Y >= 1.3, X - 2 * Y <= 5]),
+        (THREE[0] * THREE[1], [cp.sum(THREE) == 1, THREE[2] >= 2]),
+        (X * Y + cp.sum(THREE), [X + Y >= 1, THREE >= -1]),
+    ],
+    ids=["a side", "a line", "all", "two sides", "a vector", "others stay"],
+)
+def test_a_fall_may_go_along_several_axes(goal: Any, rows: list[Any]) -> None:
+    """Along no axis alone xy falls where x + y >= 1; along (1, -1) it does, and rows stay satisfied."""
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(goal), rows))
+    with pytest.raises(of.Unbounded, match="improves without limit") as e:
+        p.solve()
+    proof = e.value.certificate
+    assert isinstance(proof, EndlessFall) and proof.verify() and " and " in str(proof)
+    values = []
+    for t in (0.0, 1.0, 1e3, 1e6):
+        at = {n: np.asarray(v) + t * e.value.ray[n] for n, v in proof.values.items()}
+        assert max((c.relative_violation(at) for c in p.constraints.values()), default=0.0) <= 1e-9
+        values.append(p.objective_at(at) + (1.0 - 1e-9) * t * proof.rate)
+    assert max(values) <= values[0] + 1e-9
+
+
+def test_a_fall_along_several_axes_that_was_changed_is_refused() -> None:
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(X * Y), [X + Y == 1]))
+    proof = EndlessFall(p, {"x": 1.0, "y": 0.0}, (1.0, -1.0))
+    assert proof.verify() and proof.rate == 1.0
+    for steps in ((1.0, 1.0), (1.0, 0.0), (0.0, -1.0), (-1.0, 1.0), (1.0, -1.0 - 1e-9)):
+        assert not EndlessFall(p, proof.values, steps).verify(), steps
+    for x, y in ((1.0 + 1e-9, 0.0), (0.0, 1.0), (0.5, 0.5)):  # no point, and no fall from the start
+        assert not EndlessFall(p, {"x": x, "y": y}, proof.steps).verify()
+    assert not EndlessFall(p.with_constraints(end=X <= 1e6), proof.values, proof.steps).verify()
+    assert not EndlessFall(p.with_integrality("x"), proof.values, proof.steps).verify()
+    assert endless(p.with_constraints(end=X <= 1e6, low=X >= 0), iter([proof.values])) is None
 
 
 def test_a_fall_may_go_down_and_needs_an_objective() -> None:
