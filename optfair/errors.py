@@ -241,6 +241,22 @@ def needed(module: str, install: str) -> Any:
         raise NotInstalled(f"{package} is not installed", str(e), install) from None
 
 
+class Tabled:
+    """What has its table by one name, and says so where it is asked for by the other.
+
+    Some call it ``frame``, as solutions do, others ``to_frame``, as comparisons do.
+    """
+
+    if not TYPE_CHECKING:  # what is not there stays an error to type checkers
+
+        def __getattr__(self, name: str) -> Any:
+            other = {"frame": "to_frame", "to_frame": "frame"}.get(name, "")
+            if other and hasattr(type(self), other):
+                lacking = f"{type(self).__name__!r} object has no attribute {name!r}"
+                raise AttributeError(f"{lacking}; its table is {other}()")
+            return object.__getattribute__(self, name)  # the error that it is
+
+
 def data_frame(columns: Any, **options: Any) -> Any:
     """Return a pandas DataFrame of columns or rows.
 

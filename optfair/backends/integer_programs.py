@@ -24,7 +24,7 @@ from optfair.core.certificate import Certificate
 from optfair.core.labels import free_name
 from optfair.core.solution import Solution
 from optfair.core.term import family
-from optfair.errors import ClassError, Infeasible, SolverFailure, data_frame
+from optfair.errors import ClassError, Infeasible, SolverFailure, Tabled, data_frame
 from optfair.numbers import Floats
 from optfair.proofs.bounds import lower_bound
 from optfair.proofs.columns import declared_bounds, linear_rows, propagated
@@ -406,7 +406,7 @@ def _stopped(last: Solution, word: str) -> SolverFailure:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Pool:
+class Pool(Tabled):
     """Solutions of an integer problem in the order of their objectives.
 
     Attributes

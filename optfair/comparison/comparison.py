@@ -24,7 +24,7 @@ from optfair.comparison.figures import (
 )
 from optfair.comparison.run import OUTCOMES, PROOFS, UNAVAILABLE, Run
 from optfair.core import display
-from optfair.errors import DataError, data_frame, nearest, needed
+from optfair.errors import DataError, Tabled, data_frame, nearest, needed
 from optfair.numbers import check_path, check_positive, check_text, checked
 from optfair.pages import PAGES, check_page
 from optfair.storage import check_record, csv_text, read_json, write_text, write_whole
@@ -171,7 +171,7 @@ class Cells(dict[tuple[str, str], Cell]):
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Tabled):
     """All runs of a comparison, and what they say; made by `optfair.compare_solvers`.
 
     Attributes

@@ -272,6 +272,7 @@ class SolutionVerbs:
             )
             advice |= dict.fromkeys(("optimal", "success"), "write solution.is_optimal()")
             advice |= dict.fromkeys(("dual_value", "duals"), "write solution.shadow_price[NAME]")
+            advice["to_frame"] = "write solution.frame()"
             if name in self.__dict__.get("values", ()):
                 advice[name] = f"write solution[{name!r}]"
             raise AttributeError(_no_attribute(self, name, advice))

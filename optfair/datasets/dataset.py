@@ -15,7 +15,7 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.errors import DataError, data_frame, nearest
+from optfair.errors import DataError, Tabled, data_frame, nearest
 from optfair.numbers import Floats, check_mapping, check_matrix, check_names
 from optfair.registry import load_facts
 from optfair.storage import read_toml
@@ -28,7 +28,7 @@ MOST_FRACTIONS = 10
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Dataset:
+class Dataset(Tabled):
     """Columns of equal length, and what must be said about where they come from.
 
     Attributes

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optfair.core import display
-from optfair.errors import DeclarationError, data_frame
+from optfair.errors import DeclarationError, Tabled, data_frame
 from optfair.numbers import Floats, check_number, checked
 from optfair.plots import COLOURS, new_axes, plain, tidy
 from optfair.sweeps.sweep_result import columns
@@ -76,7 +76,7 @@ class FrontPoint:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ParetoFront:
+class ParetoFront(Tabled):
     """Points of several objectives that no other point at hand dominates.
 
     Attributes

@@ -20,6 +20,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.sparse.linalg import LinearOperator, onenormest, splu
 
+from optfair import errors
 from optfair.backends.linear_program import Kept, solve_form
 from optfair.backends.registry import conic_interface
 from optfair.compile.conic_proof import ConicProof
@@ -98,7 +99,7 @@ class Range:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Ranges:
+class Ranges(errors.Tabled):
     """The ranges of a problem's right-hand sides and costs.
 
     Attributes

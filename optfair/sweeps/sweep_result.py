@@ -19,7 +19,7 @@ from optfair.core import display
 from optfair.core.labels import free_name
 from optfair.core.parameters import Family, Parameter, chosen, parameters
 from optfair.core.problem import Problem, check_problem
-from optfair.errors import DeclarationError, UnsupportedProblem, data_frame
+from optfair.errors import DeclarationError, Tabled, UnsupportedProblem, data_frame
 from optfair.numbers import check_number, checked
 from optfair.plots import COLOURS, legend_below, new_axes, plain, tidy
 
@@ -255,7 +255,7 @@ class Point:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Sweep:
+class Sweep(Tabled):
     """The optimum along parameters, in the order of their values.
 
     Attributes

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.core import display
-from optfair.errors import DataError, data_frame, nearest, needed
+from optfair.errors import DataError, Tabled, data_frame, nearest, needed
 from optfair.numbers import Floats
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def rounding(points: Floats, sizes: Floats | float, margin: float) -> Floats:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Counterfactual:
+class Counterfactual(Tabled):
     """The nearest row that belongs to another cluster.
 
     Attributes
@@ -197,7 +197,7 @@ class Counterfactual:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Explanation(Sequence[Counterfactual]):
+class Explanation(Sequence[Counterfactual], Tabled):
     """Counterfactuals of one row, the nearest first.
 
     Attributes
@@ -275,7 +275,7 @@ class Explanation(Sequence[Counterfactual]):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ClusterExplanations:
+class ClusterExplanations(Tabled):
     """Counterfactuals of many rows.
 
     Attributes
@@ -408,7 +408,7 @@ DISTANCES_SHOWN = 8
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ClusterSeparability:
+class ClusterSeparability(Tabled):
     r"""Distances of rows to their nearest counterfactual in each other cluster.
 
     .. math:: d_{it} = \min \{ \|z - x_i\| : z \in t \}, \qquad

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from optfair.core.composition import Rule
-from optfair.errors import DeclarationError, data_frame
+from optfair.errors import DeclarationError, Tabled, data_frame
 from optfair.methods.fair_clustering.fair_kmeans import FairKMeans
 from optfair.methods.fair_clustering.rules import AdditiveGap, Balance, MaxGap, PerfectFairness
 from optfair.numbers import Floats, real
@@ -33,7 +33,7 @@ NUMBERS = ("objective", "cost", "balance", "soft_balance", "gap")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Front:
+class Front(Tabled):
     """The best clusterings found under a sequence of rules, from tight to loose.
 
     Attributes

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClusterMixin, DensityMixin, clone
 
-from optfair.errors import DeclarationError, data_frame
+from optfair.errors import DeclarationError, Tabled, data_frame
 from optfair.methods.fair_mixtures.expectation import MemoryPasses
 from optfair.methods.fair_mixtures.fitted_mixture import (
     Labels,
@@ -310,7 +310,7 @@ NUMBERS = ("objective", "log_likelihood", "delta", "delta_plain", "delta_labels"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MixturePath:
+class MixturePath(Tabled):
     """The best mixtures found along a path, from tight to loose.
 
     Attributes

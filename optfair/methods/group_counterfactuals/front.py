@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from optfair import registry
-from optfair.errors import DataError, DeclarationError, data_frame
+from optfair.errors import DataError, DeclarationError, Tabled, data_frame
 from optfair.features.linear_score import LinearScore
 from optfair.methods.group_counterfactuals.map_search import FAMILIES, MapSearch, hypervolume
 from optfair.methods.group_counterfactuals.metrics import Target, distortion, transport_cost
@@ -37,7 +37,7 @@ SWEPT = (1.01, 1.1, 1.25, 1.5, 2.0, 2.5, 3.5, 5.0)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CounterfactualFront:
+class CounterfactualFront(Tabled):
     """Maps of a group that trade transport cost against distortion.
 
     Attributes

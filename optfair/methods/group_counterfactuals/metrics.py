@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from optfair.errors import DataError, DeclarationError, data_frame, kind_of
+from optfair.errors import DataError, DeclarationError, Tabled, data_frame, kind_of
 from optfair.features.linear_score import LinearScore
 from optfair.features.predictor import Predictor, class_labels
 from optfair.numbers import (
@@ -361,7 +361,7 @@ NUMBERS = ("transport_cost", "upper", "lower", "distortion", "validity", "second
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MapValidation:
+class MapValidation(Tabled):
     """Metrics of a map on the members left out, one number per fold.
 
     Attributes
