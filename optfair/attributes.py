@@ -31,14 +31,22 @@ def attribute_names(values: Any) -> tuple[str, ...]:
     return tuple(map(str, several)) if len(several) > 1 else ()
 
 
-def lacks_labels(labels: Any) -> bool:
-    """Whether a label is missing: masked, None, NaN, infinite or no date."""
-    if np.ma.is_masked(labels):
-        return True
+def lacking(labels: Any) -> NDArray[np.bool_]:
+    """Return which labels are missing: masked, None, NaN, infinite or no date."""
+    masked = np.ma.getmaskarray(labels) if isinstance(labels, np.ma.MaskedArray) else False
     labels = np.asarray(labels)
     if labels.dtype.kind in "fM":
-        return not bool(np.isfinite(labels).all())
-    return labels.dtype == object and any(map(is_missing, labels.tolist()))
+        missing = ~np.isfinite(labels)
+    elif labels.dtype == object:
+        missing = np.array(list(map(is_missing, labels.ravel().tolist())), dtype=bool)
+    else:
+        missing = np.zeros(labels.size, dtype=bool)
+    return np.asarray(missing.reshape(labels.shape) | masked)
+
+
+def lacks_labels(labels: Any) -> bool:
+    """Whether a label is missing."""
+    return bool(lacking(labels).any())
 
 
 def missing_rows(values: Any, frame: Any = None, named: int = 5) -> str:
@@ -51,15 +59,9 @@ def missing_rows(values: Any, frame: Any = None, named: int = 5) -> str:
     >>> missing_rows([None] * 9)
     'in rows 0, 1, 2, 3, 4 and 4 more'
     """
-    masked = np.ma.getmaskarray(values) if isinstance(values, np.ma.MaskedArray) else False
-    labels = np.asarray(values)
-    if labels.dtype.kind in "fM":
-        lacking = ~np.isfinite(labels)
-    else:
-        lacking = np.array([is_missing(label) for label in labels.tolist()], dtype=bool)
-    at = np.flatnonzero(lacking | masked).tolist()
+    at = np.flatnonzero(lacking(values)).tolist()
     frame = values if frame is None else frame
-    index = frame.index if hasattr(frame, "iloc") else range(len(labels))
+    index = frame.index if hasattr(frame, "iloc") else range(np.size(values))
     more = f" and {len(at) - named} more" if len(at) > named else ""
     return f"in row{'s' * (len(at) > 1)} {', '.join(str(index[i]) for i in at[:named])}{more}"
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from optfair.core.certificate import Certificate, DualCheck, Verdict, least_check, recomputed
 from optfair.core.expressions import Values
+from optfair.core.identity import fingerprint
 from optfair.core.solution import Solution
 from optfair.errors import Infeasible
 from optfair.features.feature_problem import Box
@@ -148,7 +149,7 @@ class ChoiceProof:
                 parts.append(DualCheck(every.least(choice), 0.0, apart=True))
                 continue
             part = recomputed(answer)
-            if isinstance(answer, Solution) and not _same(answer.problem, every.left(bare, choice)):
+            if not _about(answer, every.left(bare, choice)):
                 part = replace(part, bound=-np.inf)
             if part.bound >= reached and not part.reported and part.unpaid is None:
                 part = replace(part, dual=0.0)  # rough multipliers are charged to the bound
@@ -156,10 +157,11 @@ class ChoiceProof:
         return least_check(parts)
 
 
-def _same(p: Any, q: ClusterCounterfactual) -> bool:
-    """Whether two counterfactuals hold the same features at the same values, under the same terms."""
-    alike = np.array_equal(p.anchor, q.anchor) and np.array_equal(p.free, q.free)
-    return alike and p.clusters is q.clusters and list(p.constraints) == list(q.constraints)
+def _about(answer: Solution | Infeasible, left: ClusterCounterfactual) -> bool:
+    """Whether an answer is of a problem, not of another choice; a certificate may not say."""
+    whose = answer if isinstance(answer, Solution) else answer.certificate
+    other = getattr(whose, "problem", left)
+    return other is left or fingerprint(other) == fingerprint(left)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -180,10 +182,14 @@ class NoCategory(Certificate):
     def verify(self) -> Verdict:
         """Verify the certificate of each choice, and that none is left out."""
         reasons: tuple[str, ...] = ()
-        for choice in Choices(self.problem, one_hot_groups(self.problem)):
+        every = Choices(self.problem, one_hot_groups(self.problem))
+        bare = self.problem.without(*every.groups)
+        for choice in every:
             error = self.refuted.get(choice)
             if error is None or error.certificate is None:
                 reasons += (f"choice {choice} has no certificate",)
+            elif not _about(error, every.left(bare, choice)):
+                reasons += (f"the certificate of choice {choice} is of another",)
             else:
                 reasons += tuple(error.certificate.verify().reasons)
         return Verdict(not reasons, reasons)

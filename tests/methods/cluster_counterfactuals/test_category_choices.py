@@ -15,6 +15,7 @@ from optfair.core.certificate import DualCheck, least_check
 from optfair.methods.cluster_counterfactuals.choices import (
     MOST,
     ONE_HOT_CHOICES,
+    ChoiceProof,
     Choices,
     NoCategory,
     one_hot_groups,
@@ -232,3 +233,22 @@ def test_an_explainer_takes_categories() -> None:
     assert c.status == "optimal" and e.predict([c.point])[0] == target
     for group in given["one_hot"]:
         assert sorted(c.point[group]) == [*[0.0] * (len(group) - 1), 1.0]
+
+
+def test_an_answer_of_another_choice_proves_nothing() -> None:
+    made, _, target = random_case(1, 1.0)
+    p = made(target=target)
+    s = p.solve()
+    proof = s.proof
+    assert isinstance(proof, ChoiceProof)
+    assert proof.check(s.values, s.multipliers).bound == pytest.approx(s.objective)
+    solved = [k for k, a in proof.answers.items() if isinstance(a, of.Solution)]
+    best = min(solved, key=lambda k: proof.answers[k].objective)
+    other = next(k for k in Choices(p, one_hot_groups(p)) if k != best)
+    moved = {**proof.answers, other: proof.answers[best]}
+    assert replace(proof, answers=moved).check(s.values, s.multipliers).bound == -np.inf
+    # nor does the same choice under another metric
+    near = made(target=target, metric=9.0 * np.eye(p.factual.size)).solve()
+    assert isinstance(near.proof, ChoiceProof)
+    dear = {**proof.answers, best: near.proof.answers[best]}
+    assert replace(proof, answers=dear).check(s.values, s.multipliers).bound == -np.inf
