@@ -538,7 +538,8 @@ def exact_sums(written: Any) -> Any:
     if isinstance(written, (Equality, Inequality)):
         made = _summed(written.expr)
         if made is not None:
-            return type(written)(made, cp.Constant(np.zeros(made.shape)))
+            zero = cp.Constant(np.zeros(made.shape))
+            return written if made is written.expr else type(written)(made, zero)
     elif isinstance(written, cp.Expression):
         made = _summed(written)
         if made is not None or not written.args or written.is_constant():
@@ -554,17 +555,15 @@ def exact_sums(written: Any) -> Any:
 
 
 def _summed(e: Any) -> Any:
-    """Return an expression by its coefficients, None where floats add up the same.
+    """Return an expression by its coefficients, or as it is where floats add up the same.
 
-    Convex squares are left as they are: multiplied out they would lose more.
+    None of what is looked at part by part: convex squares would lose more, multiplied out.
     """
     known = not e.is_constant() and not e.parameters() and not e.is_complex()
     if not known or (not e.is_affine() and (e.is_dcp() or e.size > 1 or not is_quadratic(e))):
         return None
-    if e.is_affine() and not adds(e, {}):
-        return None
-    if factors(e) * largest_exponent(e) <= APART:
-        return None
+    if (e.is_affine() and not adds(e, {})) or factors(e) * largest_exponent(e) <= APART:
+        return e
     variables = sorted(e.variables(), key=lambda v: v.id)
     starts = np.cumsum([0, *(v.size for v in variables)]).tolist()
     offsets = {v.id: at for v, at in zip(variables, starts[:-1], strict=True)}
@@ -574,7 +573,7 @@ def _summed(e: Any) -> Any:
     except (NotQuadratic, TypeError, ValueError):
         return None
     if f is plain:
-        return None
+        return e
     if f.Q.nnz:
         return cp.reshape(quadratic_form(e, coefficients=f), e.shape, order="F")
     x = cp.hstack([cp.vec(v, order="F") for v in variables])

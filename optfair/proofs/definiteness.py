@@ -142,7 +142,7 @@ def definiteness(P: Any, *, sharp: bool = False) -> Definiteness:
     if not np.isfinite(P.data).all() or not is_symmetric(P):
         return Definiteness(np.inf)
     joined = sharp and nothing.size <= DENSE and np.diff(P.indptr).min() > 1
-    if joined and (floor := _floor(whole := P.toarray())) is not None:
+    if joined and (floor := floor_of(whole := P.toarray())) is not None:
         size = float(np.abs(whole).sum(axis=0).max()) * (1.0 + 1e-10)
         return Definiteness(0.0, size=size, floor=floor, shifted=nothing > 0.0)
     used = np.flatnonzero(np.diff(P.indptr))  # empty rows and columns do not matter
@@ -253,10 +253,10 @@ def _joined(
     n = core.shape[0]
     none, nowhere = np.zeros(n), np.zeros(n, dtype=bool)
     if sharp and dominant(core):
-        floor = _floor(core)
+        floor = floor_of(core)
         return 0.0, none if floor is None else floor, nowhere, None
     core = core.toarray() if n <= DENSE else core
-    floor = _floor(core) if sharp else None  # most curved objectives are definite
+    floor = floor_of(core) if sharp else None  # most curved objectives are definite
     if floor is not None:
         return 0.0, floor, nowhere, None
     shift, v = _shift(core, size)
@@ -276,7 +276,7 @@ def _parts(core: Any, shift: float) -> tuple[float, Floats, NDArray[np.bool_]]:
             break
         at = np.flatnonzero(part == k)
         block = _array(core[at][:, at])
-        own, d = _floor(block), np.sqrt([v if v > 0.0 else 1.0 for v in block.diagonal()])
+        own, d = floor_of(block), np.sqrt([v if v > 0.0 else 1.0 for v in block.diagonal()])
         rank = 1 if own is not None else np.linalg.matrix_rank(block / d / d[:, None])
         work += (EACH + int(rank)) * int(orders[k]) ** 2  # so many steps on so many entries
         floor[at] = 0.0 if own is None else own
@@ -285,7 +285,7 @@ def _parts(core: Any, shift: float) -> tuple[float, Floats, NDArray[np.bool_]]:
     at = np.flatnonzero(open_ones)
     if 0 < at.size < n:
         rest = core[at][:, at]
-        own = _floor(rest)
+        own = floor_of(rest)
         if own is not None or dominant(rest):
             floor[at] = 0.0 if own is None else own
             open_ones[at] = False
@@ -330,7 +330,7 @@ def _factorisation(core: Any) -> Callable[[Any, float], float]:
     return dense_shift if n <= DENSE or (n <= FULL and 5 * core.nnz >= n * n) else _sparse
 
 
-def _floor(core: Any) -> Floats | None:
+def floor_of(core: Any) -> Floats | None:
     r"""Return :math:`\mu > 0` for which :math:`P - \operatorname{diag}(\mu) \succeq 0` is proved.
 
     A share of the diagonal is taken off; what rounding leaves of it is what is proved.
@@ -339,8 +339,6 @@ def _floor(core: Any) -> Floats | None:
     if not (own > 0.0).all():
         return None
     factor = _factorisation(core)
-    if factor(core, 0.0) > UNIT * float(abs(core).max()) * core.shape[0]:
-        return None
     lowered: Any = _array(core).copy() if factor is dense_shift else None
     for share in SHARES:
         less = own * (1.0 - share)
@@ -352,6 +350,8 @@ def _floor(core: Any) -> Floats | None:
         left = np.nextafter(own - less - factor(lowered, 0.0) * (1.0 + 4.0 * UNIT), -np.inf)
         if (left > 0.0).all():
             return np.asarray(np.nextafter(left, 0.0))
+        if share == SHARES[0] and factor(core, 0.0) >= share * float(own.min()):
+            break  # no share is as large as the error of a factorisation
     return None
 
 

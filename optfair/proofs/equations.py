@@ -7,6 +7,7 @@ import heapq
 from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
+from math import sqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.sparse.linalg import splu
 
 from optfair.proofs.cones import beside_diagonals
+from optfair.proofs.definiteness import floor_of, symmetric
 from optfair.proofs.rounding import (
     LOST,
     UNIT,
@@ -38,8 +40,9 @@ EQUATIONS, FEW, ENTRIES = 1_500, 400, 4_000_000
 SQUARED, SOLVED = 2_500, 5_000
 # What is added to products of dependent equations, of the largest, and steps that make up for it.
 RIDGE, STEPS = 1e-12, 5
-# Entries of a matrix from which on normal equations are tried first.
-QUICK = 200_000
+# Entries of a matrix from which on normal equations are tried first, and how long a step that they
+# give may be, in sizes of what is corrected: a longer one comes of equations that nearly depend.
+QUICK, LONGEST = 10_000, 1e6
 # Sparse factors are made where entries are one in so many, of a matrix and of its square.
 THIN = 16
 # Products of fractions that an elimination may take.
@@ -134,7 +137,7 @@ def correcting_step(M: Any, residual: Floats, room: Floats) -> Floats | None:
                 step = np.linalg.solve(own, side)
         elif k * used.size > QUICK:
             step = _shortest(own, side, dependent=True)
-        near = step is not None and np.abs(own @ step - side).max() <= 1e-6 * np.abs(side).max()
+        near = step is not None and _is_least(own, step, side)
         if not (near or large):
             own = own if isinstance(own, np.ndarray) else own.toarray()
             step = scipy.linalg.lstsq(own, side, cond=1e-9, lapack_driver="gelsy")[0]
@@ -145,6 +148,14 @@ def correcting_step(M: Any, residual: Floats, room: Floats) -> Floats | None:
     moved = np.zeros((m, *residual.shape[1:]))
     moved[used] = (step.T * weight).T
     return moved if np.isfinite(moved).all() else None
+
+
+def _is_least(M: Any, step: Floats, side: Floats) -> bool:
+    """Whether a step solves the equations, or leaves the least of those that contradict each other."""
+    left, most = M @ step - side, np.abs(side).max()
+    if not np.abs(step).max() <= LONGEST * most:
+        return False
+    return bool(np.abs(left).max() <= 1e-6 * most or np.abs(M.T @ left).max() <= 1e-3 * most)
 
 
 def _in_steps(M: Any, side: Floats, solve: Callable[[Floats], Floats]) -> Floats:
@@ -297,7 +308,33 @@ def _by_squares(M: Any, weight: Floats) -> tuple[Floats, Floats] | None:
     return off * (1.0 + 1e-9), width * (1.0 + 1e-9)
 
 
-def correction(M: Any, residual: Floats, room: Floats) -> Floats | None:
+def _by_lengths(M: Any, weight: Floats, residual: Floats) -> Floats | None:
+    r"""Return how large the shortest solution is at most, by one factorisation, in floats rounded up.
+
+    Where :math:`S = M W M^T \succeq \operatorname{diag}(\mu) = D \succ 0`, :math:`\Delta = -W M^T y`
+    with :math:`S y = r` has :math:`\|D^{1/2} y\| \le \rho = \|D^{-1/2} r\|` and
+    :math:`\|W^{-1/2} \Delta\| \le \rho`, so
+    :math:`|\Delta_i| \le \rho \min(w_i^{1/2}, w_i \|D^{-1/2} M e_i\|)`.
+    """
+    (k, m), sizes = M.shape, abs(M)
+    how = M @ sp.diags_array(weight) @ M.T if _thin(M) else _square(M, weight, SQUARED)
+    if how is None:
+        return None
+    error = float(gamma(2.0 * m + 24.0)) * float((sizes @ (weight * sizes.sum(axis=0))).max())
+    floor = floor_of(symmetric(how))
+    if floor is None:
+        return None
+    least = floor - (error * (1.0 + 1e-9) + k * m * LOST)
+    if not (least > 0.0).all():
+        return None
+    lost = k * LOST / float(least.min())  # what squares that underflow were
+    within = np.sqrt(sizes.power(2).T @ (1.0 / least) + lost)
+    length = sqrt(float((np.square(residual) / least).sum()) + lost)
+    most = np.minimum(np.sqrt(weight), weight * within) * length
+    return np.asarray(most * (1.0 + float(gamma(4.0 * k + 64.0))) + LOST)
+
+
+def correction(M: Any, residual: Floats, room: Floats, *, quick: bool = False) -> Floats | None:
     r"""Return how large a vector must be that solves :math:`M \Delta = -r` exactly.
 
     With an approximate right inverse R and :math:`\|I - M R\|_\infty \le e < 1` the matrix
@@ -315,6 +352,8 @@ def correction(M: Any, residual: Floats, room: Floats) -> Floats | None:
         Bound on each entry of r in size.
     room : array (m,)
         Entries with more room are moved more; those with none are left.
+    quick : bool
+        By one factorisation, which bounds the length of a solution and says less of its entries.
 
     Returns
     -------
@@ -352,6 +391,11 @@ def correction(M: Any, residual: Floats, room: Floats) -> Floats | None:
     if not (own.data * each == before).all():
         return None  # beside a large entry a small one underflows
     weight = np.minimum(room[used], 1.0)
+    if quick:
+        step = _by_lengths(own, weight, residual / size * (1.0 + 2.0 * UNIT) + LOST)
+        if step is not None:
+            moved[used] = step
+        return moved if step is not None and np.isfinite(moved).all() else None
     inverse = _by_squares if _too_large(k, used.size) else _by_right_inverse
     try:
         known = inverse(own, weight)

@@ -337,6 +337,8 @@ def repaired(
     q: Floats,
     lower: Floats,
     upper: Floats,
+    *,
+    quick: bool = False,
 ) -> tuple[Residual, float]:
     """Return the residual, moved so that less of it is unpaid, and what that costs."""
     before = residual.unpaid(lower, upper)
@@ -347,10 +349,11 @@ def repaired(
     inner |= _curved_depths(form, z)
     # where there is room inside the cones nothing has to be raised to stay there
     opened = before | ~(np.isfinite(lower) | np.isfinite(upper))
+    few = opened.sum() <= MANY * before.sum()
     for depths in [inner, EDGE] if any(inner.values()) else [EDGE]:
-        zeroed = before
+        zeroed = opened if quick and few else before
         for tried in range(ROUNDS):
-            moved = _repair(form, residual, x, z, q, np.flatnonzero(zeroed), depths)
+            moved = _repair(form, residual, x, z, q, np.flatnonzero(zeroed), depths, quick)
             if moved is None:  # more equations than a dense factor is made for may be triangular
                 moved = peeled(form, residual, z, zeroed, depths)
             if moved is None:
@@ -363,7 +366,9 @@ def repaired(
                 return moved
             zeroed = zeroed | after  # the move opened other columns: they are made 0 as well
             if tried == 0 and opened.sum() <= MANY * zeroed.sum():  # and so may another
-                wide = _repair(form, residual, x, z, q, np.flatnonzero(zeroed | opened), depths)
+                wide = _repair(
+                    form, residual, x, z, q, np.flatnonzero(zeroed | opened), depths, quick
+                )
                 if wide is not None and not wide[0].unpaid(lower, upper).any():
                     return wide
     return best
@@ -377,6 +382,7 @@ def _repair(
     q: Floats,
     at: Ints,
     depths: Mapping[int, float],
+    quick: bool,
 ) -> tuple[Residual, float] | None:
     """Return the residual after a move that makes some columns exactly 0, and what it costs.
 
@@ -401,9 +407,9 @@ def _repair(
         most = reached(form.across.sizes, step[:m])
         return most + reached(form.bending.sizes, step[m:]) if bent else most
 
-    step = correction(M, residual.size[at], room[used])
+    step = correction(M, residual.size[at], room[used], quick=quick)
     # equations that follow from others are left out, where that is exact
-    if step is None:
+    if step is None and not quick:
         kept = implying(form, q, x, z, at, M, used)
         step = correction(M[kept], residual.size[at][kept], room[used]) if kept else None
     moved = None if step is None else np.zeros(room.size)

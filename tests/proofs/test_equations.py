@@ -22,22 +22,22 @@ from optfair.proofs.equations import (
 )
 
 
-@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize("way", ["inverse", "squares", "length"])
 @given(seed=st.integers(0, 10_000), k=st.integers(1, 4), more=st.integers(0, 3))
 def test_a_solution_of_the_size_that_is_promised_exists(
-    large: bool, seed: int, k: int, more: int
+    way: str, seed: int, k: int, more: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(equations, "_too_large", lambda k, m: large)
-        _promised(seed, k, more)
+        patched.setattr(equations, "_too_large", lambda k, m: way == "squares")
+        _promised(seed, k, more, quick=way == "length")
 
 
-def _promised(seed: int, k: int, more: int) -> None:
+def _promised(seed: int, k: int, more: int, *, quick: bool) -> None:
     rng = np.random.default_rng(seed)
     M = rng.integers(-4, 5, size=(k, k + more)).astype(float) * 10.0 ** rng.integers(-6, 7)
     r = rng.normal(size=k) * 1e-8
     room = np.where(rng.random(k + more) < 0.2, 0.0, 1.0)
-    found = correction(sp.csr_array(M), np.abs(r), room)
+    found = correction(sp.csr_array(M), np.abs(r), room, quick=quick)
     if found is None:
         return
     assert (found[room == 0.0] == 0.0).all()
@@ -80,6 +80,35 @@ def test_a_long_chain_is_factorised_once_and_sparsely(
     monkeypatch.setattr(equations, "THIN", 16)
     arrow = sp.csr_array(sp.hstack([sp.eye_array(k), np.ones((k, 1))]))
     assert correction(arrow, r, np.ones(k + 1)) is not None
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_length_of_a_solution_bounds_each_of_its_entries(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    k, m = 6, 11
+    M = rng.integers(-9, 10, (k, m)) * 2.0 ** rng.integers(-seed, seed + 1, (k, 1))
+    r = rng.uniform(0.5, 1.0, k) * 2.0 ** rng.integers(-40, -20, k)
+    room = np.append(0.0, rng.uniform(0.01, 3.0, m - 1))
+    most = correction(sp.csr_array(M), r, room, quick=True)
+    assert most is not None and most[0] == 0.0
+    weight = np.minimum(room, 1.0)
+    for signs in rng.choice([-1.0, 1.0], (20, k)):  # W M' (M W M')^-1 r is what is bounded
+        step = weight * (M.T @ np.linalg.solve(M * weight @ M.T, signs * r))
+        assert (np.abs(step) <= most * (1.0 + 1e-9)).all()
+    # and is worth something beside what an inverse says
+    inverse = correction(sp.csr_array(M), r, room)
+    assert inverse is not None and most.max() <= 100.0 * inverse.max()
+    twice = sp.csr_array(np.vstack([M, M[:1]]))
+    assert correction(twice, np.append(r, 1.0), room, quick=True) is None
+
+
+def test_a_length_counts_what_the_product_of_equations_is_off() -> None:
+    M = sp.csr_array([[1.0, 1.0], [1.0, 1.0 + 2.0**-40]])
+    assert correction(M, np.ones(2), np.ones(2), quick=True) is None
+    (most,) = correction(sp.csr_array([[2.0]]), np.array([1e-9]), np.ones(1), quick=True)
+    assert 5e-10 < most < 5.1e-9  # a hundredth of the diagonal is what is proved
+    tiny = correction(sp.csr_array([[1e20]]), np.array([1e-310]), np.ones(1), quick=True)
+    assert tiny is not None and tiny[0] > 0.0
 
 
 @pytest.mark.parametrize("full", [0, 3])

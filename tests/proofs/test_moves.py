@@ -133,7 +133,7 @@ def test_no_start_is_tried_after_the_deadline(monkeypatch: pytest.MonkeyPatch) -
     search = moves._Moves(form, left, x, z, free)
     tries: list[float] = []
     monkeypatch.setattr(moves._Moves, "_starts", lambda *_: iter([(z, left)] * 3))
-    monkeypatch.setattr(moves, "repaired", lambda *_: (left, tries.append(0.0) or 0.0))
+    monkeypatch.setattr(moves, "repaired", lambda *_, **__: (left, tries.append(0.0) or 0.0))
     for deadline, most in ((np.inf, 3), (0.0, 1)):
         tries.clear()
         token = DEADLINE.set(deadline)
