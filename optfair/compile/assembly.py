@@ -370,6 +370,8 @@ def moves_of(e: Any) -> list[Move]:
 
 # Places of a matrix that has its zeros, and numbers that are added up at once (measured).
 PLACES, AT_ONCE = 2**20, 2**14
+# Places up to which a matrix has its zeros whatever else: sparse ones take longer to make.
+SMALL = 2**13
 # Binary digits to which a coefficient is known that is no sum of so few floats.
 DIGITS = 60.0
 
@@ -448,6 +450,9 @@ class Sums:
                 few = M.shape[0] * M.shape[1] <= min(PLACES, 16 * M.size)
             if not (e.is_constant() or some is not None):
                 self._made[key] = dense(M) if few else M
+            elif e.size * (self.n + 1) <= SMALL:
+                self._made[key] = np.zeros((e.size, self.n + 1))
+                self._made[key][np.arange(e.size), place] = data
             else:
                 where = (data, place, np.arange(e.size + 1))
                 self._made[key] = sp.csr_array(where, shape=(e.size, self.n + 1))

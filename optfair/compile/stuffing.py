@@ -252,7 +252,7 @@ def _read_rows(c: Any) -> tuple[_Entries, Floats, bool] | None:
         return [(x.id, np.zeros(at.size, dtype=np.intp), at, a[at])], np.array([-b]), False
     if type(c) is SvecPSD:
         return _read_triangle(c.args[0])
-    if type(c) is SOC and c.axis == 0:
+    if type(c) in (ExpCone, PowCone3D) or (type(c) is SOC and c.axis == 0):
         groups = [[(arg, -1.0)] for arg in c.args]
     elif type(c) in _SIGNS:
         sides = c.args if isinstance(c, (Equality, Inequality)) else c.args[:1]

@@ -267,11 +267,31 @@ def whole_multiple(v: Floats) -> Floats | None:
     values, place = np.unique(v / largest, return_inverse=True)
     if values.size > DIFFERENT:
         return None
-    near = [Fraction(value).limit_denominator(SIMPLE) for value in values.tolist()]
-    if max(abs(float(f) - value) for f, value in zip(near, values.tolist(), strict=True)) > CLOSE:
+    below = simple_denominators(values)
+    if not below.all():
         return None
+    above = np.rint(values * below).astype(int)
+    near = [Fraction(f) / n for f, n in zip(above.tolist(), below.tolist(), strict=True)]
     common = math.lcm(*(f.denominator for f in near))
     return None if common > COMMON else np.array([float(f * common) for f in near])[place]
+
+
+def simple_denominators(values: Floats) -> Ints:
+    """Return those of the nearest simple fractions, 0 where none is near.
+
+    Examples
+    --------
+    >>> simple_denominators(np.array([0.5, -1.0, 1.0 / 3.0, 0.70710678])).tolist()
+    [2, 1, 3, 0]
+    """
+    found, tried = np.zeros(values.size, dtype=np.intp), np.arange(1, SIMPLE + 1)
+    for start in range(0, values.size, DIFFERENT):
+        times = values[start : start + DIFFERENT, None] * tried
+        off = np.abs(times - np.rint(times)) / tried
+        best = off.argmin(axis=1)
+        near = off[np.arange(best.size), best] <= CLOSE
+        found[start : start + DIFFERENT] = np.where(near, tried[best], 0)
+    return found
 
 
 # Digits of every number, and a share of the largest that is far above what they lose.

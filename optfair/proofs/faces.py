@@ -14,8 +14,8 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
-from optfair.proofs.cones import Cone, beside_diagonals, exp_rows
-from optfair.proofs.digits import whole_multiple
+from optfair.proofs.cones import Cone, SecondOrder, beside_diagonals, exp_rows
+from optfair.proofs.digits import simple_denominators, whole_multiple
 from optfair.proofs.rounding import ROOT, Floats
 
 if TYPE_CHECKING:
@@ -125,6 +125,7 @@ def on_face(form: ConicForm, z: Floats) -> Face | None:
     """
     tried: dict[int, list[Floats]] = {}  # what may span the face of a block, the smallest first
     before, known = form.last.get("face", ({}, None))
+    whole = _boundaries(form.cones, z)
     for k, c in enumerate(form.cones):
         if c.kind == "psd" and c.root != 1.0 and c.order <= LARGEST:
             Z = c.matrix(z[c.start : c.stop])
@@ -133,8 +134,8 @@ def on_face(form: ConicForm, z: Floats) -> Face | None:
             ]
             if spans := [V for V in spans if np.count_nonzero(V) ** 2 <= PRODUCTS]:
                 tried[k] = spans
-        elif c.kind == "soc" and (v := _boundary(z[c.start : c.stop])) is not None:
-            tried[k] = [v[:, None]]
+        elif c.start in whole:
+            tried[k] = [whole[c.start][:, None]]
     if not tried:
         return None
     if not (tried.keys() == before.keys() and all(map(_alike, tried.values(), before.values()))):
@@ -403,15 +404,23 @@ def denominators(Y: Floats) -> Floats:
     return common
 
 
-def _boundary(z: Floats) -> Floats | None:
-    """Return whole numbers exactly in the second-order cone, near multipliers on its boundary."""
-    if z.size < 2 or not 0.0 < z[0] <= float(np.linalg.norm(z[1:])) * (1.0 + SMALL):
-        return None
-    v = whole_multiple(z)
-    if v is None:
-        return None
-    head, *tail = (int(entry) for entry in v.tolist())
-    return v if head > 0 and head * head >= sum(entry * entry for entry in tail) else None
+def _boundaries(cones: tuple[Cone, ...], z: Floats) -> dict[int, Floats]:
+    """Return whole numbers in second-order cones, by first rows, near multipliers on boundaries."""
+    curved, out = SecondOrder.of(cones), dict[int, Floats]()
+    tails, heads = z.copy(), z[curved.heads]
+    tails[curved.heads] = 0.0
+    near = (heads > 0.0) & (heads <= curved.lengths(tails) * (1.0 + SMALL)) & (curved.sizes > 1)
+    simple = curved.spread(near)
+    shares = z[curved.rows[simple]] / curved.spread(heads)[simple]
+    simple[simple] = simple_denominators(shares) > 0
+    for k in np.flatnonzero(np.logical_and.reduceat(simple, curved.starts)).tolist():
+        start = int(curved.heads[k])
+        v = whole_multiple(z[start : start + int(curved.sizes[k])])
+        if v is not None:
+            head, *tail = (int(entry) for entry in v.tolist())
+            if head > 0 and head * head >= sum(entry * entry for entry in tail):
+                out[start] = v
+    return out
 
 
 def _summed(c: Cone, rows: Any, v: Floats) -> tuple[Cone, Any] | None:

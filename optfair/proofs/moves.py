@@ -371,12 +371,14 @@ def closed(
             return moves.best
     given, few = moves.own, np.count_nonzero(boxes.unpaid(residual)) <= FEW
     first = 2 if form.polyhedral else 1  # a basis may be exact before it is polished
-    if few:
+    if not (form.polyhedral or late()):  # in curved cones there is seldom room as they are
+        moves.tilt(quick=True)
+    if few and not moves.settled:
         moves.close(given, most=first)
     for quick, most in ((True, 1), (False, None)):
         if late():
             return moves.best
-        if not moves.settled:
+        if not moves.settled and (form.polyhedral or not quick):
             moves.tilt(quick=quick)
         if moves.left > 0.0 and not (few and moves.own is given):
             moves.close(moves.own, most=most)
