@@ -176,7 +176,8 @@ def _exponents(forms: QuadraticForms) -> tuple[Floats, Floats]:
 
     Least squares of their logarithms; the objective has one of its own, which is left out.
     """
-    terms = [forms.total, *forms.constraints]
+    total = forms.total
+    terms = [total, *forms.constraints]
     n, m = forms.size, sum(t.size for t in terms)
     starts = np.cumsum([n, *(t.size for t in terms)])[:-1]
     parts: list[tuple[Floats, list[Any]]] = []
@@ -184,7 +185,7 @@ def _exponents(forms: QuadraticForms) -> tuple[Floats, Floats]:
         A, Q = sp.coo_array(term.map.A), sp.coo_array(term.map.Q)
         parts.append((A.data, [start + A.row, A.col]))
         parts.append((Q.data, [start + Q.row, *(pair[Q.col] for pair in term.map.pairs)]))
-        if term is not forms.total:
+        if term is not total:
             parts.append((term.map.b, [start + np.arange(term.size)]))
     sizes = np.concatenate([np.abs(size) for size, _ in parts])
     offsets = np.cumsum([0, *(size.size for size, _ in parts)])
@@ -232,11 +233,12 @@ def worst_row(forms: QuadraticForms | None, values: Values) -> float:
     for name, at in forms.columns.items():
         if name in values:
             x[at] = np.ravel(np.asarray(values[name], dtype=float), order="F")
-    units = np.exp2(_exponents(forms)[0])
+    units: Floats | None = None
     for term in forms.constraints:
         over = np.nan_to_num(term.map(x))
         outside = np.abs(over) if term.set == "zero" else np.maximum(over, 0.0)
         if outside.any():
+            units = np.exp2(_exponents(forms)[0]) if units is None else units
             size = np.maximum(_terms(term.map, np.fmax(np.abs(x), units)), np.abs(term.map.b))
             worst = max(worst, float((outside / np.where(size > 0.0, size, 1.0)).max()))
     return worst

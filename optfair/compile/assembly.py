@@ -302,6 +302,9 @@ class Moving:
 
 # What an affine atom adds up.
 
+# Places up to which a matrix has its zeros: sparse ones take longer to make.
+SMALL = 2**13
+
 # (arguments one below the other, their entries, weights of these, or else a matrix)
 Move = tuple[Sequence[Any], Any, Any, Any]
 # Atoms with an entry of their arguments in every place.
@@ -356,8 +359,10 @@ def moves_of(e: Any) -> list[Move]:
             raise TypeError
         M = M.reshape(1, -1) if M.ndim == 1 else M
         if (count := x.size // M.shape[1]) > 1:
-            units = sp.eye_array(count)
-            M = sp.kron(units, M, format="csr") if left else sp.kron(M, units, format="csr")
+            small = isinstance(M, np.ndarray) and e.size * x.size <= SMALL
+            units = np.eye(count) if small else sp.eye_array(count)
+            both: Any = (units, M) if left else (M, units)
+            M = np.kron(*both) if small else sp.kron(*both, format="csr")
         M = M.astype(float)
         return [((x,), None, None, M if isinstance(M, np.ndarray) else sp.csr_array(M))]
     made = None if kind is DivExpression else atom_matrix(e)  # an inverse is no number of the data
@@ -370,8 +375,6 @@ def moves_of(e: Any) -> list[Move]:
 
 # Places of a matrix that has its zeros, and numbers that are added up at once (measured).
 PLACES, AT_ONCE = 2**20, 2**14
-# Places up to which a matrix has its zeros whatever else: sparse ones take longer to make.
-SMALL = 2**13
 # Binary digits to which a coefficient is known that is no sum of so few floats.
 DIGITS = 60.0
 

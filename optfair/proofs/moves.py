@@ -268,6 +268,7 @@ class _Moves:
         # what a move leaves over is not the residual of the multipliers it starts from: searches
         # go on from multipliers with their own, or the cost of the move would be lost
         self.own = (z, residual)
+        self._near: list[tuple[Floats, Residual, tuple[Floats, Residual]]] = []
         open_ones = boxes.unpaid(residual)
         self.left = float(residual.size[open_ones].sum())
         here = float(residual.size[open_ones] @ np.abs(x[open_ones]))
@@ -313,16 +314,24 @@ class _Moves:
         """Yield multipliers polished, as they are, and both without what may be rounding."""
         plain = _without_noise(self.form, self.x, z, self.boxes)
         for near, left in itertools.chain([(z, residual)], plain):
-            bounds = self.boxes.of(left)
-            nearer = polished(self.form, left, self.x, near, self.form.q, *bounds)
-            yield nearer
+            yield (nearer := self._polished(near, left))
             if nearer[1] is not left:
                 yield near, left
+
+    def _polished(self, z: Floats, residual: Residual) -> tuple[Floats, Residual]:
+        """Return what `polished` does, once."""
+        for other, left, known in self._near:
+            if other is z and left is residual:
+                return known
+        bounds = self.boxes.of(residual)
+        known = polished(self.form, residual, self.x, z, self.form.q, *bounds)
+        self._near.append((z, residual, known))
+        return known
 
     def tilt(self, *, quick: bool) -> None:
         """Tilt all multipliers, by the shortest move or by a linear program."""
         form, x, boxes = self.form, self.x, self.boxes
-        for near in _tilted(form, x, *self.own, boxes, quick=quick):
+        for near in _tilted(form, x, *self._polished(*self.own), boxes, quick=quick):
             again = residual_of(form, x, near, form.q)
             again = sharper(form, again, x, near, form.q, np.flatnonzero(boxes.unpaid(again)))
             if self.offer(near, *peeled_in_turn(form, again, near, boxes)):
@@ -336,9 +345,8 @@ class _Moves:
 def _tilted(
     form: ConicForm, x: Floats, z: Floats, residual: Residual, boxes: Boxes, *, quick: bool = False
 ) -> Iterator[Floats]:
-    """Yield multipliers tilted where less is left, the cheapest first."""
-    start, nearer = polished(form, residual, x, z, form.q, *boxes.of(residual))
-    for near in tilted(form, nearer, x, start, *boxes.of(nearer), quick=quick):
+    """Yield multipliers, polished before, tilted where less is left, the cheapest first."""
+    for near in tilted(form, residual, x, z, *boxes.of(residual), quick=quick):
         yield in_dual(form.cones, near)
 
 
@@ -353,7 +361,9 @@ def inside(form: ConicForm, x: Floats, z: Floats, *, quick: bool) -> Floats | No
         return None if near is None else same.multipliers_back(near) / unit
     near = in_dual(form.cones, z)
     boxes = Boxes(*form.column_bounds, x=x, floor=form.curvature.floor)
-    room = _tilted(form, x, near, residual_of(form, x, near, form.q), boxes, quick=quick)
+    left = residual_of(form, x, near, form.q)
+    start = polished(form, left, x, near, form.q, *boxes.of(left))
+    room = _tilted(form, x, *start, boxes, quick=quick)
     return next(reversed([*room]), None)
 
 
