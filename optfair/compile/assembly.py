@@ -362,7 +362,7 @@ def moves_of(e: Any) -> list[Move]:
             small = isinstance(M, np.ndarray) and e.size * x.size <= SMALL
             units = np.eye(count) if small else sp.eye_array(count)
             both: Any = (units, M) if left else (M, units)
-            M = np.kron(*both) if small else sp.kron(*both, format="csr")
+            M = np.kron(*both) if small else sp.csr_array(sp.kron(*both))
         M = M.astype(float)
         return [((x,), None, None, M if isinstance(M, np.ndarray) else sp.csr_array(M))]
     made = None if kind is DivExpression else atom_matrix(e)  # an inverse is no number of the data

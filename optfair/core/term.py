@@ -354,11 +354,30 @@ def shown(e: Any) -> tuple[int, Indices] | None:
     """Return a variable and the positions in it that an expression shows, column by column."""
     if isinstance(e, cp.Variable):
         return e.id, np.arange(e.size)
-    if type(e) in (index, special_index) and isinstance(e.args[0], cp.Variable):
-        x = e.args[0]
-        place = np.ravel(e.numeric([np.arange(x.size).reshape(x.shape, order="F")]), order="F")
-        repeated = type(e) is special_index and np.unique(place).size < place.size
-        return None if repeated else (x.id, place)
+    if type(e) in (index, special_index) and (seen := _selected(e.args[0])) is not None:
+        variable, inside = seen
+        shape = e.args[0].shape
+        place = np.ravel(e.numeric([inside.reshape(shape, order="F")]), order="F")
+        plain = type(e) is index and isinstance(e.args[0], cp.Variable)
+        return (variable, place) if plain or np.unique(place).size == place.size else None
+    return None
+
+
+def _selected(e: Any) -> tuple[int, Indices] | None:
+    """Return a variable and what places of it an expression has, also more than once.
+
+    That is how a symmetric matrix has the entries of its triangle.
+    """
+    if isinstance(e, cp.Variable):
+        return e.id, np.arange(e.size)
+    if type(e) is reshape and e.order == "F":
+        return _selected(e.args[0])
+    if type(e) is MulExpression and isinstance(e.args[1], cp.Variable) and e.args[0].is_constant():
+        M: Any = e.args[0].value
+        if sp.issparse(M) and M.nnz == M.shape[0] and e.args[1].size == M.shape[1]:
+            rows: Any = sp.csr_array(M)
+            if (rows.data == 1.0).all() and (np.diff(rows.indptr) == 1).all():
+                return e.args[1].id, rows.indices.astype(np.intp)
     return None
 
 
