@@ -374,7 +374,8 @@ def _selected(e: Any) -> tuple[int, Indices] | None:
         return _selected(e.args[0])
     if type(e) is MulExpression and isinstance(e.args[1], cp.Variable) and e.args[0].is_constant():
         M: Any = e.args[0].value
-        if sp.issparse(M) and M.nnz == M.shape[0] and e.args[1].size == M.shape[1]:
+        sparse = not isinstance(M, np.ndarray) and hasattr(M, "nnz")
+        if sparse and (M.nnz, M.shape[1]) == (M.shape[0], e.args[1].size):
             rows: Any = sp.csr_array(M)
             if (rows.data == 1.0).all() and (np.diff(rows.indptr) == 1).all():
                 return e.args[1].id, rows.indices.astype(np.intp)
