@@ -76,6 +76,14 @@ def terms():
         cp.SOC(z * np.ones(2), x.T[:2, :2], axis=0),
         cp.norm1(y) <= 30,
         cp.exp(z) <= 20,
+        cp.log(A @ y + 30.0) >= b - 9.0,
+        cp.sum(cp.entr(y + 1.0)) >= -50.0,
+        cp.power(A[:2] @ y + 40.0, 0.3) >= t - 9.0,
+        cp.pnorm(x[:, 1], 2.5) <= 60,
+        S[0, 1] == 0.25,
+        S[2] <= 4,
+        S[[0, 1], [1, 2]] >= -3,
+        S[::-1, 1] >= z - 30,
         cp.reshape(MATRICES @ y, (3, 3), order="F") - sp.csc_array(np.diag([1.0, 2.0, 0.0])) >> 0,
         x.T @ np.ones((3, 2)) << 9 * np.eye(2),
         S - 0.1 * np.ones((3, 3)) >> 0,
@@ -128,6 +136,8 @@ def test_rows_as_they_are_usually_written_need_no_matrices_of_cvxpy(monkeypatch)
     x = cp.Variable((4, 2), name="x")
     rows = [A @ y <= b, y >= 0, cp.sum(y) == 1, cp.norm(A @ y - b) <= 9, 2 * y <= 9]
     rows += [cp.abs(sp.csr_array(A) @ x) <= 0.5, b[:4] @ x == 0]
+    X = cp.Variable((3, 3), PSD=True, name="X")
+    rows += [X[0, 1] == 0.5, X[2] <= 3, cp.sum(cp.exp(y)) <= 9, cp.power(y[0] + 1, 0.3) >= 0.5]
     rows += [cp.reshape(MATRICES @ y, (3, 3), order="F") - sp.csc_array(np.eye(3)) << 0]
     compile_problem(of.from_cvxpy(cp.Problem(goal, rows)), "CLARABEL")
     assert not made

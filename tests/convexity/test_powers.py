@@ -9,6 +9,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
+from optfair.convexity import powers
 from optfair.convexity.algebra import Algebra
 from optfair.convexity.expression import Node, opaque, raw_product
 from optfair.convexity.powers import exact_sums, multiple_of_inverse, ratio
@@ -172,3 +173,23 @@ def test_a_reciprocal_has_the_numerator_one() -> None:
 def test_what_floats_add_up_exactly_is_left_as_it_is() -> None:
     for e in (X + 2 * Y, cp.exp(X) + Y, cp.exp(X + Y) <= 1, cp.maximum(X, Y - 1)):
         assert exact_sums(e) is e
+
+
+def test_parts_of_a_sum_that_loses_nothing_are_not_added_up_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    by, looked = powers.corrected, list[int]()
+    monkeypatch.setattr(powers, "corrected", lambda *a: looked.append(1) or by(*a))
+    rng = np.random.default_rng(0)
+    a, z = rng.normal(size=(3, 9)), cp.Variable(9, name="z")
+    a[0, 0] = 1e-14  # what is so far from 1 may be lost
+    row = a[0] @ z + (a[1] @ z - 3 * (a[2] @ z + 0.1))
+    for e in (row, row <= 1, row == cp.sum(z) / 3):
+        looked.clear()
+        assert exact_sums(e) is e and len(looked) == 1
+    lost = row + 1e20 * (z[0] - 1) - 1e20 * z[0]
+    point = rng.normal(size=9)
+    z.value = point
+    assert (
+        exact_sums(lost).value == pytest.approx(row.value - 1e20) and exact_sums(lost) is not lost
+    )

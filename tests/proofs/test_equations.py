@@ -111,6 +111,33 @@ def test_a_length_counts_what_the_product_of_equations_is_off() -> None:
     assert tiny is not None and tiny[0] > 0.0
 
 
+@pytest.mark.parametrize("off", [0.0, 1e-13])
+def test_equations_that_contradict_each_other_leave_the_least(
+    off: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(3)
+    k, m = 120, 150
+    M, r = rng.normal(size=(k, m)), rng.normal(size=k) * 1e-9
+    M[-1], r[-1] = M[0] + off * rng.normal(size=m), r[0] + 1e-9
+    size = np.abs(M).max(axis=1)
+    least = M @ np.linalg.lstsq(M / size[:, None], -r / size, rcond=1e-9)[0] + r
+    asked, by = list[Any](), scipy.linalg.lstsq
+    monkeypatch.setattr(scipy.linalg, "lstsq", lambda *a, **b: asked.append(1) or by(*a, **b))
+    step = correcting_step(sp.csr_array(M), r, np.ones(m))
+    assert step is not None and np.abs(step).max() <= 1e3 * np.abs(r).max()
+    assert np.linalg.norm((M @ step + r) / size) <= 1.001 * np.linalg.norm(least / size)
+    assert not asked
+
+
+def test_a_long_step_along_nearly_dependent_equations_is_none() -> None:
+    k, m = 110, 120
+    M = np.eye(k, m)
+    M[-1], r = M[0], np.zeros(k)
+    M[-1, -1], r[-1] = 1e-11, 1e-9
+    step = correcting_step(sp.csr_array(M), r, np.ones(m))
+    assert step is not None and np.abs(step).max() <= np.abs(r).max()
+
+
 @pytest.mark.parametrize("full", [0, 3])
 def test_more_entries_than_a_dense_factor_takes_are_solved_by_products_of_equations(
     full: int, monkeypatch: pytest.MonkeyPatch
