@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from operator import add
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -475,23 +474,18 @@ def turned(form: ConicForm) -> Handed | None:
         np.repeat(heads + 1, width),
         0.5,
     )
-    every = np.arange(m)
-    share = sp.csr_array((part, (every, first)), (m, m))
-    share = share + sp.csr_array((1.0 - part, (every, second)), (m, m))
     # u and v in place of u + v and u - v
-    one = np.ones(m)
-    one[heads + 1] = -1.0
-    beside = np.ones(heads.size)
+    one, half, beside = np.ones(m), np.ones(m), np.ones(heads.size)
+    one[heads + 1], half[heads], half[heads + 1] = -1.0, 0.5, 0.5
     across = (
         np.concatenate([beside, beside]),
         (np.concatenate([heads, heads + 1]), np.concatenate([heads + 1, heads])),
     )
     sums = sp.diags_array(one, format="csr") + sp.csr_array(across, (m, m))
-    half = np.ones(m)
-    half[heads] = half[heads + 1] = 0.5
     halves = sp.csr_array(sp.diags_array(half) @ sums)
-    row, column, entry = coordinates(sp.csr_array(halves @ numbers))
-    exponents, columns = _exponents(form, share, row, column, entry, heads)
+    row, column, entry = coordinates(sp.csr_array(halves @ numbers) if heads.size else numbers)
+    shares = first, second, part
+    exponents, columns = _exponents(form, shares, row, column, entry, heads)
     if exponents is None or columns is None:
         return None
     steps = np.zeros(m)
@@ -514,9 +508,17 @@ def _ptp(v: Floats) -> float:
 
 
 def _exponents(
-    form: ConicForm, share: Any, row: Indices, column: Indices, entry: Floats, heads: Indices
+    form: ConicForm,
+    shares: tuple[Indices, Indices, Floats],
+    row: Indices,
+    column: Indices,
+    entry: Floats,
+    heads: Indices,
 ) -> tuple[Floats, Floats] | tuple[None, None]:
-    """Return exponents of rows, and units of columns, of numbers whose last column are the sides."""
+    """Return exponents of rows, and units of columns, of numbers whose last column are the sides.
+
+    A row has exponents of two by the share of the first.
+    """
     m, n = form.A.shape
     cost = np.flatnonzero(form.q)
     if _apart(entry) + _apart(form.q[cost]) < TURNED:
@@ -525,8 +527,6 @@ def _exponents(
     i, j, bent = i[i <= j], j[i <= j], bent[i <= j]
     # numbers, the rows they are in, the columns, and their weights; behind the columns come those
     # that have no unit, and the costs
-    of_column = sp.csr_array(sp.diags_array(np.r_[np.ones(n), 0.0, 1.0]))
-    of_row = sp.csr_array(sp.vstack([share, sp.csr_array((1, m))]))
     values = np.concatenate([entry, bent, form.q[cost]])
     nowhere = np.full(bent.size + cost.size, m)
     places = (
@@ -538,10 +538,18 @@ def _exponents(
         [column == n, np.zeros(bent.size, dtype=bool), np.ones(cost.size, dtype=bool)]
     )
     used = np.flatnonzero((values != 0.0) & np.isfinite(values))
-    by_column: Any = reduce(add, (of_column[place[used]] for place in places))
-    E = sp.csr_array(sp.hstack([of_row[np.concatenate([row, nowhere])[used]], by_column]))
+    first, second, part = (np.append(v, v[:1]) for v in shares)
+    in_row = np.concatenate([row, nowhere])[used]
+    inside = np.where(in_row < m, part[in_row], 0.0)
+    at = [place[used] for place in places]
+    data = np.concatenate([inside, (in_row < m) - inside, *((p != n) * 1.0 for p in at)])
+    where = np.concatenate([first[in_row], second[in_row], *(m + p for p in at)])
+    line, kept = np.tile(np.arange(used.size), 5), data != 0.0
+    shape = (used.size, m + n + 2)
+    E: Any = sp.csr_array((data[kept], (line[kept], where[kept])), shape=shape)
     log, weight = np.log2(np.abs(values[used])), np.where(light[used], LIGHT, 1.0)
-    weighed = sp.csr_array(sp.diags_array(weight) @ E)
+    weighed = E.copy()
+    weighed.data *= np.repeat(weight, np.diff(E.indptr))
     powers = np.round(spla.lsmr(weighed, -weight * log, atol=1e-10, btol=1e-10, maxiter=STEPS)[0])
     # multipliers of u + v and u - v have no digits left of u or v when their units are too far apart
     middle, apart = powers[heads] + powers[heads + 1], powers[heads] - powers[heads + 1]
@@ -556,7 +564,9 @@ def _exponents(
     )
     if max(rows, rows + costs) < TURNED or np.abs(powers).max() > MOST or np.abs(left).max() > HELD:
         return None, None
-    return share @ powers[:m], np.exp2(powers[m : m + n])
+    first, second, part = shares
+    own = part * powers[first] + (1.0 - part) * powers[second]
+    return own, np.exp2(powers[m : m + n])
 
 
 def units_at(form: ConicForm, x: Floats) -> Handed:
