@@ -14,13 +14,17 @@ from optfair.backends.boxes import Program
 from optfair.backends.request import Request
 from optfair.backends.unattained import endless_axes, flat_point, named_values, read_small
 from optfair.convexity.derivatives import slopes_along
+from optfair.convexity.domain import Domain
 from optfair.convexity.expression import Leaf, Node, affine
 from optfair.convexity.intervals import Interval
 from optfair.convexity.proof import values as values_at
+from optfair.convexity.reading import Unread, exponent, read
+from optfair.core.canonical import built
 from optfair.core.certificate import Certificate, Verdict
 from optfair.core.expressions import Values
 from optfair.core.problem import FEW
-from optfair.errors import OptfairError, Unbounded
+from optfair.core.problem_class import parts_of
+from optfair.errors import DataError, OptfairError, Unbounded
 from optfair.numbers import Floats
 from optfair.transforms.duality import without_multipliers
 
@@ -33,6 +37,8 @@ BEGINNINGS = (0.0, 1.0, 1e3)
 OUTSIDE = (1e4, 1e5)
 # Axes that a direction of a fall may have, of a problem with few scalars, and rays that are tried.
 TOGETHER, RATES = 3, 300
+# Floats beyond have no digits after the point.
+WHOLE = 2.0**53
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -63,7 +69,8 @@ class EndlessFall(Certificate):
         way = np.array(self.steps, dtype=float)
         if program is None or way.shape != program.low.shape or not np.isfinite(way).all():
             return 0.0
-        return _rate(program, flat_point(self.problem, program, self.values), way)
+        divisors = _divisors(self.problem)
+        return _rate(program, divisors, flat_point(self.problem, program, self.values), way)
 
     @property
     def direction(self) -> dict[str, Any]:
@@ -109,7 +116,7 @@ def endless(problem: Problem, points: Iterator[Values]) -> Unbounded | None:
     program = read_small(problem)
     if program is None or problem.integers or not np.isinf(program.high - program.low).any():
         return None
-    ways, left = _endless_ways(program), RATES
+    ways, divisors, left = _endless_ways(program), _divisors(problem), RATES
     for values in points:
         at = np.clip(flat_point(problem, program, values), program.low, program.high)
         near = [np.clip(x, program.low, program.high) for x in _near(at)]
@@ -123,7 +130,7 @@ def endless(problem: Problem, points: Iterator[Values]) -> Unbounded | None:
             left -= 1
             if left < 0:
                 return None
-            if _rate(program, begin, way) <= 0.0:
+            if _rate(program, divisors, begin, way) <= 0.0:
                 continue
             proof = EndlessFall(problem, named_values(problem, program, begin), tuple(way.tolist()))
             return Unbounded(
@@ -142,10 +149,9 @@ def _able(program: Program, rays: Sequence[tuple[Floats, Floats]]) -> Sequence[b
     That proves nothing, and all are looked at together: of few others slopes are enclosed.
     """
     sizes = np.array([max(1.0, float(np.abs(x).max())) for x, _ in rays])
-    far = np.stack(
-        [x + d * r * way for d in OUTSIDE for (x, way), r in zip(rays, sizes, strict=True)], axis=1
-    )
     with np.errstate(all="ignore"):
+        ahead = [x + d * r * way for d in OUTSIDE for (x, way), r in zip(rays, sizes, strict=True)]
+        far = np.stack(ahead, axis=1)
         boxes = _boxes(program, far, far)
         able, goal = np.ones(len(rays), dtype=bool), values_at(program.goal, boxes)
         if goal is not None:
@@ -160,7 +166,10 @@ def _able(program: Program, rays: Sequence[tuple[Floats, Floats]]) -> Sequence[b
 
 def _near(point: Floats) -> Iterator[Floats]:
     """Yield a point, rounded: a row may be off by the last digit of a solver's."""
-    yield from (np.round(point, k) for k in (0, 1, 3))
+    for k in (0, 1, 3):
+        near, digits = point.copy(), np.abs(point) < WHOLE
+        near[digits] = np.round(point[digits], k)
+        yield near
     yield from (np.ceil(point), np.floor(point))
 
 
@@ -235,12 +244,43 @@ def _holds(program: Program, x: Floats) -> bool:
         return all(start is not None and _never_up(start[0], zero) for start, zero in at)
 
 
-def _rate(program: Program, x: Floats, way: Floats) -> float:
+def _divisors(problem: Problem) -> tuple[Node, ...] | None:
+    """Return what may not be 0 where terms are defined, None where it is not read.
+
+    As they are declared: of x/x normal forms do not show it.
+    """
+    every = (e for t in problem.terms for e in parts_of(built(t)))
+    asked = [base for e in every for base in _never_zero(e) if not base.is_constant()]
+    try:
+        return tuple(dict.fromkeys(read(base, Domain()).node for base in asked))
+    except (DataError, Unread):
+        return None
+
+
+def _never_zero(e: Any) -> list[Any]:
+    """Return which arguments of an expression may not be 0."""
+    name = type(e).__name__.removesuffix("Approx")
+    if name == "log1p":
+        return [1.0 + e.args[0]]
+    negative = name in ("Power", "Pnorm") and exponent(e.p) < 0
+    if negative or name in ("log", "DivExpression", "quad_over_lin", "rel_entr", "kl_div"):
+        return [e.args[-1]]
+    return []
+
+
+def _apart_from_0(enclosed: tuple[Interval, Interval] | None) -> bool:
+    """Whether no value is 0."""
+    return enclosed is not None and bool(((enclosed[0].low > 0.0) | (enclosed[0].high < 0.0)).all())
+
+
+def _rate(program: Program, divisors: tuple[Node, ...] | None, x: Floats, way: Floats) -> float:
     """Return by how much the goal falls at least per unit from a point on, 0 where it may not."""
     low, high = np.where(way < 0.0, -np.inf, x), np.where(way > 0.0, np.inf, x)
-    if not _holds(program, x):
+    if divisors is None or not (np.isfinite(x).all() and _holds(program, x)):
         return 0.0
     with np.errstate(all="ignore"):
+        if not all(_apart_from_0(_slopes_from(program, d, (low, high), way)) for d in divisors):
+            return 0.0
         for fact in program.facts:
             enclosed = _slopes_from(program, fact.node, (low, high), way)
             if enclosed is None:

@@ -271,6 +271,45 @@ def test_no_fall_is_claimed_that_is_not_shown(goal: Any, rows: list[Any], start:
     assert not EndlessFall(p, {"x": start}, (1.0,)).verify()
 
 
+def test_no_fall_is_claimed_where_a_term_is_not_defined() -> None:
+    """x/x is 1, but not at 0; of max(x, 0) in its place nothing is defined below 0."""
+    m, at = cp.maximum(X, 0), dict.fromkeys("xy", 0.0)
+    shared = -cp.square(Y)
+    nowhere: list[tuple[Any, list[Any]]] = [
+        (shared * X / X, [X == 0]),
+        (shared + X * cp.inv_pos(X), [X <= 0]),
+        (shared + X * cp.log(1 + X), [X <= -1]),
+        (shared + X * cp.log1p(X), [X <= -1]),
+        (shared + cp.quad_over_lin(X, X), [X == 0]),
+        (shared, [X * cp.log(X) <= 1, X <= 0]),
+        (shared, [cp.kl_div(1, X) * X <= Y, X <= 0]),
+        (shared + cp.pnorm(cp.hstack([X, 1]), -1) * X, [X <= 0]),
+    ]
+    for goal, rows in nowhere:
+        p = of.from_cvxpy(cp.Problem(cp.Minimize(goal), [*rows, Y >= 0]))
+        assert set(p.variables) == {"x", "y"}
+        for x in (0.0, -1.0):
+            for start in ({**at, "x": x}, {"x": x, "y": 1.0}):
+                steps = tuple(float(n == "y") for n in p.variables)
+                assert not EndlessFall(p, start, steps).verify(), (goal, x)
+        assert endless(p, iter([{**at, "y": 1.0}])) is None
+    for term in (m / m, m * cp.power(m, -1)):
+        for goal, rows in (
+            (term + X, []),
+            (X, [term <= 1]),
+            (X - cp.square(X), [term <= 1, X <= 1]),
+        ):
+            p = of.from_cvxpy(cp.Problem(cp.Minimize(goal), rows))
+            for x in (1.0, 0.0, -1.0):
+                assert not EndlessFall(p, {"x": x}, (-1.0,)).verify()
+            assert endless(p, iter([at])) is None
+    # where nothing that is divided by comes near 0 it is one
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(X / X - X + cp.quad_over_lin(Y, X)), [X >= 0, Y == 0]))
+    steps = tuple(float(n == "x") for n in p.variables)
+    assert EndlessFall(p, {"x": 1.0, "y": 0.0}, steps).verify()
+    assert not EndlessFall(p, {"x": 0.0, "y": 0.0}, steps).verify()
+
+
 @pytest.mark.parametrize(
     ("rows", "holds"),
     [
@@ -323,6 +362,16 @@ def test_a_fall_along_several_axes_that_was_changed_is_refused() -> None:
     assert not EndlessFall(p.with_constraints(end=X <= 1e6), proof.values, proof.steps).verify()
     assert not EndlessFall(p.with_integrality("x"), proof.values, proof.steps).verify()
     assert endless(p.with_constraints(end=X <= 1e6, low=X >= 0), iter([proof.values])) is None
+
+
+def test_a_fall_begins_at_numbers_however_far_out() -> None:
+    z = cp.Variable(name="z")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(z + X * Y), [X + Y >= 1, X >= Y]))
+    assert list(p.variables) == ["z", "x", "y"]
+    start = {"x": np.array(1e308), "y": np.array(0.5), "z": np.array(0.5)}
+    assert endless(p, iter([start])) is None  # as sums round z off; looked at without a warning
+    down = EndlessFall(p, start, (-1.0, 0.0, 0.0))
+    assert down.verify() and not replace(down, values={**start, "x": np.inf}).verify()
 
 
 def test_a_fall_may_go_down_and_needs_an_objective() -> None:
