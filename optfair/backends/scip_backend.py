@@ -447,6 +447,13 @@ class ScipModel:
         from pyscipopt.scip import Expr, Term
 
         x, A, Q, pairs = self._columns, term.map.A, term.map.Q, term.map.pairs
+        most = max(np.abs(part.data).max(initial=0.0) for part in (A, Q))
+        if most >= self.model.infinity():
+            raise UnsupportedProblem(
+                f"SCIP takes {self.model.infinity():g} for infinite",
+                f"{term.name!r} has a coefficient of {most:.1e}, in units that suit its others",
+                "state its numbers in units that are nearer to one another",
+            )
         for k in range(term.size):
             at, quadratic = (slice(m.indptr[k], m.indptr[k + 1]) for m in (A, Q))
             entries = {Term(x[j]): float(v) for j, v in zip(A.indices[at], A.data[at], strict=True)}

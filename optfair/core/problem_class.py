@@ -311,6 +311,8 @@ def vanishing(constraint: Any) -> tuple[Any, list[Any]]:
     >>> row, zeros = vanishing(cp.sum_squares(x) + 2 * cp.power(y - 1, 4) <= 0)
     >>> str(row), sorted(map(str, zeros))
     ('0.0 <= 0.0', ['x == 0.0', 'y + -1.0 == 0.0'])
+    >>> str(vanishing(3 * cp.huber(y) <= 0)[1][0])
+    'y == 0.0'
     >>> vanishing(cp.sum_squares(x) <= 1)[1], vanishing(cp.sum_squares(x) - y <= 0)[1]
     ([], [])
     """
@@ -324,6 +326,7 @@ def vanishing(constraint: Any) -> tuple[Any, list[Any]]:
     from cvxpy.atoms.affine.binary_operators import DivExpression, MulExpression
     from cvxpy.atoms.affine.sum import Sum
     from cvxpy.atoms.affine.unary_operators import NegExpression
+    from cvxpy.atoms.elementwise.huber import huber
     from cvxpy.atoms.elementwise.power import Power
     from cvxpy.atoms.quad_form import QuadForm
     from cvxpy.atoms.quad_over_lin import quad_over_lin
@@ -358,7 +361,10 @@ def vanishing(constraint: Any) -> tuple[Any, list[Any]]:
             zeros += [e.args[0] == 0, *([] if constant else [e.args[1] >= 0])]
             if constant and not (dense(e.args[1].value) > 0.0).all():
                 return constraint, []
-        elif sign > 0.0 and isinstance(e, Power) and (e.p.value or 0.0) > 1.0:
+        elif sign > 0.0 and (
+            (isinstance(e, Power) and (e.p.value or 0.0) > 1.0)
+            or (isinstance(e, huber) and (e.M.value or 0.0) > 0.0)
+        ):
             size = e.args[0].is_nonneg()  # a norm, say
             zeros.append(e.args[0] <= 0 if size else e.args[0] == 0)
         elif isinstance(e, QuadForm) and isinstance(e.args[0], Variable) and constant:

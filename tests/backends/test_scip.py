@@ -758,3 +758,15 @@ def test_pooling_is_solved_in_any_unit_and_beside_a_constant(unit: float, consta
     rows += [q * Px + 2 * Cx <= 2.5 * (Px + Cx), q * Py + 2 * Cy <= 1.5 * (Py + Cy)]
     s = of.from_cvxpy(cp.Problem(cp.Maximize(earned + constant), rows)).solve()
     assert s.objective - constant == pytest.approx(400.0, abs=1e-4)
+
+
+def test_a_coefficient_that_it_takes_for_infinite_is_named_before_anything_is_solved() -> None:
+    x = cp.Variable(4, boolean=True, name="x")
+    ball = cp.sum_squares(x + np.array([-1, 1, -3, 3])) <= 17
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [x @ [1, 5, 3, 2] <= -5e-324, ball]))
+    with pytest.raises(of.UnsupportedProblem, match="for infinite") as refused:
+        p.solve("scip")
+    assert "'c0' has a coefficient of" in str(refused.value)
+    with pytest.raises(of.Infeasible) as none:
+        p.solve()
+    assert none.value.certificate is not None and none.value.certificate.verify()

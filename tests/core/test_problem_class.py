@@ -111,6 +111,7 @@ def limits() -> dict[str, tuple[Any, list[Any]]]:
         "taken away": (-(-2 * cp.sum_squares(x)) <= 0, [x == 0]),
         "form": (cp.quad_form(x, P) + cp.square(cp.norm(y)) <= 0, [x[0] == x[1], y == 0]),
         "line": (cp.quad_over_lin(x, y) <= 0, [x == 0, y >= 0]),
+        "robust": (cp.sum(3 * cp.huber(x - 1)) + cp.huber(cp.norm(y), 2) <= 0, [x == 1, y == 0]),
         "entries": (cp.square(x) <= np.zeros(2), [x == 0]),
     }
 
@@ -136,6 +137,7 @@ def test_other_limits_stand_as_they_are() -> None:
         *(cp.sum_squares(x) - 1, cp.sum_squares(x) - y, -cp.sum_squares(x), cp.sum_squares(x) + y),
         *(cp.sum_squares(x) - cp.square(y), -2 * cp.square(y), cp.square(y) / -2, cp.sum(x)),
         *(np.array([1.0, -1.0]) @ cp.square(x), cp.power(y, 1), cp.Constant(0.0)),
+        *(cp.huber(y, 0), -cp.huber(y)),
     ):
         row = expression <= 0
         assert vanishing(row) == (row, [])
