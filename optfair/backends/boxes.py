@@ -154,8 +154,9 @@ def local_optimum(
                 [(slopes[leaf].low + slopes[leaf].high) / 2 for leaf in order], axis=1
             )
             v = (value.low + value.high) / 2
+            g = g * width
         v = np.nan_to_num(v, nan=1e10, posinf=1e10, neginf=-1e10)
-        return v, np.nan_to_num(g * width, posinf=1e10, neginf=-1e10)
+        return v, np.nan_to_num(g, posinf=1e10, neginf=-1e10)
 
     def goal(x: Floats) -> tuple[float, Floats]:
         parts = [both(node, x) for node in goals]

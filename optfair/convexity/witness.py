@@ -182,8 +182,9 @@ def _bends(
 
 def _rounded(x: Floats, low: Floats, high: Floats) -> Floats:
     """Return points with few digits, so that midpoints are exact, within the box."""
-    short = x.astype(np.float32).astype(float)
-    short = np.where((short < low) | (short > high), x, short)
+    with np.errstate(over="ignore"):  # beyond short floats they stay as they are
+        short = x.astype(np.float32).astype(float)
+    short = np.where((short < low) | (short > high) | np.isinf(short), x, short)
     return np.asarray(np.clip(short, low, high), dtype=float)
 
 

@@ -202,7 +202,9 @@ def balanced(
     stated = ~several & (sides > 0.0) & np.isfinite(sides)
     np.maximum.at(in_column, column[several], sizes[several])
     joined = in_column > 0.0
-    np.maximum.at(in_column, column[stated], sizes[stated] / sides[stated])
+    with np.errstate(over="ignore"):
+        share = sizes[stated] / sides[stated]
+    np.maximum.at(in_column, column[stated], share)
     in_column = np.where(in_column > 0.0, in_column, any_column)
     most = in_column[in_column > 0.0]
     alike = form.polyhedral or (most.min() >= COLUMN and most.max() <= 1.0 / COLUMN)

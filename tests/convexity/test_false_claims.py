@@ -422,6 +422,14 @@ def test_a_chord_stays_where_a_power_is_defined() -> None:
         assert (ends[leaf_of(x)] * ends[leaf_of(y)] >= 0.0).all()
 
 
+def test_chords_beyond_short_floats_are_drawn_as_they_are() -> None:
+    domain = domain_of({"x": x >= 1e60})
+    reading = read(cp.square(x), domain)
+    drawn = sample(reading.node, domain, 20)
+    assert drawn is not None and drawn.worst("convex") is None
+    assert (drawn.first[leaf_of(x)] >= 1e60).all() and np.isfinite(drawn.first[leaf_of(x)]).all()
+
+
 def test_an_even_power_is_that_of_negative_numbers_too() -> None:
     """CVXPY compiles x**6 as the power of max(x, 0), and then no x <= -1 is left."""
     s = of.from_cvxpy(cp.Problem(cp.Minimize(cp.power(x, 6) - x), [x <= -1])).solve()

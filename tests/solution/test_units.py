@@ -114,6 +114,13 @@ def test_numbers_near_one_stay_as_they_are() -> None:
         assert form.same is None
 
 
+def test_sides_as_small_as_floats_get_tell_no_unit() -> None:
+    x = cp.Variable(2, name="x")
+    rows = [2e6 * x[0] <= 5e-324, cp.norm1(x) <= 1, 1e9 * x[0] + x[1] >= -3]
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(x[1]), rows)).solve()
+    assert s.objective == pytest.approx(-1.0) and s.grade.sound
+
+
 def test_cones_that_were_turned_are_handed_over_as_they_stand_the_second_time() -> None:
     form = FORMS["exponential"](1e5)
     nothing = np.zeros(form.q.size, dtype=bool)
