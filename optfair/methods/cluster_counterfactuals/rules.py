@@ -24,6 +24,7 @@ from optfair.numbers import (
     real,
     whole,
 )
+from optfair.proofs.definiteness import dense_shift
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -360,15 +361,26 @@ def check_metric(weights: Any, metric: Any, distance: str, d: int) -> Floats | N
         raise DeclarationError(
             f"distance {distance!r} has no metric matrix", remedy="give weights, or distance='l2'"
         )
-    symmetric = np.abs(W - W.T).max() <= 1e-10 * np.abs(W).max()
-    least = float(np.linalg.eigvalsh((W + W.T) / 2.0)[0]) if symmetric else np.nan
-    if not symmetric or least <= 0.0:
+    fault, own = "it is not symmetric", np.asarray((W + W.T) / 2.0)
+    if np.abs(W - W.T).max() <= 1e-10 * np.abs(W).max():
+        fault = _singular(own)
+    if fault:
         raise DataError(
             "metric is not positive definite",
-            f"its least eigenvalue is {least:.3g}" if symmetric else "it is not symmetric",
+            fault,
             "for a Mahalanobis distance give the inverse of a covariance",
         )
-    return np.asarray((W + W.T) / 2.0)
+    return own
+
+
+def _singular(W: Floats) -> str:
+    """Say why a symmetric matrix is not positive definite clear of rounding, in units of its features."""
+    least = float(np.linalg.eigvalsh(W)[0])
+    if least <= 0.0:
+        return f"its least eigenvalue is {least:.3g}"
+    unit = np.exp2(np.round(np.log2(np.diag(W)) / 2.0))
+    near = dense_shift(W / unit / unit[:, None], 0.0) > 0.0
+    return "it is singular, up to the rounding of its entries" if near else ""
 
 
 def check_plausibility(plausibility: Any, kind: str) -> float:

@@ -722,6 +722,7 @@ GAUSSIAN: dict[str, Any] = {"means": [[0.0, 0.0], [4.0, 0.0]], "covariances": [1
         ({"distance": "l3"}, "unknown distance 'l3'"),
         ({"distance": "l1", "metric": np.eye(2)}, "has no metric matrix"),
         ({"metric": np.diag([1.0, -1.0])}, "not positive definite"),
+        ({"metric": [[0.9, 0.3], [0.3, 0.1]]}, "not positive definite"),
         ({"prices": [1.0, 0.0]}, "not all positive"),
         ({"distance": "changes"}, "without bounds"),
         ({"max_changes": 1.5, "lower": 0, "upper": 1}, "max_changes is 1.5, not a whole number"),
@@ -744,6 +745,21 @@ def test_bad_input(changed: dict[str, Any], message: str) -> None:
     with pytest.raises((of.DataError, of.DeclarationError)) as failure:
         ClusterCounterfactual.gaussian(**options)
     assert message in str(failure.value)
+
+
+@pytest.mark.parametrize("one_hot", [None, [0, 1, 2]])
+def test_a_metric_that_is_singular_but_for_rounding_is_refused(one_hot: Any) -> None:
+    """Its least eigenvalue is 5e-12 in floats, and no equations are solved with it."""
+    W = np.eye(6)
+    W[3:, 3:] = 1e6 * np.array([[1.0, 1.0, -2.0], [1.0, 5.0, -2.0], [-2.0, -2.0, 4.0]])
+    centers = np.array([[1.0, 0, 0, 0, 0, 1], [0.2, 0.8, 0, 4, 2, -1], [0, 0.2, 0.8, 0, 1, 3]])
+    given = {"centers": centers, "factual": centers[0], "target": 1, "one_hot": one_hot}
+    with pytest.raises(of.DataError, match="not positive definite"):
+        ClusterCounterfactual.kmeans(**given, metric=W)
+    W[5, 5] *= 1.0 + 1e-9  # and in units of their own
+    unit = np.array([1.0, 1.0, 1.0, 1e-6, 1.0, 1e2])
+    s = ClusterCounterfactual.kmeans(**given, metric=W * np.outer(unit, unit)).solve()
+    assert s.is_optimal(1e-6)
 
 
 def test_bad_centers_and_estimators() -> None:
