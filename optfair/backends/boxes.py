@@ -35,7 +35,7 @@ from optfair.convexity.proof import values
 from optfair.convexity.reading import Unread, demanded, leaf_of, read, read_constraint
 from optfair.core.adopt import from_cvxpy
 from optfair.core.canonical import built
-from optfair.core.certificate import Certificate, DualCheck, Verdict, drift
+from optfair.core.certificate import Certificate, DualCheck, Verdict, drift, unvouched
 from optfair.core.expressions import Values
 from optfair.core.term import ConstraintTerm
 from optfair.errors import (
@@ -392,7 +392,7 @@ class BoxProof:
         sign = 1.0 if self.problem.sense == "minimize" else -1.0
         upper = sign * self.problem.objective_at(self.values)
         bound = min(Program.of(self.problem).closed(self.tree), upper)
-        apart = drift(values, self.values)
+        apart = max(drift(values, self.values), unvouched(multipliers))
         return DualCheck(sign * bound, 0.0, consistency=apart, apart=True)
 
 

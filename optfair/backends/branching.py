@@ -25,7 +25,7 @@ from optfair.backends.integer_programs import (
 )
 from optfair.backends.registry import conic_interface
 from optfair.compile.form import Compiled, compile_problem
-from optfair.core.certificate import Certificate, DualCheck, Optimality, Verdict, drift
+from optfair.core.certificate import Certificate, DualCheck, Optimality, Verdict, drift, unvouched
 from optfair.core.expressions import Values, check_parameters
 from optfair.errors import Infeasible, OptfairError, SolverFailure, UnsupportedProblem, kind_of
 from optfair.numbers import Floats
@@ -211,7 +211,7 @@ class BranchedBound:
         return DualCheck(
             bound=form.sign * min(leaves.value, upper),
             dual=0.0,
-            consistency=drift(values, self.compiled.values(self.x)),
+            consistency=max(drift(values, self.compiled.values(self.x)), unvouched(multipliers)),
             unpaid=leaves.unpaid,
             free=() if leaves.unpaid is None else form.column_names(leaves.unpaid.columns),
             unit=form.unit,
@@ -261,7 +261,8 @@ def proved(certificate: Optimality, time_limit: float) -> Optimality:
     search = CaseSearch(problem, compiled, tolerance, end, unit=solution.unit)
     tree, values = search.tree(solution), compiled.values(search.x)
     proof = BranchedBound(problem, compiled, search.x, tree)
-    moved = replace(solution, values=values, objective=problem.objective_at(values))
+    at = problem.objective_at(values)
+    moved = replace(solution, values=values, objective=at, multipliers={})
     return _graded(moved, proof, tolerance)
 
 

@@ -27,7 +27,7 @@ from optfair.backends.request import SMALL, Outcome, Request, stages
 from optfair.backends.unattained import extends
 from optfair.compile.conic_proof import ConicProof, form_check, shortfall
 from optfair.compile.form import already_compiled, compile_problem
-from optfair.core.certificate import DualCheck, Verdict, drift
+from optfair.core.certificate import DualCheck, Verdict, drift, unvouched
 from optfair.core.expressions import Values
 from optfair.errors import Infeasible, OptfairError, UnsupportedProblem
 from optfair.numbers import Floats
@@ -197,7 +197,7 @@ class FaceProof:
         form = _stepped(self.compiled.form, self.steps)
         if form is None or self.z.shape != form.b.shape:
             return DualCheck(-self.compiled.form.sign * np.inf, np.inf)
-        apart = max(drift(values, self.compiled.values(self.x)), drift(multipliers, {}))
+        apart = max(drift(values, self.compiled.values(self.x)), unvouched(multipliers))
         return form_check(form, self.x, self.z, apart)
 
     def entry_sizes(self, name: str, values: Values, stated: Any = None) -> Floats:

@@ -386,6 +386,11 @@ def drift(given: Mapping[str, Any], expected: Mapping[str, Any]) -> float:
     return float(apart.max(initial=0.0)) if np.isfinite(apart).all() else np.inf
 
 
+def unvouched(multipliers: Mapping[str, Any]) -> float:
+    """Return infinity where multipliers are stated beside a proof that has none, else 0."""
+    return np.inf if multipliers else 0.0
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Optimality(Certificate):
     """Primal values, a bound, and the gap between them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
@@ -271,40 +272,50 @@ def test_no_fall_is_claimed_that_is_not_shown(goal: Any, rows: list[Any], start:
     assert not EndlessFall(p, {"x": start}, (1.0,)).verify()
 
 
-def test_no_fall_is_claimed_where_a_term_is_not_defined() -> None:
-    """x/x is 1, but not at 0; of max(x, 0) in its place nothing is defined below 0."""
-    m, at = cp.maximum(X, 0), dict.fromkeys("xy", 0.0)
-    shared = -cp.square(Y)
-    nowhere: list[tuple[Any, list[Any]]] = [
-        (shared * X / X, [X == 0]),
-        (shared + X * cp.inv_pos(X), [X <= 0]),
-        (shared + X * cp.log(1 + X), [X <= -1]),
-        (shared + X * cp.log1p(X), [X <= -1]),
-        (shared + cp.quad_over_lin(X, X), [X == 0]),
-        (shared, [X * cp.log(X) <= 1, X <= 0]),
-        (shared, [cp.kl_div(1, X) * X <= Y, X <= 0]),
-        (shared + cp.pnorm(cp.hstack([X, 1]), -1) * X, [X <= 0]),
-    ]
-    for goal, rows in nowhere:
-        p = of.from_cvxpy(cp.Problem(cp.Minimize(goal), [*rows, Y >= 0]))
-        assert set(p.variables) == {"x", "y"}
-        for x in (0.0, -1.0):
-            for start in ({**at, "x": x}, {"x": x, "y": 1.0}):
-                steps = tuple(float(n == "y") for n in p.variables)
-                assert not EndlessFall(p, start, steps).verify(), (goal, x)
-        assert endless(p, iter([{**at, "y": 1.0}])) is None
-    for term in (m / m, m * cp.power(m, -1)):
-        for goal, rows in (
-            (term + X, []),
-            (X, [term <= 1]),
-            (X - cp.square(X), [term <= 1, X <= 1]),
-        ):
-            p = of.from_cvxpy(cp.Problem(cp.Minimize(goal), rows))
-            for x in (1.0, 0.0, -1.0):
-                assert not EndlessFall(p, {"x": x}, (-1.0,)).verify()
-            assert endless(p, iter([at])) is None
-    # where nothing that is divided by comes near 0 it is one
-    p = of.from_cvxpy(cp.Problem(cp.Minimize(X / X - X + cp.quad_over_lin(Y, X)), [X >= 0, Y == 0]))
+M = cp.maximum(X, 0)
+UNDEFINED: dict[str, tuple[Any, list[Any]]] = {
+    "a fraction": (X / X, [X == 0]),
+    "a power": (X * cp.inv_pos(X), [X <= 0]),
+    "a logarithm": (X * cp.log(1 + X), [X <= -1]),
+    "of 1 and x": (X * cp.log1p(X), [X <= -1]),
+    "a square over it": (cp.quad_over_lin(X, X), [X == 0]),
+    "a row": (0.0, [X * cp.log(X) <= 1, X <= 0]),
+    "an entropy": (cp.kl_div(X, X), [X == 0]),
+    "a harmonic mean": (cp.pnorm(cp.hstack([X, 1]), -1) * X, [X <= 0]),
+}
+
+
+@pytest.mark.parametrize("name", UNDEFINED)
+def test_no_fall_is_claimed_where_a_term_is_not_defined(name: str) -> None:
+    """x/x is 1, but not at 0."""
+    goal, rows = UNDEFINED[name]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(goal - cp.square(Y)), [*rows, Y >= 0]))
+    assert set(p.variables) == {"x", "y"}
+    steps = tuple(float(n == "y") for n in p.variables)
+    for x, y in itertools.product((0.0, -1.0), (0.0, 1.0)):
+        assert not EndlessFall(p, {"x": x, "y": y}, steps).verify()
+    assert endless(p, iter([{"x": 0.0, "y": 1.0}])) is None
+
+
+@pytest.mark.parametrize("term", [M / M, M * cp.power(M, -1)], ids=["fraction", "power"])
+@pytest.mark.parametrize(
+    ("goal", "rows"),
+    [(M, []), (0.0, [M]), (-cp.square(X), [M, X <= 1])],
+    ids=["goal", "row", "both"],
+)
+def test_no_fall_leaves_where_a_term_is_defined(term: Any, goal: Any, rows: list[Any]) -> None:
+    """Of max(x, 0) over itself nothing is defined below 0."""
+    rows = [term <= 1 if row is M else row for row in rows]
+    goal = term if goal is M else goal
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(goal + X), rows))
+    for x in (1.0, 0.0, -1.0):
+        assert not EndlessFall(p, {"x": x}, (-1.0,)).verify()
+    assert endless(p, iter([{"x": 0.0}])) is None
+
+
+def test_a_fall_is_shown_apart_from_where_a_term_is_not_defined() -> None:
+    goal = X / X - X + cp.quad_over_lin(Y, X)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(goal), [X >= 0, Y == 0]))
     steps = tuple(float(n == "x") for n in p.variables)
     assert EndlessFall(p, {"x": 1.0, "y": 0.0}, steps).verify()
     assert not EndlessFall(p, {"x": 0.0, "y": 0.0}, steps).verify()
@@ -349,6 +360,12 @@ def test_a_fall_may_go_along_several_axes(goal: Any, rows: list[Any]) -> None:
         assert max((c.relative_violation(at) for c in p.constraints.values()), default=0.0) <= 1e-9
         values.append(p.objective_at(at) + (1.0 - 1e-9) * t * proof.rate)
     assert max(values) <= values[0] + 1e-9
+
+
+def test_several_axes_are_tried_and_none_of_them_both_ways() -> None:
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(X * Y), [X + Y == 1]))
+    found = endless(p, iter([{"x": np.array(1.0), "y": np.array(0.0)}]))
+    assert found is not None and found.ray == {"x": 1.0, "y": -1.0}
 
 
 def test_a_fall_along_several_axes_that_was_changed_is_refused() -> None:

@@ -162,6 +162,29 @@ def test_no_proof_is_not_optimal() -> None:
     assert not replace(s, values={"x": np.full(4, np.nan)}).is_optimal(1.0)
 
 
+def unpriced() -> dict[str, Any]:
+    """Return problems whose bounds are proved without multipliers."""
+    x, z = cp.Variable(name="x"), cp.Variable(2, integer=True, name="z")
+    M = cp.Variable((3, 3), symmetric=True, name="M")
+    gap = [M >> 0, M[0, 0] == 0, 2 * M[0, 1] + M[2, 2] == 1]
+    return {
+        "a face": cp.Problem(cp.Minimize(M[2, 2]), gap),
+        "branching": cp.Problem(cp.Minimize(cp.sum_squares(z - 0.3)), [cp.sum(z) >= 1]),
+        "boxes": cp.Problem(cp.Minimize(cp.inv_pos(x)), [x >= 2]),
+    }
+
+
+@pytest.mark.parametrize("name", unpriced())
+def test_a_proof_without_multipliers_vouches_for_none(name: str) -> None:
+    """Prices that somebody added to a proved solution were verified with it."""
+    s = of.from_cvxpy(unpriced()[name]).solve()
+    assert s.grade.word == "proved" and s.certificate.verify() and not s.multipliers
+    for row, term in s.problem.constraints.items():
+        assert not replace(s, multipliers={row: np.full(term.shape, 5.0)}).certificate.verify()
+    moved = {n: (1.0 + 1e-9) * np.asarray(v) + 1e-9 for n, v in s.values.items()}
+    assert s.proof.check(moved, {}).consistency >= 1e-12  # type: ignore[union-attr]
+
+
 ODD = [True, [True] * 4, 10**400, [10**400, 0, 0, 0], "a", None, object(), [1, [2, 3]], b"x", 1j]
 
 

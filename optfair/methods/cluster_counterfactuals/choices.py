@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from optfair.core.certificate import Certificate, DualCheck, Verdict, least_check, recomputed
+from optfair.core.certificate import (
+    Certificate,
+    DualCheck,
+    Verdict,
+    least_check,
+    recomputed,
+    unvouched,
+)
 from optfair.core.expressions import Values
 from optfair.core.identity import fingerprint
 from optfair.core.solution import Solution
@@ -154,7 +161,8 @@ class ChoiceProof:
             if part.bound >= reached and not part.reported and part.unpaid is None:
                 part = replace(part, dual=0.0)  # rough multipliers are charged to the bound
             parts.append(part)
-        return least_check(parts)
+        least = least_check(parts)
+        return replace(least, consistency=max(least.consistency, unvouched(multipliers)))
 
 
 def _about(answer: Solution | Infeasible, left: ClusterCounterfactual) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from optfair.backends.registry import choose
 from optfair.backends.request import Outcome, ReportedBound, Request, SolverProfile
 from optfair.backends.solve import solve
-from optfair.core.certificate import Certificate, DualCheck, DualProof, Verdict
+from optfair.core.certificate import Certificate, DualCheck, DualProof, Verdict, unvouched
 from optfair.core.expressions import Values
 from optfair.core.solution import Solution, Status
 from optfair.errors import Infeasible, SolverFailure, UnsupportedProblem
@@ -256,7 +256,8 @@ class DistanceProof:
         table = row_table(self.problem)
         capacity = _capacity(self.problem, table)
         bound = end_bound(reach(table, capacity), capacity)
-        return DualCheck(max(bound, window_bound(table, capacity, self.window)), 0.0)
+        bound = max(bound, window_bound(table, capacity, self.window))
+        return DualCheck(bound, 0.0, consistency=unvouched(multipliers))
 
 
 # --- MinimumEdits ----------------------------------------------------------------------------
@@ -319,7 +320,7 @@ class EffectProof:
             search = search_labels(table, self.floor - 1, wide)
             if search.complete and search.chosen is None:
                 units = self.floor
-        return DualCheck(units * table.unit, 0.0)
+        return DualCheck(units * table.unit, 0.0, consistency=unvouched(multipliers))
 
 
 # --- handing over ----------------------------------------------------------------------------

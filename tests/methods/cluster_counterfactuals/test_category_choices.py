@@ -180,6 +180,9 @@ def test_a_proof_that_leaves_out_a_choice_or_has_another_proves_less() -> None:
     other = next(c for c in answers if c != best)
     swapped = {**answers, best: answers[other]}
     assert replace(s.proof, answers=swapped).check(s.values, {}).bound == -np.inf
+    assert (
+        replace(s.proof, answers=answers).check(s.values, {"target.0": 1.0}).consistency == np.inf
+    )
     moved = replace(answers[best], multipliers={"target.0": np.array(0.0)})
     wrong = replace(s, proof=replace(s.proof, answers={**answers, best: moved}))
     assert not wrong.is_optimal(1e-6)
