@@ -102,6 +102,42 @@ def test_explain_has_a_row_per_term() -> None:
     ]
 
 
+def test_a_tree_says_by_which_rule_each_part_is_what_it_is() -> None:
+    x = cp.Variable(2, name="x")
+    goal = cp.exp(cp.norm(x)) - cp.log(cp.minimum(x[0], x[1]))
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(goal), [cp.abs(x) <= 3, x[0] <= 1]), ["a", "b"])
+    assert p.explain("objective") == "\n".join(
+        [
+            str(p.objective["objective"].evidence),
+            "  exp(pnorm(x, 2)) + -(log(minimum(x[0], x[1]))): convex"
+            " [affine and increasing in a convex function]",
+            "    exp(pnorm(x, 2)): convex, nonnegative [convex and increasing in a convex function]",
+            "      pnorm(x, 2): convex, nonnegative [convex, of affine functions]",
+            "        x: affine",
+            "    -(log(minimum(x[0], x[1]))): convex [affine and decreasing in a concave function]",
+            "      log(minimum(x[0], x[1])): concave [concave and increasing in a concave function]",
+            "        minimum(x[0], x[1]): concave [concave, of affine functions]",
+            "          x[0]: affine",
+            "          x[1]: affine",
+        ]
+    )
+    assert str(p.explain("b")).splitlines()[1:] == ["  x[0] + -1.0: affine"]
+    assert "<table" in p.explain()._repr_html_() and "<pre" in p.explain("b")._repr_html_()
+    with pytest.raises(of.DeclarationError, match="no constraint or objective 'c'"):
+        p.explain("c")
+    free = p.with_terms({}, p.constraints)
+    assert free.explain("objective") == "objective: none, any feasible point will do"
+
+
+def test_a_tree_ends_after_so_many_parts() -> None:
+    x = cp.Variable(name="x")
+    for parts, lines in ((29, 60), (30, 62)):
+        total = sum(cp.exp(x - k) for k in range(parts))
+        told = str(of.from_cvxpy(cp.Problem(cp.Minimize(total))).explain("objective"))
+        assert len(told.splitlines()) == lines
+        assert told.endswith("further parts") == (parts == 30)
+
+
 def test_a_row_is_explained_by_its_tree() -> None:
     """Composition part by part, a proof beyond it step by step, what refutes one; other names err."""
     x, z = cp.Variable(2, name="x"), cp.Variable(name="z")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import copy
+from dataclasses import dataclass, replace
 from itertools import product
 from types import SimpleNamespace
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.core.certificate import DualCheck, least_check
+from optfair.core.certificate import Certificate, DualCheck, Verdict, least_check
 from optfair.methods.cluster_counterfactuals.choices import (
     MOST,
     ONE_HOT_CHOICES,
@@ -188,6 +189,16 @@ def test_a_proof_that_leaves_out_a_choice_or_has_another_proves_less() -> None:
     assert not wrong.is_optimal(1e-6)
 
 
+@dataclass(frozen=True, eq=False)
+class Refuted(Certificate):
+    """A certificate of a choice that does not hold."""
+
+    problem: Any
+
+    def verify(self) -> Verdict:
+        return Verdict(False, ("refuted",))
+
+
 def test_a_target_out_of_reach_is_refuted_choice_by_choice() -> None:
     with pytest.raises(of.Infeasible) as error:
         whole_row(upper={0: 1.0}).solve("category-choices")
@@ -196,6 +207,12 @@ def test_a_target_out_of_reach_is_refuted_choice_by_choice() -> None:
     assert "'one-hot 0'" in str(error.value)
     fewer = NoCategory(proof.problem, dict(list(proof.refuted.items())[1:]))
     assert not fewer.verify()
+    lent = replace(proof, refuted={**proof.refuted, (0,): proof.refuted[1,]})
+    assert lent.verify().reasons == ("the certificate of choice (0,) is of another",)
+    error = copy.copy(proof.refuted[0,])
+    error.certificate = Refuted(getattr(error.certificate, "problem", None))
+    wrong = replace(proof, refuted={**proof.refuted, (0,): error})
+    assert wrong.verify().reasons == ("refuted",)
 
 
 def test_time_that_is_up_leaves_the_best_choice_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
