@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from optfair.backends.isolation import ask_for_room, in_thread
 from optfair.backends.request import RawPoint, refused_options
-from optfair.numbers import Floats
+from optfair.numbers import Floats, Indices
 from optfair.proofs.rounding import coordinates
 from optfair.solution.conic_form import STEEPEST, ConicForm, Limits, Singletons
 
@@ -262,10 +262,15 @@ class HeldProgram:
         model.run()
         return LinearProgramResult.of(model)
 
-    def add_row(self, row: Floats, lower: float) -> None:
-        """Add a row that is at least so much."""
-        at = np.flatnonzero(row)
-        self._model.addRow(lower, np.inf, at.size, at.astype(np.int32), row[at])
+    def add_rows(self, rows: Any, lower: Floats, upper: Floats) -> None:
+        """Add rows between sides."""
+        A = sp.csr_array(rows)
+        start, index = A.indptr[:-1].astype(np.int32), A.indices.astype(np.int32)
+        self._model.addRows(lower.size, lower, upper, A.nnz, start, index, A.data)
+
+    def set_costs(self, columns: Indices, cost: Floats) -> None:
+        """Give some columns other costs."""
+        self._model.changeColsCost(columns.size, columns.astype(np.int32), cost)
 
 
 @dataclass(frozen=True, eq=False)

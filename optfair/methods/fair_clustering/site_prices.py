@@ -4,38 +4,41 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from itertools import product
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.backends.linear_program import row_scale, solve_linear_program
 from optfair.backends.registry import conic_interface
 from optfair.compile.conic_proof import same_rows
 from optfair.compile.form import compile_problem
 from optfair.core.certificate import Certificate, Verdict
 from optfair.core.problem import Problem
 from optfair.errors import Infeasible, SolverFailure, UnsupportedProblem
-from optfair.methods.fair_clustering.algorithms.costs import Charge, SeparableCost
-from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
-from optfair.methods.fair_clustering.algorithms.price_search import solve_mass_dual
 from optfair.methods.fair_clustering.algorithms.set_search import covering_sites
+from optfair.methods.fair_clustering.algorithms.site_tree import (
+    SHARE,
+    SiteNode,
+    SiteTree,
+    bound_of_cases,
+)
 from optfair.methods.fair_clustering.facility_location import LEVELS, FairFacilityLocation
+from optfair.methods.fair_clustering.location_bound import Lagrangian, SitePrices
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.methods.fair_clustering.metrics import gathered_masses
 from optfair.numbers import Floats, Indices, check_positive, checked, one_of
-from optfair.proofs.rounding import gamma
 from optfair.transforms.relaxation import relaxed
 
 # Steps of the prices; those without a better bound after which steps are halved; the first step
 # and the smallest; part of the last direction that is kept.
 STEPS, PATIENCE, FIRST, LEAST, KEPT = 1_000, 12, 1.2, 1e-3, 0.3
-# Steps between two sets of sites that are tried; price of a closed site, in the largest cost.
-TRIED_EACH, CLOSED = 20, 8.0
+# Steps between two sets of sites that are tried.
+TRIED_EACH = 20
 # Sites that neighbours are made of, in numbers of open ones; what opening a step ago counts.
 FEW, FADE = 3, 0.99
+# Rows times sites up to which sites are branched on.
+CELLS = 20_000
 # Part of the time that sites which cover all rows may be sought for.
 COVERING = 0.25
 # Relative violation of a rule that is rounding.
@@ -60,9 +63,12 @@ class LocatedSites:
         the last cost below the bound.
     conflict : Certificate or None
         What proves that instead, where prices do not: a tree of cases, each without a choice.
+    cases : SiteSplit, SitePrices or None
+        Cases of open and closed sites, each with prices that prove the bound of it; None where
+        ``row_prices`` and ``mass_prices`` prove that of all.
     steps : int
         Steps of the prices.
-    status : {"optimal", "stalled", "time_limit"}
+    status : {"optimal", "stalled", "time_limit", "interrupted"}
     seconds : float
     """
 
@@ -78,6 +84,7 @@ class LocatedSites:
     status: str
     seconds: float
     conflict: Certificate | None = None
+    cases: SiteNode | None = field(default=None, repr=False)
 
     def verify(self) -> Verdict:
         """Recompute the cost and the rules from the assignment, and the bound from the prices."""
@@ -103,9 +110,16 @@ class LocatedSites:
         if p.data["goal"] == "bottleneck":
             if self.bound not in radii or not self._excludes(radii):
                 reasons.append(f"radii below {self.bound:.10g} are not excluded")
-        elif not (bound := _Prices(p).proved(self.row_prices, self.mass_prices)) >= self.bound:
+        elif not (bound := self._proved()) >= self.bound:
             reasons.append(f"the prices prove {bound:.10g}, not {self.bound:.10g}")
         return Verdict(not reasons, tuple(reasons))
+
+    def _proved(self) -> float:
+        """Return what the prices prove, of every case or of all choices."""
+        lagrangian = Lagrangian(self.problem)
+        if self.cases is None:
+            return lagrangian.proved(self.row_prices, self.mass_prices)
+        return bound_of_cases(lagrangian, self.cases)
 
     def _excludes(self, radii: Floats) -> bool:
         """Whether all radii below the bound are excluded by what is kept."""
@@ -114,7 +128,7 @@ class LocatedSites:
             return True
         narrow = self.problem.beyond(radii[at - 1])
         if self.conflict is None:
-            return _Prices(narrow).proved(self.row_prices, self.mass_prices) > 0.0
+            return Lagrangian(narrow).proved(self.row_prices, self.mass_prices) > 0.0
         conflict: Any = self.conflict
         if isinstance(conflict, NoCover):
             return bool(NoCover(narrow).verify())
@@ -164,14 +178,21 @@ def located_sites(
     r"""Choose sites by prices of rows and masses, with a proved bound, where the MILP is slow.
 
     .. math::
-        L(u, \Lambda) = \sum_i w_i u_i + \min_y \sum_j y_j \Big(f_j -
+        L(u, \Lambda) = \sum_i w_i u_i + \min_{y, M} \Big\{\sum_j y_j \Big(f_j -
         \sum_i w_i (u_i - D_{ij} - \Lambda_{g_i j})_+\Big)
-        + \min_M \{h(M) - \langle \Lambda, M \rangle : \text{rules}\}
+        + h(M) - \langle \Lambda, M \rangle : \text{rules},\; M_{gj} \le \pi_g y_j\Big\}
 
-    bounds every choice of sites from below, for any prices; its maximum is the bound of the linear
-    relaxation with :math:`A_{ij} \le y_j`. Steps along subgradients raise it; the sites that it
-    opens on the way are tried by exact assignments (mass-dual), and the best is kept. A pass
-    costs n·m, and nothing of that size is handed to a solver.
+    bounds every choice of sites from below, for any prices, where a rule on one site,
+    :math:`a^T M_j \le b` with :math:`b \ge 0`, is :math:`a^T M_j \le b\, y_j`; its maximum is the
+    bound of the linear relaxation with :math:`A_{ij} \le y_j`. Steps along subgradients raise it; the
+    sites that it opens on the way are tried by exact assignments (mass-dual), and the best is kept.
+    A pass costs n·m, and nothing of that size is handed to a solver.
+
+    What is left is branched on: a site is open or closed. Prices of a case are the multipliers of a
+    linear program, which gets :math:`A_{ij} \le y_j` where they are exceeded; they close, too, all sites
+    that would cost too much. This ends at the gap that is asked for, where the rows times the sites
+    that prices leave open are at most 20,000; beyond, neighbours of the best sites are tried, and the
+    gap is what it is. Time that is over, or Ctrl-C, ends it with the best sites and a proved bound.
 
     A bottleneck is one of the costs: its bracket is halved. At a radius r the problem of the least
     weight that must go farther (``problem.beyond(r)``) is located by the same prices until a bound
@@ -206,8 +227,8 @@ def located_sites(
     >>> p = of.fair_clustering.FairFacilityLocation(
     ...     X[:200], groups=sex[:200], sites=X[:20], n_centers=4, fairness=of.max_gap(0.1)
     ... )
-    >>> found = of.fair_clustering.located_sites(p, gap=0.02)
-    >>> found.gap <= 0.02, bool(found.verify())
+    >>> found = of.fair_clustering.located_sites(p, gap=1e-6)
+    >>> found.gap <= 1e-6, bool(found.verify())
     (True, True)
 
     References
@@ -225,103 +246,168 @@ def _located(
     problem: FairFacilityLocation, gap: float, time_limit: float, *, decide: bool = False
 ) -> LocatedSites:
     """Locate by prices; to decide whether the optimum is 0, end when a bound says no."""
-    begin = time.perf_counter()
-    prices = _Prices(problem)
-    m, G = prices.m, prices.shares.size
-    best: tuple[float, Indices, Floats] | None = None
-    tried: set[tuple[int, ...]] = set()
+    return _SiteSearch(problem, gap, time_limit, decide).run()
 
-    def attempt(sites: Indices) -> Floats | None:
-        """Try a set of sites; return its prices of masses."""
-        nonlocal best
+
+class _SiteSearch:
+    """Prices are raised, sites that they open are tried, and what they leave open is branched on."""
+
+    def __init__(
+        self, problem: FairFacilityLocation, gap: float, time_limit: float, decide: bool
+    ) -> None:
+        self.problem, self.gap, self.decide = problem, gap, decide
+        self.begin = time.perf_counter()
+        self.deadline = self.begin + time_limit
+        self.lagrangian = Lagrangian(problem)
+        self.best: tuple[float, Indices, Floats] | None = None
+        self.tried: dict[tuple[int, ...], SitePrices | None] = {}
+        n, m, G = self.lagrangian.n, self.lagrangian.m, self.lagrangian.shares.size
+        self.u, self.lam, self.often = np.zeros(n), np.zeros((G, m)), np.zeros(m)
+        self.proved, self.status, self.steps = -np.inf, "stalled", 0
+        self.cases: SiteNode | None = None
+
+    def run(self) -> LocatedSites:
+        """Search until the gap is reached or nothing helps; Ctrl-C ends it with the best sites."""
+        try:
+            self._climb()
+            self.proved = self.lagrangian.proved(self.u, self.lam)
+            if self.best is None and self.lagrangian.most >= self.lagrangian.m:
+                self.attempt(np.arange(self.lagrangian.m))  # all hold what any of them hold
+            if self.status == "stalled" and not self.decide:
+                self._branch()
+            if self.status == "stalled":
+                self._exchange()
+        except KeyboardInterrupt:
+            if self.best is None:
+                raise
+            self.status = "interrupted"
+            if self.proved == -np.inf:
+                self.proved = self.lagrangian.proved(self.u, self.lam)
+        return self._located()
+
+    @property
+    def objective(self) -> float:
+        """Cost of the best sites."""
+        return np.inf if self.best is None else self.best[0]
+
+    @property
+    def late(self) -> bool:
+        """Whether time is over."""
+        return time.perf_counter() > self.deadline
+
+    def attempt(self, sites: Indices) -> SitePrices | None:
+        """Try a set of sites; return its prices."""
         key = tuple(np.sort(sites).tolist())
-        if key in tried or not key:
-            return None
-        tried.add(key)
-        priced = prices.assigned(np.array(key))
-        if priced is not None and (best is None or priced[0] < best[0]):
-            best = priced[0], np.array(key), priced[1]
-        return None if priced is None else priced[2]
+        if key in self.tried or not key:
+            return self.tried.get(key)
+        priced = self.lagrangian.assigned(np.array(key))
+        self.tried[key] = None if priced is None else priced[2]
+        if priced is not None and priced[0] < self.objective:
+            self.best = priced[0], np.array(key), priced[1]
+        return self.tried[key]
 
-    opening = attempt(prices.spread_out())
-    lam = np.zeros((G, m)) if opening is None else opening
-    u = (prices.D + lam[prices.groups]).min(axis=1)
-    high_u, high_lam, bound = u, lam, -np.inf
-    often = np.zeros(m)
-    theta, quiet, kept, status, steps = FIRST, 0, 0.0, "stalled", 0
-    rows_way, masses_way = np.zeros(prices.n), np.zeros((G, m))
-    for steps in range(1, STEPS + 1):
-        value, y, share, masses = prices.step(u, lam)
-        often = often * FADE + y
-        if value > bound + 1e-9 * abs(bound):
-            quiet = 0
-        else:
-            quiet += 1
-        if value > bound:
-            bound, high_u, high_lam = value, u, lam
-        if steps % TRIED_EACH == 1 or (quiet == 0 and steps > 4 * TRIED_EACH and steps % 5 == 0):
-            attempt(np.flatnonzero(y))
-        objective = best[0] if best is not None else abs(bound) * 1.1 + prices.typical
-        if best is not None and objective - bound <= 0.9 * gap * abs(objective):
-            status = "optimal"
-            break
-        if decide and (bound > ROUNDING or objective <= ROUNDING):
-            status = "decided"
-            break
-        if time.perf_counter() - begin > time_limit:
-            status = "time_limit"
-            break
-        if quiet >= PATIENCE:
-            theta, quiet, kept = 0.5 * theta, 0, 0.0
-            u, lam = high_u, high_lam
-            if theta < LEAST:
-                break
-        rows_way, masses_way = 1.0 - share + kept * rows_way, masses + kept * masses_way
-        kept = KEPT
-        scale = prices.shares[:, None] / prices.most
-        size = float(prices.w @ np.square(rows_way)) + float((np.square(masses_way) / scale).sum())
-        if not size > 0.0:
-            break
-        length = theta * max(objective - value, 1e-9 * abs(objective)) / size
-        u, lam = u + length * rows_way, lam + length * masses_way / scale
-    proved = prices.proved(high_u, high_lam)
-    if best is None and prices.most >= m:  # all sites hold what any of them hold
-        attempt(np.arange(m))
-    # neighbours: an open site for one of those that the prices opened most often, or for none
-    far = np.argsort(-often, kind="stable")[: FEW * prices.most]
-    if prices.opening.any():
-        far = np.append(far, m)
-    improved = status == "stalled"
-    while improved and best is not None:
-        improved, now = False, best
-        for j in far[~np.isin(far, now[1])]:
-            for i in now[1]:
-                room = best[0] - proved - gap * abs(best[0]) - (ROUNDING if decide else 0.0)
-                if room <= 0.0 or time.perf_counter() - begin > time_limit:
-                    break
+    def _climb(self) -> None:
+        """Raise the bound along subgradients."""
+        own, gap = self.lagrangian, self.gap
+        opening = self.attempt(own.spread_out())
+        lam = self.lam if opening is None else opening.masses
+        u = (own.D + lam[own.groups]).min(axis=1)
+        self.u, self.lam, bound = u, lam, -np.inf
+        theta, quiet, kept = FIRST, 0, 0.0
+        rows_way, masses_way = np.zeros(own.n), np.zeros(lam.shape)
+        for step in range(1, STEPS + 1):
+            self.steps = step
+            value, y, share, masses = own.step(u, lam)
+            self.often = self.often * FADE + y
+            quiet = 0 if value > bound + 1e-9 * abs(bound) else quiet + 1
+            if value > bound:
+                bound, self.u, self.lam = value, u, lam
+            if step % TRIED_EACH == 1 or (quiet == 0 and step > 4 * TRIED_EACH and step % 5 == 0):
+                self.attempt(own.likely(y))
+            known = self.best is not None
+            objective = self.objective if known else abs(bound) * 1.1 + own.typical
+            if known and objective - bound <= SHARE * gap * abs(objective):
+                self.status = "optimal"
+                return
+            if self.decide and (bound > ROUNDING or objective <= ROUNDING):
+                self.status = "decided"
+                return
+            if self.late:
+                self.status = "time_limit"
+                return
+            if quiet >= PATIENCE:
+                theta, quiet, kept = 0.5 * theta, 0, 0.0
+                u, lam = self.u, self.lam
+                if theta < LEAST:
+                    return
+            rows_way, masses_way = 1.0 - share + kept * rows_way, masses + kept * masses_way
+            kept = KEPT
+            scale = own.shares[:, None] / own.most
+            size = float(own.w @ np.square(rows_way)) + float((masses_way**2 / scale).sum())
+            if not size > 0.0:
+                return
+            length = theta * max(objective - value, 1e-9 * abs(objective)) / size
+            u, lam = u + length * rows_way, lam + length * masses_way / scale
+
+    def _branch(self) -> None:
+        """Close the gap by cases of open and closed sites, where they are few enough."""
+        own = self.lagrangian
+        prices, left = own.completed(self.u, self.lam), self.deadline
+        tree = SiteTree(own, prices, lambda: self.objective, self.attempt, self.gap, left)
+        cases = tree.run(CELLS)
+        self.status = tree.status
+        if cases is not None and (bound := bound_of_cases(own, cases)) > self.proved:
+            self.cases, self.proved = cases, bound
+        if self.status == "interrupted" and self.best is None:
+            raise KeyboardInterrupt
+
+    def _exchange(self) -> None:
+        """Try neighbours: an open site for one of those that prices opened most often, or for none."""
+        own, m = self.lagrangian, self.lagrangian.m
+        far = np.argsort(-self.often, kind="stable")[: FEW * own.most]
+        if own.opening.any():
+            far = np.append(far, m)
+        while self.best is not None:
+            now, spare = self.best, ROUNDING if self.decide else 0.0
+            for j, i in product(far[~np.isin(far, now[1])], now[1]):
+                if self.late or self.best[0] - self.proved <= self.gap * abs(self.best[0]) + spare:
+                    return
                 rest = now[1][now[1] != i]
-                attempt(rest if j == m else np.append(rest, j))
-                improved = best[0] < now[0]
-                if improved:
+                self.attempt(rest if j == m else np.append(rest, j))
+                if self.best[0] < now[0]:
                     break
-            if improved:
-                break
-    if best is None and decide:
-        best = np.inf, np.zeros(0, dtype=np.intp), np.zeros(prices.D.shape)
-    if best is None:
-        raise SolverFailure(
-            "no sites were found whose assignment obeys the rules",
-            f"{len(tried)} sets of sites were tried; no choice costs less than {proved:.6g}",
-            "allow more sites or looser rules, or solve the problem by a general solver",
+            if not self.best[0] < now[0]:
+                return
+
+    def _located(self) -> LocatedSites:
+        m = self.lagrangian.m
+        if self.best is None and self.decide:
+            self.best = np.inf, np.zeros(0, dtype=np.intp), np.zeros((self.lagrangian.n, m))
+        if self.best is None:
+            raise SolverFailure(
+                "no sites were found whose assignment obeys the rules",
+                f"{len(self.tried)} sets of sites were tried;"
+                f" no choice costs less than {self.proved:.6g}",
+                "allow more sites or looser rules, or solve the problem by a general solver",
+            )
+        value, sites, A = self.best
+        room = max(0.0, value - self.proved) / (abs(value) or 1.0) if sites.size else np.inf
+        if self.status in ("stalled", "optimal"):
+            self.status = "optimal" if room <= self.gap else "stalled"
+        return LocatedSites(
+            self.problem,
+            sites,
+            A,
+            value,
+            self.proved,
+            room,
+            self.u,
+            self.lam,
+            self.steps,
+            self.status,
+            time.perf_counter() - self.begin,
+            cases=self.cases,
         )
-    value, sites, A = best
-    room = max(0.0, value - proved) / (abs(value) or 1.0) if sites.size else np.inf
-    if status == "stalled" and room <= gap:
-        status = "optimal"
-    seconds = time.perf_counter() - begin
-    return LocatedSites(
-        problem, sites, A, value, proved, room, high_u, high_lam, steps, status, seconds
-    )
 
 
 def _bottleneck(p: FairFacilityLocation, gap: float, time_limit: float) -> LocatedSites:
@@ -389,7 +475,7 @@ def _within(
     if decided and sites is None:
         return None, None, NoCover(narrow)
     if sites is not None:
-        covered = _Prices(narrow).assigned(sites)
+        covered = Lagrangian(narrow).assigned(sites)
         A = None if covered is None else _inside(narrow, covered[1])
         if A is not None:
             return None, A, None
@@ -405,7 +491,7 @@ def _within(
         return tried, None, e.certificate
     except SolverFailure:
         return tried, None, None
-    priced = _Prices(narrow).assigned(sites)
+    priced = Lagrangian(narrow).assigned(sites)
     return tried, None if priced is None else _inside(narrow, priced[1]), None
 
 
@@ -461,125 +547,3 @@ def _refuse_others(p: FairFacilityLocation) -> None:
             reason,
             "solve the problem: a general solver takes it",
         )
-
-
-class _Prices:
-    """The Lagrangian of a facility location, and assignments to given sites."""
-
-    def __init__(self, p: FairFacilityLocation) -> None:
-        rules = compile_rules(p)
-        self.program: MassProgram = rules.program
-        self.feasible = rules.feasible
-        self.w, self.groups, self.shares = (p.data[k] for k in ("weights", "groups", "shares"))
-        self.D = p.data["cost"].matrix()
-        self.n, self.m = self.D.shape
-        self.opening, self.most = p.data["opening_costs"], p.data["n_centers"]
-        self.rounding = p.data["cost"].rounding
-        self.typical = float(np.abs(self.D).mean()) or 1.0
-
-    def spread_out(self) -> Indices:
-        """Return sites chosen one after the other, each for the most it saves."""
-        near = np.full(self.n, np.inf)
-        chosen: list[int] = []
-        for _ in range(self.most):
-            saved = self.w @ np.minimum(self.D, near[:, None]) + self.opening
-            j = int(np.argmin(saved))
-            if chosen and saved[j] >= self.w @ near:
-                break
-            chosen.append(j)
-            near = np.minimum(near, self.D[:, j])
-        return np.array(chosen)
-
-    def assigned(self, sites: Indices) -> tuple[float, Floats, Floats] | None:
-        """Return cost, fractions and prices of masses of the best assignment, None without one."""
-        closed = ~np.isin(np.arange(self.m), sites)
-        penalty = CLOSED * sites.size * float(np.abs(self.D).max() or 1.0)
-        barred = np.broadcast_to(closed, self.D.shape)
-        result = solve_mass_dual(
-            self.program,
-            SeparableCost("precomputed", self.D, charge=Charge(barred=barred, penalty=penalty)),
-            self.groups,
-            self.w,
-            feasible=self.feasible,
-        )
-        A = np.zeros(self.D.shape)
-        A[result.rows, result.clusters] = result.fractions
-        if float(self.w @ A[:, closed].sum(axis=1)) > 1e-9:
-            return None
-        A[:, closed] = 0.0
-        A /= A.sum(axis=1, keepdims=True)
-        masses = gathered_masses(A, self.groups, self.w, self.shares.size)
-        y = result.y.copy()
-        y[self.program.masses] = masses
-        value = float(self.w @ (self.D * A).sum(axis=1)) + float(self.opening[sites].sum())
-        prices = self.program.prices(result.y, result.z)
-        prices[:, closed] = 0.0
-        return value + self.program.form.objective(y), A, prices
-
-    def step(self, u: Floats, lam: Floats) -> tuple[float, Any, Floats, Floats]:
-        """Return the value, the open sites, how often rows are served and by how much masses differ."""
-        saved, served = self._saved(u, lam)
-        y = self._open(self.opening - saved)
-        A = served[:, y]
-        own = np.zeros((self.shares.size, self.m))
-        own[:, y] = gathered_masses(A.astype(float), self.groups, self.w, self.shares.size)
-        rest, masses, *_ = self._rest(lam)
-        value = float(self.w @ u) + float((self.opening - saved)[y].sum()) + rest
-        return value, y, A.sum(axis=1), own - masses
-
-    def _saved(self, u: Floats, lam: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-        excess = u[:, None] - self.D - lam[self.groups]
-        return self.w @ np.maximum(excess, 0.0), excess > 0.0
-
-    def _open(self, net: Floats) -> NDArray[np.bool_]:
-        order = np.argsort(net, kind="stable")[: self.most]
-        y = np.zeros(self.m, dtype=bool)
-        y[order[net[order] < 0.0]] = True
-        y[order[0]] = True  # some site is open in every choice
-        return y
-
-    @cached_property
-    def _rows(self) -> tuple[Any, Floats, Floats, Floats]:
-        form = self.program.form
-        scale = row_scale(form.A)
-        simplex, shares = self.program.simplex_rows, self.program.shares
-        high = form.b * scale
-        low = np.where(form.equal, high, -np.inf)
-        rows = sp.vstack([form.A * scale[:, None], simplex], format="csc")
-        return rows, np.concatenate([low, shares]), np.concatenate([high, shares]), scale
-
-    def _rest(self, lam: Floats) -> tuple[float, Floats, Floats, Floats, Floats]:
-        """Return min {h(M) - <Λ, M>}, its masses, all of y, and the multipliers of rules and shares."""
-        form, at = self.program.form, self.program.masses
-        cost = form.q.copy()
-        cost[at] -= lam
-        unit = float(np.abs(cost).max()) or 1.0
-        rows, low, high, scale = self._rows
-        lower = np.full(cost.size, -np.inf)
-        lower[at] = 0.0
-        answer = solve_linear_program(
-            cost / unit, rows, low, high, lower, np.full(cost.size, np.inf), tolerance=1e-9
-        )
-        if answer.status != "optimal":
-            raise SolverFailure("the rules' linear program failed", answer.status, "rescale costs")
-        duals = answer.prices * unit
-        z = -duals[: scale.size] * scale
-        value = float(cost @ answer.x) + form.offset
-        return value, answer.x[at], answer.x, z, duals[scale.size :]
-
-    def proved(self, u: Floats, lam: Floats) -> float:
-        """Return a bound at given prices that holds in exact arithmetic."""
-        net = self.opening - self._saved(u, lam)[0]
-        y = self._open(net)
-        _, _, x, z, level = self._rest(lam)
-        z = np.where(self.program.form.nonnegative, np.maximum(z, 0.0), z)
-        rules = self.program.proved_bound(x, z, lam + level[:, None])
-        if rules.unpaid is not None:
-            return -np.inf
-        sizes = np.abs(u)[:, None] + np.abs(self.D) + np.abs(lam)[self.groups]
-        # a row that is not served may be so but for rounding
-        each = self.w @ sizes + np.abs(self.opening)
-        size = float(self.w @ np.abs(u)) + self.most * float(each.max())
-        size += float(self.shares @ (np.abs(level) + np.abs(lam).max(axis=1))) + abs(rules.value)
-        value = float(self.w @ u) + float(net[y].sum()) + float(level @ self.shares) + rules.value
-        return float(value - (gamma(self.n + self.m + 32.0) + self.rounding) * size)

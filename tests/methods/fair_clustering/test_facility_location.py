@@ -244,17 +244,17 @@ def test_a_bracket_that_time_cuts_short_is_a_bracket() -> None:
 
 def test_a_radius_that_only_a_tree_excludes_is_verified() -> None:
     D = [
-        [9.0, 13.0, 6.0, 11.0],
-        [16.0, 2.0, 10.0, 4.0],
-        [15.0, 5.0, 3.0, 1.0],
-        [7.0, 14.0, 8.0, 12.0],
+        [8.0, 7.0, 9.0, 11.0],
+        [5.0, 12.0, 16.0, 3.0],
+        [14.0, 4.0, 1.0, 10.0],
+        [13.0, 6.0, 15.0, 2.0],
     ]
     rule = of.fair_clustering.proportion(lower={"a": 0.06, "b": 0.18})
     p = FairFacilityLocation(
-        costs=D, groups=list("babb"), n_centers=2, goal="bottleneck", fairness=rule
+        costs=D, groups=list("abab"), n_centers=2, goal="bottleneck", fairness=rule
     )
     found = located_sites(p)
-    assert found.conflict is not None and found.gap == 0.0 and found.objective == 10.0
+    assert found.conflict is not None and found.gap == 0.0 and found.objective == 8.0
     assert found.verify()
 
 

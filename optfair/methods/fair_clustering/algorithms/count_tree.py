@@ -381,7 +381,8 @@ class CountTree:
         row = self._rows_cost.copy()
         at = self.program.masses.ravel()
         row[at] += (prices * self.unit[:, None]).ravel() / self.mean
-        self._model.add_row(row, (value - self.base.value) / self.mean)
+        least = (value - self.base.value) / self.mean
+        self._model.add_rows(row[None], np.array([least]), np.array([np.inf]))
         self.cuts.append(prices)
         again = self._solved(node.low, node.high, deadline)
         return again if again is not None and again.value > node.value + 1e-12 * abs(cost) else None

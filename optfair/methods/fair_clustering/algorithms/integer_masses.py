@@ -130,9 +130,13 @@ class CountRules:
         Polyhedral rules.
     unit, counts : arrays (G,)
         Weight of a row, and number of rows, of each group.
+    whole : bool
+        Whether counts are whole; else limits are those of any masses.
     """
 
-    def __init__(self, program: MassProgram, unit: Floats, counts: Floats) -> None:
+    def __init__(
+        self, program: MassProgram, unit: Floats, counts: Floats, *, whole: bool = True
+    ) -> None:
         form = program.form
         self.size = form.q.size
         factor = np.ones(self.size)
@@ -153,7 +157,7 @@ class CountRules:
         self._first = np.flatnonzero(np.diff(self._column, prepend=-1))
         self._owner = self._column[self._first]
         self._whole = np.zeros(self.size, dtype=bool)
-        self._whole[program.masses] = True
+        self._whole[program.masses] = whole
         low, most = np.full(self.size, -np.inf), np.full(self.size, np.inf)
         low[program.masses], most[program.masses] = 0.0, counts[:, None]
         #: limits that the rules put on counts and auxiliaries, None where they leave nothing

@@ -153,7 +153,8 @@ class MassProgram:
         that the rules put on them.
         """
         if limits is not None and self.polyhedral:
-            value = self._within(np.where(self.form.equal, z, np.maximum(z, 0.0)), prices, limits)
+            own = np.where(self.form.equal, z, np.maximum(z, 0.0))
+            value = self.bound_within(own, prices, limits)
             if np.isfinite(value):
                 return LowerBound(value)
         q = self.form.q.copy()
@@ -168,7 +169,7 @@ class MassProgram:
         whole = ConicForm(self.form.P, q, self.form.offset, A, b, cones, self.form.columns)
         return lower_bound(whole, y, np.concatenate([z, np.zeros(2 * G * K)]))
 
-    def _within(self, z: Floats, prices: Floats, limits: tuple[Floats, Floats]) -> float:
+    def bound_within(self, z: Floats, prices: Floats, limits: tuple[Floats, Floats]) -> float:
         """Return what multipliers of linear rules prove within limits; -inf where one is needed."""
         form, n = self.form, self.form.q.size
         q, size = form.q.copy(), np.abs(form.q)
