@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.errors import DeclarationError
+from optfair.errors import DataError, DeclarationError
 from optfair.methods.fair_clustering.algorithms.entropic_projection import LOOSE, project_masses
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
 from optfair.methods.fair_clustering.algorithms.pricing import label_masses, smallest_ratio
@@ -37,6 +38,8 @@ from optfair.numbers import Floats, Indices
 EXACT = 1e-10
 # Share of its fair part below which a component is dead.
 DEAD = 1e-8
+# Weight of a group, to that of all, below which its fractions are lost beside those of the others.
+LIGHTEST = 1e-7
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,6 +235,8 @@ def mass_program(
         Rules that exclude each other.
     DeclarationError
         Rules that do not fit the groups.
+    DataError
+        A group weighs too little for rules between groups.
     """
     # the rules see groups and shares only, so K rows per group stand for all
     groups = np.repeat(np.asarray(names), clusters)
@@ -241,7 +246,30 @@ def mass_program(
         costs=np.zeros((groups.size, clusters)),
         sample_weight=np.repeat(shares / clusters, clusters),
     )
-    return compile_rules(problem).program
+    program = compile_rules(problem).program
+    light = int(shares.argmin())
+    if shares[light] < LIGHTEST and _compared(program, light):
+        raise DataError(
+            f"group {names.tolist()[light]!r} weighs too little for rules between groups",
+            f"{shares[light]:.1e} of all rows; an E-step tells fractions of groups apart that"
+            f" weigh {LIGHTEST:g} or more",
+            "leave the rows of that group out, or raise their sample_weight",
+        )
+    return program
+
+
+def _compared(program: MassProgram, group: int) -> bool:
+    """Whether rules compare fractions of a group with those of others, whose prices it may then hide.
+
+    Between two groups, equations have prices of the lighter one only.
+    """
+    shares = program.shares
+    if program.only_equations and shares.size == 2:
+        return False
+    units = np.repeat(shares, program.masses.shape[1])
+    sizes = abs(program.own_rows) @ sp.diags_array(units)
+    own = sizes @ np.repeat(np.arange(shares.size) == group, program.masses.shape[1])
+    return bool((own > 0.1 * sizes.max(axis=1).toarray().ravel()).any())
 
 
 def fair_labels_problem(

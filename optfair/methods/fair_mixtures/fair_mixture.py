@@ -168,7 +168,7 @@ class FairMixture(
     ------
     DataError
         Constant columns, missing groups, fewer distinct rows than components, a singular
-        covariance where ``reg_covar`` is 0.
+        covariance where ``reg_covar`` is 0, a group below 1e-7 of all weight that rules compare.
     DeclarationError
         Parameters out of range.
     Infeasible

@@ -74,3 +74,32 @@ def test_projections_and_likelihood_are_in_the_library() -> None:
 def test_arrays_and_words_are_no_settings(name: str, value: Any) -> None:
     with pytest.raises(of.DeclarationError, match=name):
         of.FairMixture(2, **{name: value}).fit(np.eye(4), groups=[0, 1, 0, 1])
+
+
+@pytest.mark.parametrize("eps", [0.0, 0.05])
+def test_a_group_that_weighs_next_to_nothing_is_refused_before_work(eps: float) -> None:
+    """Its fractions are lost beside those of others, and no E-step ended."""
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(60, 2)), np.array(list("abc") * 20)
+    for light in (1e-50, 1e-10):
+        w = np.where(groups == "b", light, 1.0)
+        with pytest.raises(of.DataError, match="group 'b' weighs too little") as e:
+            of.FairMixture(2, eps=eps).fit(X, groups=groups, sample_weight=w)
+        assert "sample_weight" in str(e.value) and "of all rows" in str(e.value)
+    for free in (None, {"size": of.cluster_share(upper=0.8)}):
+        model = of.FairMixture(2, eps=None, rules=free, n_init=1, random_state=0)
+        model.fit(X, groups=groups, sample_weight=w)
+        assert model.status_ == "converged"
+    w = np.where(groups == "b", 1e-6, 1.0)
+    model = of.FairMixture(2, eps=eps, n_init=1, random_state=0)
+    model.fit(X, groups=groups, sample_weight=w)
+    assert model.delta_ <= eps + 1e-8 and model.status_ == "converged"
+
+
+def test_two_groups_may_weigh_what_they_like_where_fractions_are_equal() -> None:
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(60, 2)), np.arange(60) % 2
+    w = np.where(groups == 1, 1e-50, 1.0)
+    model = of.FairMixture(2, eps=0.0, n_init=1, random_state=0)
+    model.fit(X, groups=groups, sample_weight=w)
+    assert model.delta_ <= 1e-8 and model.status_ == "converged"
