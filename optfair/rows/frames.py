@@ -106,6 +106,8 @@ KNOWN = {
 }
 # Starts by default, where centers are not given, and the most that can be asked for.
 STARTS, MOST_STARTS = 10, 1_000_000
+# Seeds that have a generator of their own, which takes longer to make than many more take to draw.
+ALONE = 1_000
 
 
 def check_parameters(model: Any) -> None:
@@ -170,8 +172,9 @@ def start_seeds(random_state: Any, n_init: Any, *, given: bool) -> list[int]:
         )
     if isinstance(random_state, np.random.RandomState):
         return [int(s) for s in random_state.randint(2**31 - 1, size=count)]
-    children = generator(random_state).spawn(count)
-    return [int(child.integers(2**31 - 1)) for child in children]
+    children = generator(random_state).spawn(min(count, ALONE))
+    seeds = [int(child.integers(2**31 - 1)) for child in children]
+    return seeds + children[-1].integers(2**31 - 1, size=count - len(seeds)).tolist()
 
 
 def generator(random_state: Any) -> np.random.Generator:

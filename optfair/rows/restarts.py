@@ -7,9 +7,10 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -243,19 +244,23 @@ class _Batch:
         self, seeds: Sequence[int], reporter: Callable[[int], Step], jobs: int
     ) -> Iterator[tuple[int, tuple[Restart, Any]]]:
         """Yield the same as they end; Ctrl-C ends them after the iteration at hand."""
+        following = iter(enumerate(seeds))
         with ThreadPoolExecutor(jobs) as pool:
-            futures = {
-                pool.submit(self._one, i == 0, seed, reporter(i)): i for i, seed in enumerate(seeds)
-            }
-            waiting = set(futures)
+            futures: dict[Any, int] = {}
             try:
-                while waiting:
+                while True:
                     try:
-                        for future in as_completed(set(waiting)):
-                            waiting.discard(future)
-                            result = future.result()
-                            if not isinstance(result, bool):
-                                yield futures[future], result
+                        # a few wait for a thread: so many as were asked for may never get one
+                        for i, seed in islice(following, 2 * jobs - len(futures)):
+                            futures[pool.submit(self._one, i == 0, seed, reporter(i))] = i
+                        if not futures:
+                            break
+                        for future in wait(futures, return_when=FIRST_COMPLETED).done:
+                            i, result = futures.pop(future), future.result()
+                            if result is False:
+                                following = iter(())
+                            elif result is not True:
+                                yield i, result
                     except KeyboardInterrupt:
                         self.stop.set()
             finally:  # an error in one start ends the others too

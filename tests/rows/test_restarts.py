@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +10,8 @@ import numpy as np
 import pytest
 
 import optfair as of
+from optfair.rows import restarts
+from optfair.rows.frames import start_seeds
 from optfair.rows.restarts import Ladder
 
 
@@ -62,3 +65,36 @@ def test_more_starts_than_can_be_made_are_refused(model: Any) -> None:
     X, groups = np.arange(12.0)[:, None], list("ab" * 6)
     with pytest.raises(of.DeclarationError, match="n_init=1000000000000 is more starts"):
         model(2, n_init=10**12, random_state=0).fit(X, groups=groups)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_starts_that_time_leaves_no_room_for_are_not_prepared(
+    n_jobs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A million starts took a minute before the time limit was looked at."""
+    seeds, told = start_seeds(0, 1_000_000, given=False), []
+    assert seeds[:10] == start_seeds(0, 10, given=False) and len(set(seeds[:10_000])) > 9_990
+    now = count()
+    clock = SimpleNamespace(perf_counter=lambda: float(next(now)))
+    monkeypatch.setattr(restarts, "time", clock)
+
+    def run(seed: int, left: float | None, report: Any) -> Any:
+        told.append(seed)
+        return restarts.Restart(seed, float(seed), 0.0, 1.0, 0.0, 1, "converged", 0.0), seed
+
+    records, best = restarts.run_restarts(
+        run, seeds, rank=lambda r: r.objective, n_jobs=n_jobs, time_limit=20.0
+    )
+    assert 1 <= len(records) == len(told) <= 25 and best == min(told)
+
+
+def test_ctrl_c_in_threads_keeps_what_has_ended() -> None:
+    def run(seed: int, left: float | None, report: Any) -> Any:
+        if seed == 3:
+            raise KeyboardInterrupt
+        return restarts.Restart(seed, float(seed), 0.0, 1.0, 0.0, 1, "converged", 0.0), seed
+
+    records, best = restarts.run_restarts(
+        run, list(range(100)), rank=lambda r: r.objective, n_jobs=2
+    )
+    assert best == 0 and {0} <= {r.seed for r in records} and len(records) < 20
