@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -390,10 +391,16 @@ def refuse_constant(columns: list[str]) -> None:
         )
 
 
-def _check_order(X: Any, groups: Any) -> None:
-    """Refuse groups whose index is that of the rows in another order: both are taken by position."""
+def check_row_order(X: Any, **given: Any) -> None:
+    """Refuse what has the index of the rows in another order: both are taken by position."""
+    for name, values in given.items():
+        for part in values.values() if isinstance(values, Mapping) else (values,):
+            _check_order(X, part, name)
+
+
+def _check_order(X: Any, values: Any, name: str) -> None:
     own: Any = getattr(X, "index", None)
-    other: Any = getattr(groups, "index", None)
+    other: Any = getattr(values, "index", None)
     kinds = type(own), type(other)
     # beside another index, one that counts tells no rows apart
     counted = [kind.__name__ for kind in kinds].count("RangeIndex") == 1
@@ -401,9 +408,9 @@ def _check_order(X: Any, groups: Any) -> None:
         return
     if not own.equals(other) and len(own) == len(other) and set(own) == set(other):
         raise DataError(
-            "groups has the index of X in another order",
+            f"{name} has the index of X in another order",
             "rows are taken by position, not by index",
-            "give groups.loc[X.index], or groups.to_numpy() if the positions are right",
+            f"give {name}.loc[X.index], or {name}.to_numpy() if the positions are right",
         )
 
 
@@ -418,7 +425,7 @@ def without_groups(X: Any, groups: Any) -> tuple[Any, Any]:
         Labels, a column of them for each attribute, or the names of the columns that hold them.
     """
     names = column_names(X)
-    _check_order(X, groups)
+    check_row_order(X, groups=groups)
     if isinstance(groups, str):
         if names is None:
             raise DataError(

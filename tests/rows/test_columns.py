@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import optfair as of
 from optfair.errors import DataError
 from optfair.rows.frames import Columns, taken_apart, without_groups
 
@@ -140,3 +141,41 @@ def test_a_number_that_is_missing_is_named_as_the_frame_names_it() -> None:
         taken_apart(X.reset_index(drop=True), groups)
     with pytest.raises(DataError, match=r"nan in row 1, column 1$|nan in row 1, column 1\n"):
         taken_apart(X.to_numpy(), groups)
+
+
+ROWS_AND_LABELS = {
+    "FairAssignment": lambda X, **rest: of.FairAssignment(X, centers=[[0.0, 0.0]], **rest),
+    "costs": lambda X, **rest: of.FairAssignment(costs=X, **rest),
+    "FairFacilityLocation": lambda X, **rest: of.fair_clustering.FairFacilityLocation(X, **rest),
+    "sites at costs": lambda X, **rest: of.fair_clustering.FairFacilityLocation(costs=X, **rest),
+    "FairKMeansBound": lambda X, **rest: of.fair_clustering.FairKMeansBound(
+        X, n_clusters=2, **rest
+    ),
+    "certified_kmeans": lambda X, **rest: of.fair_clustering.certified_kmeans(
+        X, n_clusters=2, **rest
+    ),
+    "FairKMeans": lambda X, **rest: of.FairKMeans(2, n_init=1).fit(X, **rest),
+    "FairMixture": lambda X, **rest: of.FairMixture(2, n_init=1).fit(X, **rest),
+    "FairMixtureLikelihood": lambda X, **rest: of.fair_mixtures.FairMixtureLikelihood(
+        X, n_components=2, **rest
+    ),
+}
+
+
+@pytest.mark.parametrize("made", ROWS_AND_LABELS)
+def test_groups_and_weights_in_another_order_than_the_rows_are_refused(made: str) -> None:
+    """They were taken by position without a word, by what is no estimator and as weights."""
+    rng = np.random.default_rng(0)
+    ids = [f"row {i}" for i in range(8)]
+    X = pd.DataFrame(rng.random((8, 2)), index=ids)
+    groups = pd.Series(list("abbaabab"), index=ids)
+    weights = pd.Series(np.ones(8), index=ids)
+    make = ROWS_AND_LABELS[made]
+    wrong = {"groups": groups[::-1], "sample_weight": weights}
+    for given in (wrong, {**wrong, "groups": {"sex": groups, "age": groups[::-1]}}):
+        with pytest.raises(DataError, match="groups has the index of X in another order"):
+            make(X, **given)
+    with pytest.raises(DataError, match="sample_weight has the index of X in another order"):
+        make(X, groups=groups, sample_weight=weights[::-1])
+    make(X, groups=groups, sample_weight=weights)
+    make(X, groups=groups.to_numpy()[::-1], sample_weight=weights)

@@ -43,6 +43,7 @@ from optfair.numbers import (
     floats,
     whole,
 )
+from optfair.rows.frames import check_row_order
 
 # The terms that fractions of rows and the masses of groups have in common.
 
@@ -260,7 +261,7 @@ class FairAssignment(GroupedRows):
         ),
     )
 
-    @checked(costs=floats, centers=floats, metric=check_text, p=check_number, goal=check_text)
+    @checked(centers=floats, metric=check_text, p=check_number, goal=check_text)
     def __init__(
         self,
         X: Any = None,
@@ -276,6 +277,8 @@ class FairAssignment(GroupedRows):
     ) -> None:
         if goal not in ("mean", "group"):
             raise DeclarationError(f"unknown goal {goal!r}", remedy='give "mean" or "group"')
+        rows = costs if X is None else X
+        check_row_order(rows, groups=groups, sample_weight=sample_weight)
         cost = declared_cost(X, centers, costs, metric, p)
         if goal == "group":
             refuse_negative(cost, 'goal="group"')

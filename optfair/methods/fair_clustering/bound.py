@@ -39,6 +39,7 @@ from optfair.numbers import (
     checked,
     encode_groups,
 )
+from optfair.rows.frames import check_row_order
 
 # Solve a problem whose objective is in large or small units as one with an objective near 1.
 
@@ -202,6 +203,7 @@ class FairKMeansBound(GroupedRows):
         labels: str = "soft",
     ) -> None:
         check_choice(labels, "labels", ("soft", "hard"))
+        check_row_order(X, groups=groups, sample_weight=sample_weight)
         points = check_matrix(X, "X")
         weights = check_weights(sample_weight, points.shape[0])
         index, names, shares = encode_groups(groups, points.shape[0], weights)

@@ -35,6 +35,7 @@ from optfair.numbers import (
     encode_groups,
     floats,
 )
+from optfair.rows.frames import check_row_order
 
 # What is least: the mean cost of the rows, the largest, or the largest of a site a row uses.
 GOALS = ("median", "center", "bottleneck")
@@ -130,7 +131,6 @@ class FairFacilityLocation(GroupedRows):
     title = "FairFacilityLocation"
 
     @checked(
-        costs=floats,
         sites=floats,
         metric=check_text,
         p=check_number,
@@ -159,6 +159,8 @@ class FairFacilityLocation(GroupedRows):
                 f"unknown goal {goal!r}",
                 remedy='give "median" (the mean cost), "center" or "bottleneck"',
             )
+        rows = costs if X is None else X
+        check_row_order(rows, groups=groups, sample_weight=sample_weight)
         cost = declared_cost(X, X if sites is None else sites, costs, metric, p)
         n, m = cost.rows, cost.clusters
         weights = check_weights(sample_weight, n)

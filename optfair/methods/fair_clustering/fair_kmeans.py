@@ -29,6 +29,7 @@ from optfair.methods.fair_clustering.single_start import Fit, check_distinct, ch
 from optfair.numbers import Floats, check_weights
 from optfair.rows.frames import (
     check_parameters,
+    check_row_order,
     checked_rows,
     group_index,
     same_columns,
@@ -249,6 +250,7 @@ class FairKMeans(
             Itself.
         """
         _check_given(groups, "y is ignored" if y is not None else "fairness compares groups")
+        check_row_order(X, sample_weight=sample_weight)
         rows, labels, names = taken_apart(X, groups)
         check_parameters(self)
         K = self.n_clusters

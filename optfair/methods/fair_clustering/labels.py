@@ -43,7 +43,7 @@ from optfair.numbers import (
     encode_groups,
 )
 from optfair.proofs.rounding import loss
-from optfair.rows.frames import generator
+from optfair.rows.frames import check_row_order, generator
 
 # Relative violation of a rule that is rounding.
 ROUNDING = 1e-9
@@ -504,6 +504,7 @@ def certified_kmeans(
     clustering, Mathematical Programming 131 (2012).
     Ryan, Foster: An integer programming approach to scheduling, 1981 (branching on pairs).
     """
+    check_row_order(X, groups=groups, sample_weight=sample_weight)
     X, gap = check_matrix(X, "X"), check_number(gap, "gap", least=0.0)
     time_limit = check_number(time_limit, "time_limit", least=0.0)
     n = X.shape[0]

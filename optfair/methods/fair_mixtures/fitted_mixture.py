@@ -31,7 +31,14 @@ from optfair.methods.fair_mixtures.components import Components
 from optfair.methods.fair_mixtures.expectation import BLOCK, Gaps, Sample, Summary, log_sums
 from optfair.methods.fair_mixtures.fair_em import fair_labels_problem
 from optfair.numbers import Floats, check_count, check_weights, checked, encode_groups
-from optfair.rows.frames import Columns, MixedRows, group_index, start_seeds, without_groups
+from optfair.rows.frames import (
+    Columns,
+    MixedRows,
+    check_row_order,
+    group_index,
+    start_seeds,
+    without_groups,
+)
 from optfair.rows.restarts import unfinished
 
 # Fitted attributes of a fair mixture, from components and summaries of passes.
@@ -406,6 +413,7 @@ def taken_in(model: Any, X: Any, groups: Any, sample_weight: Any, *, fitted: Any
             f"fairness={model.fairness!r} compares groups",
             "give groups=, one label per row; or fairness=None for a plain mixture",
         )
+    check_row_order(X, sample_weight=sample_weight)
     X, labels = without_groups(X, groups)
     columns = Columns.of(X, model.categorical) if fitted is None else fitted[0].columns
     rows = columns.encoded(X)

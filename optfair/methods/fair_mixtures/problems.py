@@ -24,6 +24,7 @@ from optfair.methods.fair_clustering.assignment import bound_arguments as bound_
 from optfair.methods.fair_clustering.metrics import gathered_masses
 from optfair.methods.fair_clustering.rules import PerfectFairness
 from optfair.numbers import Floats, check_count, check_matrix, check_weights, checked, encode_groups
+from optfair.rows.frames import check_row_order
 
 # The fair E-step: the responsibilities nearest to given ones that satisfy rules on groups.
 
@@ -116,6 +117,7 @@ class FairResponsibilities(GroupedRows):
         sample_weight: Any = None,
         fairness: Rule | None = PerfectFairness(),  # noqa: B008 - a frozen value
     ) -> None:
+        check_row_order(log_prob, groups=groups, sample_weight=sample_weight)
         normalised = _normalised(log_prob)
         n = normalised.shape[0]
         weights = check_weights(sample_weight, n)
@@ -371,6 +373,7 @@ class FairMixtureLikelihood(GroupedRows):
         sample_weight: Any = None,
         fairness: Rule | None = PerfectFairness(),  # noqa: B008 - a frozen value
     ) -> None:
+        check_row_order(X, groups=groups, sample_weight=sample_weight)
         points = check_matrix(X, "X")
         n = points.shape[0]
         weights = check_weights(sample_weight, n)
