@@ -482,3 +482,35 @@ def test_rules_on_groups_of_little_weight_are_as_strict_as_others() -> None:
     masses = np.asarray(s["masses"])
     assert (masses[2] >= b * masses - 1e-9 * p.shares[2]).all()
     assert s.is_optimal(1e-6)
+
+
+@pytest.mark.parametrize("rule", [of.perfect_fairness(), of.max_gap(0.2)])
+def test_rows_whose_weight_is_rounding_beside_others_are_assigned(rule: Any) -> None:
+    """They were left out of the flow that is handed out to rows, and the answer was lost."""
+    rng = np.random.default_rng(0)
+    n = 400
+    groups = np.arange(n) % 2
+    X = rng.normal(size=(n, 2)) + groups[:, None]
+    w = np.logspace(-12, 6, n)[rng.permutation(n)]
+    p = of.FairAssignment(
+        X, groups=groups, centers=rng.normal(size=(3, 2)), sample_weight=w, fairness=rule
+    )
+    s = p.solve("mass-dual")
+    A = np.asarray(s["assignment"])
+    assert s.grade.sound and np.allclose(A.sum(axis=1), 1.0, atol=1e-9)
+    first, second = (w[groups == g] @ A[groups == g] / w[groups == g].sum() for g in range(2))
+    assert np.abs(first - second).max() <= (0.2 if rule == of.max_gap(0.2) else 0.0) + 1e-9
+
+
+def test_sites_are_located_where_weights_are_decades_apart() -> None:
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(15, 3)), np.arange(15) % 2
+    p = of.fair_clustering.FairFacilityLocation(
+        X,
+        groups=groups,
+        n_centers=2,
+        fairness=of.max_gap(0.3),
+        sample_weight=np.logspace(-12, 6, 15),
+    )
+    found = of.fair_clustering.located_sites(p, gap=1e-6)
+    assert found.gap <= 1e-6 and found.verify()

@@ -355,24 +355,28 @@ SLIVER = 1e-9  # fractions of a row below this are rounding
 def spread(costs: CostRows, pricing: Pricing, free: FreeRows, flow: Floats) -> Entries:
     """Hand each class's flow out to its rows one after the other, so that few are split.
 
-    All classes are laid end to end on one line, once cut into rows and once into arcs; each
-    piece between neighbouring cuts belongs to one row and one arc.
+    All classes of a group are laid end to end on one line, once cut into rows and once into arcs;
+    each piece between neighbouring cuts belongs to one row and one arc. Rows whose weight is
+    rounding there go where they cost least.
     """
-    fixed = np.ones(costs.size, dtype=bool)
-    fixed[free.positions] = False
-    rest = np.flatnonzero(fixed)
-    rows, clusters, fractions = rest, pricing.best[rest], np.ones(rest.size)
-    if free.positions.size:
-        r, k, f = _pieces(costs, free, flow)
-        rows, clusters = np.concatenate([rows, r]), np.concatenate([clusters, k])
-        fractions = np.concatenate([fractions, f])
-    return rows, clusters, fractions
+    order = free.positions[np.argsort(free.members, kind="stable")]
+    of_arc, used = free.arcs.group[free.arcs.row], flow > 0.0
+    pieces = [
+        _pieces(costs, free, flow, order[costs.groups[order] == g], np.flatnonzero(used & own))
+        for g in np.unique(of_arc)
+        if (used & (own := of_arc == g)).any()
+    ]
+    left = np.ones(costs.size, dtype=bool)
+    for rows, *_ in pieces:
+        left[rows] = False
+    rest = np.flatnonzero(left)
+    pieces.append((rest, pricing.best[rest], np.ones(rest.size)))
+    rows, clusters, fractions = zip(*reversed(pieces), strict=True)
+    return np.concatenate(rows), np.concatenate(clusters), np.concatenate(fractions)
 
 
-def _pieces(costs: CostRows, free: FreeRows, flow: Floats) -> Entries:
-    rows = free.positions[np.argsort(free.members, kind="stable")]
+def _pieces(costs: CostRows, free: FreeRows, flow: Floats, rows: Indices, used: Indices) -> Entries:
     weight = costs.weights[rows]
-    used = np.flatnonzero(flow > 0.0)
     row_end, arc_end = np.cumsum(weight), np.cumsum(flow[used])
     ends = np.union1d(row_end, arc_end)
     length = np.diff(ends, prepend=0.0)
