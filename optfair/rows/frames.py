@@ -175,7 +175,8 @@ def start_seeds(random_state: Any, n_init: Any, *, given: bool) -> list[int]:
         return [int(s) for s in random_state.randint(2**31 - 1, size=count)]
     children = generator(random_state).spawn(min(count, ALONE))
     seeds = [int(child.integers(2**31 - 1)) for child in children]
-    return seeds + children[-1].integers(2**31 - 1, size=count - len(seeds)).tolist()
+    further = children[-1].integers(2**31 - 1, size=count - len(seeds))
+    return seeds + [int(seed) for seed in further]
 
 
 def generator(random_state: Any) -> np.random.Generator:

@@ -244,7 +244,7 @@ class _Batch:
         self, seeds: Sequence[int], reporter: Callable[[int], Step], jobs: int
     ) -> Iterator[tuple[int, tuple[Restart, Any]]]:
         """Yield the same as they end; Ctrl-C ends them after the iteration at hand."""
-        following = iter(enumerate(seeds))
+        following: Iterator[tuple[int, int]] = iter(enumerate(seeds))
         with ThreadPoolExecutor(jobs) as pool:
             futures: dict[Any, int] = {}
             try:

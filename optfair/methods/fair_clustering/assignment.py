@@ -488,7 +488,9 @@ def cluster_count(value: Any, most: int, what: str, places: str) -> int:
     return int(value)
 
 
-def declared_cost(X: Any, centers: Any, costs: Any, metric: str, p: float) -> SeparableCost:
+def declared_cost(
+    X: Any, centers: Any, costs: Any, metric: str, p: float, what: str = "centers"
+) -> SeparableCost:
     """Return the costs of rows at centers, from either of the two ways to state them."""
     if (costs is None) == (X is None):
         raise DeclarationError(
@@ -506,9 +508,7 @@ def declared_cost(X: Any, centers: Any, costs: Any, metric: str, p: float) -> Se
             "metric 'precomputed' needs costs", remedy="FairAssignment(costs=, groups=)"
         )
     points = check_matrix(X, "X")
-    return SeparableCost(
-        metric, points, check_matrix(centers, "centers", columns=points.shape[1]), p
-    )
+    return SeparableCost(metric, points, check_matrix(centers, what, columns=points.shape[1]), p)
 
 
 # From a [data] table, and the smallest problem.

@@ -161,7 +161,7 @@ class FairFacilityLocation(GroupedRows):
             )
         rows = costs if X is None else X
         check_row_order(rows, groups=groups, sample_weight=sample_weight)
-        cost = declared_cost(X, X if sites is None else sites, costs, metric, p)
+        cost = declared_cost(X, X if sites is None else sites, costs, metric, p, "sites")
         n, m = cost.rows, cost.clusters
         weights = check_weights(sample_weight, n)
         index, names, shares = encode_groups(groups, n, weights)

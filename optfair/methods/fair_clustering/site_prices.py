@@ -391,7 +391,7 @@ class _SiteSearch:
                 "allow more sites or looser rules, or solve the problem by a general solver",
             )
         value, sites, A = self.best
-        room = max(0.0, value - self.proved) / (abs(value) or 1.0) if sites.size else np.inf
+        room = float(max(0.0, value - self.proved) / (abs(value) or 1.0)) if sites.size else np.inf
         if self.status in ("stalled", "optimal"):
             self.status = "optimal" if room <= self.gap else "stalled"
         return LocatedSites(

@@ -115,6 +115,7 @@ def test_capacities_are_in_units_of_the_rows() -> None:
         ({"capacities": [1.0, -1.0, 9.0, 9.0, 9.0]}, "capacities has a negative entry"),
         ({"opening_costs": [1.0, 2.0]}, "neither a finite number nor 5"),
         ({"goal": "mean"}, "unknown goal 'mean'"),
+        ({"sites": np.zeros((3, 5))}, "sites has 5 columns"),
         ({"fairness": "fair"}, "not a rule"),
         ({"whole": 3}, "whole"),
         (
@@ -134,7 +135,7 @@ def test_capacities_are_in_units_of_the_rows() -> None:
 def test_what_cannot_be_is_refused_before_work(wrong: dict[str, Any], words: str) -> None:
     X, groups, sites = drawn(4)
     with pytest.raises(of.OptfairError) as e:
-        FairFacilityLocation(X, groups=groups, sites=sites, **wrong)
+        FairFacilityLocation(X, **{"groups": groups, "sites": sites, **wrong})
     assert words in str(e.value)
 
 
