@@ -367,8 +367,8 @@ def spread(costs: CostRows, pricing: Pricing, free: FreeRows, flow: Floats) -> E
         if (used & (own := of_arc == g)).any()
     ]
     left = np.ones(costs.size, dtype=bool)
-    for rows, *_ in pieces:
-        left[rows] = False
+    for piece in pieces:
+        left[piece[0]] = False
     rest = np.flatnonzero(left)
     pieces.append((rest, pricing.best[rest], np.ones(rest.size)))
     rows, clusters, fractions = zip(*reversed(pieces), strict=True)
