@@ -387,7 +387,12 @@ def measured(name: str, rounds: int) -> dict[str, Any]:
         s = of.from_cvxpy(stated).solve()
         seconds["optfair"].append(time.process_time() - begin)
     ours, theirs = (min(v[1:]) for v in seconds.values())
-    row = {"problem": name, "solver": s.solver, "grade": str(s.grade), "class": str(s.problem.problem_class)}
+    row = {
+        "problem": name,
+        "solver": s.solver,
+        "grade": str(s.grade),
+        "class": str(s.problem.problem_class),
+    }
     apart = abs(s.objective - value) / max(1.0, abs(value))
     return row | {"apart": apart, "optfair": ours, "CVXPY": theirs, "ratio": ours / theirs}
 

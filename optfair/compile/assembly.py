@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import accumulate, pairwise
 from operator import add
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import cvxpy as cp
 import numpy as np
@@ -302,8 +302,8 @@ class Moving:
 
 # What an affine atom adds up.
 
-# Places up to which a matrix has its zeros: sparse ones take longer to make.
-SMALL = 2**13
+# Places of a matrix that has its zeros, also where most are, and numbers added up at once (measured).
+PLACES, SMALL, AT_ONCE = 2**20, 2**13, 2**14
 
 # (arguments one below the other, their entries, weights of these, or else a matrix)
 Move = tuple[Sequence[Any], Any, Any, Any]
@@ -359,10 +359,9 @@ def moves_of(e: Any) -> list[Move]:
             raise TypeError
         M = M.reshape(1, -1) if M.ndim == 1 else M
         if (count := x.size // M.shape[1]) > 1:
-            small = isinstance(M, np.ndarray) and e.size * x.size <= SMALL
-            units = np.eye(count) if small else sp.eye_array(count)
-            both: Any = (units, M) if left else (M, units)
-            M = np.kron(*both) if small else sp.csr_array(sp.kron(*both))
+            few = isinstance(M, np.ndarray) and e.size * x.size <= SMALL
+            eye, kron = cast("Any", (np.eye, np.kron) if few else (sp.eye_array, sp.kron))
+            M = kron(eye(count), M) if left else kron(M, eye(count))
         M = M.astype(float)
         return [((x,), None, None, M if isinstance(M, np.ndarray) else sp.csr_array(M))]
     made = None if kind is DivExpression else atom_matrix(e)  # an inverse is no number of the data
@@ -373,8 +372,6 @@ def moves_of(e: Any) -> list[Move]:
     return [(inner, None, None, sp.csr_array(A)), *([plain] if b.any() else [])]
 
 
-# Places of a matrix that has its zeros, and numbers that are added up at once (measured).
-PLACES, AT_ONCE = 2**20, 2**14
 # Binary digits to which a coefficient is known that is no sum of so few floats.
 DIGITS = 60.0
 
@@ -439,26 +436,23 @@ class Sums:
 
     def made(self, e: Any, *, sizes: bool = False) -> Any:
         """Return the coefficients as floats have them, or what they add up to in size."""
-        key = id(e), sizes
+        place, key = None, (id(e), sizes)
         if key not in self._made:
-            few = False
             if e.is_constant():
                 place, data = np.full(e.size, self.n), numbers_of(e)
                 data = np.abs(data) if sizes else data
             elif (some := shown(e)) is not None:
                 place, data = self.first[some[0]] + some[1], np.ones(e.size)
-            else:
+            if place is None:
                 with np.errstate(over="ignore", invalid="ignore"):
                     M = reduce(add, (self._of(move, sizes) for move in self.moves(e)))
-                few = M.shape[0] * M.shape[1] <= min(PLACES, 16 * M.size)
-            if not (e.is_constant() or some is not None):
-                self._made[key] = dense(M) if few else M
+                M = dense(M) if M.shape[0] * M.shape[1] <= min(PLACES, 16 * M.size) else M
             elif e.size * (self.n + 1) <= SMALL:
-                self._made[key] = np.zeros((e.size, self.n + 1))
-                self._made[key][np.arange(e.size), place] = data
+                M = np.zeros((e.size, self.n + 1))
+                M[np.arange(e.size), place] = data
             else:
-                where = (data, place, np.arange(e.size + 1))
-                self._made[key] = sp.csr_array(where, shape=(e.size, self.n + 1))
+                M = sp.csr_array((data, place, np.arange(e.size + 1)), (e.size, self.n + 1))
+            self._made[key] = M
         return self._made[key]
 
     def _of(self, move: Move, sizes: bool) -> Any:

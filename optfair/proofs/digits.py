@@ -284,14 +284,14 @@ def simple_denominators(values: Floats) -> Ints:
     >>> simple_denominators(np.array([0.5, -1.0, 1.0 / 3.0, 0.70710678])).tolist()
     [2, 1, 3, 0]
     """
-    found, tried = np.zeros(values.size, dtype=np.intp), np.arange(1, SIMPLE + 1)
+    below, tried = np.zeros(values.size, dtype=np.intp), np.arange(1, SIMPLE + 1)
     for start in range(0, values.size, DIFFERENT):
         times = values[start : start + DIFFERENT, None] * tried
         off = np.abs(times - np.rint(times)) / tried
         best = off.argmin(axis=1)
         near = off[np.arange(best.size), best] <= CLOSE
-        found[start : start + DIFFERENT] = np.where(near, tried[best], 0)
-    return found
+        below[start : start + DIFFERENT] = np.where(near, tried[best], 0)
+    return below
 
 
 # Digits of every number, and a share of the largest that is far above what they lose.

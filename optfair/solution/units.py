@@ -471,23 +471,17 @@ def turned(form: ConicForm) -> Handed | None:
     first[heads + 1] = heads + 1
     width = stops - heads - 2
     tails = np.repeat(heads + 2 - np.cumsum(width) + width, width) + np.arange(width.sum())
-    first[tails], second[tails], part[tails] = (
-        np.repeat(heads, width),
-        np.repeat(heads + 1, width),
-        0.5,
-    )
+    first[tails], second[tails] = np.repeat(heads, width), np.repeat(heads + 1, width)
+    part[tails] = 0.5
     # u and v in place of u + v and u - v
-    one, half, beside = np.ones(m), np.ones(m), np.ones(heads.size)
+    one, half = np.ones(m), np.ones(m)
     one[heads + 1], half[heads], half[heads + 1] = -1.0, 0.5, 0.5
-    across = (
-        np.concatenate([beside, beside]),
-        (np.concatenate([heads, heads + 1]), np.concatenate([heads + 1, heads])),
-    )
+    pairs = np.concatenate([heads, heads + 1])
+    across = np.ones(pairs.size), (pairs, np.roll(pairs, heads.size))
     sums = sp.diags_array(one, format="csr") + sp.csr_array(across, (m, m))
     halves = sp.csr_array(sp.diags_array(half) @ sums)
-    row, column, entry = coordinates(sp.csr_array(halves @ numbers) if heads.size else numbers)
-    shares = first, second, part
-    exponents, columns = _exponents(form, shares, row, column, entry, heads)
+    numbers = sp.csr_array(halves @ numbers) if heads.size else numbers
+    exponents, columns = _exponents(form, (first, second, part), numbers, heads)
     if exponents is None or columns is None:
         return None
     steps = np.zeros(m)
@@ -510,18 +504,13 @@ def _ptp(v: Floats) -> float:
 
 
 def _exponents(
-    form: ConicForm,
-    shares: tuple[Indices, Indices, Floats],
-    row: Indices,
-    column: Indices,
-    entry: Floats,
-    heads: Indices,
+    form: ConicForm, shares: Any, numbers: Any, heads: Indices
 ) -> tuple[Floats, Floats] | tuple[None, None]:
     """Return exponents of rows, and units of columns, of numbers whose last column are the sides.
 
     A row has exponents of two by the share of the first.
     """
-    m, n = form.A.shape
+    (m, n), (row, column, entry) = form.A.shape, coordinates(numbers)
     cost = np.flatnonzero(form.q)
     if _apart(entry) + _apart(form.q[cost]) < TURNED:
         return None, None
@@ -536,9 +525,7 @@ def _exponents(
         np.concatenate([np.full(entry.size, n), j, np.full(cost.size, n)]),
         np.concatenate([np.full(entry.size, n), nowhere - m + n + 1]),
     )
-    light = np.concatenate(
-        [column == n, np.zeros(bent.size, dtype=bool), np.ones(cost.size, dtype=bool)]
-    )
+    light = np.concatenate([column == n, np.repeat([False, True], [bent.size, cost.size])])
     used = np.flatnonzero((values != 0.0) & np.isfinite(values))
     first, second, part = (np.append(v, v[:1]) for v in shares)
     in_row = np.concatenate([row, nowhere])[used]
@@ -546,9 +533,9 @@ def _exponents(
     at = [place[used] for place in places]
     data = np.concatenate([inside, (in_row < m) - inside, *((p != n) * 1.0 for p in at)])
     where = np.concatenate([first[in_row], second[in_row], *(m + p for p in at)])
-    line, kept = np.tile(np.arange(used.size), 5), data != 0.0
-    shape = (used.size, m + n + 2)
-    E: Any = sp.csr_array((data[kept], (line[kept], where[kept])), shape=shape)
+    line, shape = np.tile(np.arange(used.size), 5), (used.size, m + n + 2)
+    E: Any = sp.csr_array((data, (line, where)), shape=shape)
+    E.eliminate_zeros()
     log, weight = np.log2(np.abs(values[used])), np.where(light[used], LIGHT, 1.0)
     weighed = E.copy()
     weighed.data *= np.repeat(weight, np.diff(E.indptr))
