@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 
-# Levels that are tried.
-LEVELS = 60
+# Levels that are tried, and those of them that may be neither reached nor proved out of reach.
+LEVELS, FAILURES = 60, 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,7 +211,7 @@ def _solved(problem: Problem, way: Recast, inside: Request, request: Request) ->
         raise SolverFailure("no point was met at which the objective is defined")
     proved: Solved | None = None
     rough = replace(inside, tolerance=request.tolerance)  # where only the sign counts
-    met, further = upper, 0.4  # what is reached, if only along a ray
+    met, further, failed = upper, 0.4, 0  # what is reached, if only along a ray
     first = seen = abs(upper)  # sizes of numbers that an objective near 0 is one of
     for k in range(LEVELS):
         met = min(met, upper)
@@ -232,9 +232,13 @@ def _solved(problem: Problem, way: Recast, inside: Request, request: Request) ->
         try:
             here = way.at(level)
             solution = solve_as_asked(here.inner, None, asked)
-        except SolverFailure as e:  # its bound may do: only its sign counts
-            if e.solution is None or not e.solution.bound > 0.0:
+        except SolverFailure as e:  # its bound may do, as only its sign counts, and its point
+            failed += 1
+            if failed > FAILURES:
                 break
+            if e.solution is None:
+                further *= 64.0
+                continue
             solution = e.solution
         except Unbounded as e:  # lower levels are reached along a ray
             met, further = level, 8.0 * further

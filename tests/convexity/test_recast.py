@@ -413,6 +413,8 @@ x0, y0 = cp.Variable(name="x"), cp.Variable(name="y")
         (cp.Maximize(cp.sqrt(x0) / (y0 + 2)), [x0 <= 4, y0 >= 0], 1.0),
         # levels near 0 have no limit: lower ones are reached along a ray
         (cp.Maximize(cp.sqrt(x0) / y0), [y0 >= cp.exp(x0)], float(np.sqrt(0.5) * np.exp(-0.5))),
+        # the first levels are next to 0, and neither reached nor proved: their points lead further
+        (cp.Maximize(x0 / (x0 * x0 + 1)), [x0 >= 0], 0.5),
         (cp.Minimize(cp.ceil(x0)), [x0 >= 0.3], 1.0),
         (cp.Maximize(3 * cp.floor(x0) - 2), [x0 <= 2.7], 4.0),
         (cp.Minimize(2 * cp.ceil(x0 * x0 + y0) + 1), [y0 >= 1.5], 5.0),
