@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import cvxpy as cp
 import numpy as np
-import scipy.optimize
 from numpy.typing import NDArray
 
 from optfair.backends.global_backend import in_units
+from optfair.backends.local_optima import finite_at, local_optimum
 from optfair.backends.request import LEAST, SMALL, Outcome, Request, SolverProfile, stages
 from optfair.convexity.algebra import Algebra
-from optfair.convexity.derivatives import gradient_at, values_over
+from optfair.convexity.derivatives import values_over
 from optfair.convexity.domain import IMPLIED, Domain, Fact
 from optfair.convexity.expression import (
     Leaf,
@@ -30,14 +30,12 @@ from optfair.convexity.expression import (
 )
 from optfair.convexity.hessians import Boxes, halved
 from optfair.convexity.intervals import FARTHEST, Interval
-from optfair.convexity.powers import line_of
 from optfair.convexity.proof import values
 from optfair.convexity.reading import Unread, demanded, leaf_of, read, read_constraint
 from optfair.core.adopt import from_cvxpy
 from optfair.core.canonical import built
 from optfair.core.certificate import Certificate, DualCheck, Verdict, drift, unvouched
 from optfair.core.expressions import Values
-from optfair.core.term import ConstraintTerm
 from optfair.errors import (
     ClassError,
     DataError,
@@ -52,170 +50,6 @@ if TYPE_CHECKING:
     from optfair.compile.program import QuadraticForms
     from optfair.core.problem import Problem
     from optfair.core.quadratics import QuadraticMap
-
-Point = dict[Leaf, Floats]
-
-# Steps of the search, and variables for which it is tried.
-STEPS, LOCAL = 400, 400
-# How much larger or smaller slopes are in another unit.
-OTHER = 10.0
-
-
-def inside(point: Point, domain: Domain) -> Point:
-    """Return the nearest point within the boxes."""
-    return {n: np.clip(x, domain.box(n).low, domain.box(n).high) for n, x in point.items()}
-
-
-def finite_at(nodes: Iterable[Node], point: Point) -> bool:
-    """Return whether functions have finite values at a point, as far as they are known."""
-    for node in nodes:
-        here = {leaf: Interval.exactly(point[leaf][:, None]) for leaf in node.leaves}
-        v = values(node, here)
-        if v is not None and not (np.isfinite(v.low).all() and np.isfinite(v.high).all()):
-            return False
-    return True
-
-
-def middle_of(leaves: Mapping[str, Leaf], domain: Domain) -> Point:
-    """Return the middle of the boxes, and a point near an end where there is no other."""
-    point = {}
-    for leaf in leaves.values():
-        box = domain.box(leaf)
-        low = np.where(
-            np.isfinite(box.low), box.low, np.where(np.isfinite(box.high), box.high - 1.0, -1.0)
-        )
-        high = np.where(np.isfinite(box.high), box.high, np.maximum(low, 0.0) + 1.0)
-        point[leaf] = low + (high - low) / 2
-    return point
-
-
-def definition(problem: Problem) -> Callable[[Point, float], bool]:
-    """Return what says whether all functions are defined and finite at a point, up to a tolerance."""
-    asked: list[Fact] = []
-    nodes: list[Node] = []
-    for t in problem.terms:
-        written = built(t)
-        for part in getattr(written, "args", ()) if isinstance(t, ConstraintTerm) else [written]:
-            with contextlib.suppress(DataError, Unread):
-                asked += demanded(part, Domain())
-                nodes.append(read(part, Domain()).node)
-
-    def defined(point: Point, tolerance: float) -> bool:
-        for fact in asked:
-            v = values(
-                fact.node, {n: Interval.exactly(point[n][:, None]) for n in fact.node.leaves}
-            )
-            if v is not None and not (v.low <= tolerance).all():
-                return False
-        return finite_at(nodes, point)
-
-    return defined
-
-
-def local_optimum(
-    problem: Problem,
-    leaves: Mapping[str, Leaf],
-    domain: Domain,
-    start: Point,
-    deadline: float = np.inf,
-) -> Point | None:
-    """Return a local optimum by SciPy, None where a term cannot be read, it fails or is late."""
-    order = list(leaves.values())
-    n = sum(leaf.size for leaf in order)
-    if n > LOCAL:
-        return None
-    sign = 1.0 if problem.sense == "minimize" else -1.0
-    try:
-        goals = [read(built(t), domain).node for t in problem.objective.values()]
-        facts = [f for t in problem.constraints.values() for f in _facts(t, domain)]
-    except (DataError, Unread):  # a part is defined nowhere on the bounds, or not read
-        return None
-    if domain.empty or any(f is None for f in facts):
-        return None
-    low = np.concatenate([domain.box(leaf).low for leaf in order])
-    high = np.concatenate([domain.box(leaf).high for leaf in order])
-    with np.errstate(invalid="ignore"):
-        width = np.where(np.isfinite(high - low) & (high > low), high - low, 1.0)
-
-    def unpack(y: Floats) -> Point:
-        out, at, x = {}, 0, y * width
-        for leaf in order:
-            out[leaf] = x[at : at + leaf.size]
-            at += leaf.size
-        return out
-
-    def both(node: Node, x: Floats) -> tuple[Floats, Floats]:
-        with np.errstate(all="ignore"):
-            enclosed = gradient_at(node, unpack(x))
-            if enclosed is None or time.perf_counter() > deadline:
-                raise Unread(node)
-            value, slopes = enclosed
-            g = np.concatenate(
-                [(slopes[leaf].low + slopes[leaf].high) / 2 for leaf in order], axis=1
-            )
-            v = (value.low + value.high) / 2
-            g = g * width
-        v = np.nan_to_num(v, nan=1e10, posinf=1e10, neginf=-1e10)
-        return v, np.nan_to_num(g, posinf=1e10, neginf=-1e10)
-
-    def goal(x: Floats) -> tuple[float, Floats]:
-        parts = [both(node, x) for node in goals]
-        value = sign * float(sum(v[0] for v, _ in parts))
-        return value / unit, sign * np.asarray(sum((g[0] for _, g in parts), np.zeros(n))) / unit
-
-    unit = 1.0
-
-    x0 = np.concatenate([start[leaf] for leaf in order]) / width
-    rows = []
-    for f in facts:
-        if f is None or _is_bound(f):
-            continue
-        try:
-            slopes = np.abs(both(f.node, x0)[1]).max(initial=0.0)
-        except Unread:
-            return None
-        factor = (1.0 if f.zero else -1.0) / (slopes if 1e-300 < slopes < 1e9 else 1.0)
-        rows.append(
-            {
-                "type": "eq" if f.zero else "ineq",
-                "fun": lambda x, f=f, s=factor: s * both(f.node, x)[0],
-                "jac": lambda x, f=f, s=factor: s * both(f.node, x)[1],
-            }
-        )
-    bounds = np.stack([low / width, high / width], axis=1)
-    try:
-        for again in (False, True):  # in the unit of the slopes that were met, if it is another
-            slope = float(np.abs(goal(x0)[1]).max(initial=0.0)) * unit
-            if again and unit / OTHER < slope < OTHER * unit:
-                break
-            unit = slope if 1e-300 < slope < 1e9 else unit
-            result: Any = scipy.optimize.minimize(  # type: ignore[call-overload]
-                goal,
-                x0,
-                jac=True,
-                method="SLSQP",
-                bounds=bounds,
-                constraints=rows,
-                options={"maxiter": STEPS, "ftol": 1e-15},
-            )
-            reached = np.asarray(result.x)
-            x0 = np.where(np.isfinite(reached), reached, x0)
-    except Unread:
-        return None
-    if not np.isfinite(reached).all():
-        return None
-    return inside(unpack(reached), domain)
-
-
-def _facts(term: ConstraintTerm, domain: Domain) -> list[Fact | None]:
-    facts = read_constraint(term.name, built(term), domain)
-    return list(facts) if facts else [None]
-
-
-def _is_bound(fact: Fact) -> bool:
-    """Whether each row of a fact has one variable: the box says it."""
-    return not fact.zero and line_of(fact.node) is not None
-
 
 # Scalars, boxes and rounds of a search; starts of local searches; boxes looked at together.
 SCALARS, BOXES, ROUNDS, STARTS, TOGETHER = 6, 400_000, 120, 3, 4096
@@ -237,6 +71,8 @@ class Program:
         The box, which every feasible point is in; infinite where nothing bounds a variable.
     domain : Domain
         What all constraints say of ranges. Where it is empty no point is feasible.
+    whole : tuple of int
+        Coordinates that are integers; the box ends at integers there.
     """
 
     goal: Node
@@ -245,6 +81,7 @@ class Program:
     low: Floats
     high: Floats
     domain: Domain
+    whole: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, problem: Problem) -> Program:
@@ -284,12 +121,17 @@ class Program:
         entries = tuple((leaf, j) for leaf in leaves for j in range(leaf.size))
         ends = [domain.box(leaf)[j] for leaf, j in entries]
         low, high = (np.array([float(getattr(e, s)) for e in ends]) for s in ("low", "high"))
-        return cls(goal, tuple(facts), entries, low, high, domain)
+        integers = {leaf_of(problem.variables[name]) for name in problem.integers}
+        whole = tuple(k for k, (leaf, _) in enumerate(entries) if leaf in integers)
+        for k in whole:
+            low[k], high[k] = np.ceil(low[k]), np.floor(high[k])
+        return cls(goal, tuple(facts), entries, low, high, domain, whole)
 
     def least(self, boxes: Interval) -> Floats:
         """Return floats (K,) below the objective at feasible points of boxes; inf where none is."""
         out = np.full(boxes.shape[1], np.inf)
-        for start in range(0, 0 if self.domain.empty else out.size, TOGETHER):
+        none = self.domain.empty or bool((self.low > self.high).any())  # no integer is between
+        for start in range(0, 0 if none else out.size, TOGETHER):
             with np.errstate(all="ignore"):  # far out, ends overflow
                 out[start : start + TOGETHER] = self._least(boxes[:, start : start + TOGETHER])
         return out
@@ -353,7 +195,8 @@ class Program:
 
     def closed(self, tree: Boxes) -> float:
         """Return the least of the objective over all boxes of a tree that covers the program's."""
-        if tree.low.size != self.low.size:  # of a loaded problem the variables are others
+        # of a loaded problem the variables are others
+        if tree.low.size != self.low.size or not {*tree.whole} <= {*self.whole}:
             return -np.inf
         if not ((tree.low <= self.low).all() and (tree.high >= self.high).all()):
             return -np.inf
@@ -450,12 +293,14 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     """Halve boxes until each has no feasible point, or none that is better by the tolerance."""
     request.refuse_options(profile)
     begin = time.perf_counter()
-    if problem.integers or sum(v.size for v in problem.variables.values()) > SCALARS:
-        raise UnsupportedProblem(
-            "boxes are for few continuous variables", f"at most {SCALARS} scalars"
-        )
+    if sum(v.size for v in problem.variables.values()) > SCALARS:
+        raise UnsupportedProblem("boxes are for few variables", f"at most {SCALARS} scalars")
     program = Program.of(problem)
-    bounded = np.isfinite(program.high - program.low).all()
+    bounded, whole = np.isfinite(program.high - program.low).all(), list(program.whole)
+    if not bounded and whole:
+        raise UnsupportedProblem(
+            "boxes with integers have ends", "a variable has no bounds", "state bounds"
+        )
     if not bounded and problem.problem_class.curvature in ("log-log convex", "quasiconvex"):
         raise UnsupportedProblem(
             "boxes without ends are for what nobody else takes",
@@ -464,15 +309,20 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         )
     sign = 1.0 if problem.sense == "minimize" else -1.0
     leaves = {name: leaf_of(v) for name, v in problem.variables.items()}
+    integers = {leaves[name] for name in problem.integers}
+    free = len(program.whole) < len(program.entries)  # else there is nothing to search
     best: tuple[float, dict[str, Any]] | None = None
 
     def offer(x: Floats) -> None:
         nonlocal best
+        x[whole] = np.round(x[whole])
         point = {leaf: np.zeros(leaf.size) for leaf in leaves.values()}
         for (leaf, j), v in zip(program.entries, x, strict=True):
             point[leaf][j] = v
         late = time.perf_counter() + 0.25 * request.seconds_left
-        local = local_optimum(problem, leaves, program.domain, point, late)
+        held = {leaf: Interval.exactly(point[leaf]) for leaf in integers}
+        rest = program.domain.extended(boxes=held)
+        local = local_optimum(problem, leaves, rest, point, late) if free else None
         for p in (point, *([] if local is None else [local])):
             values = {
                 n: np.reshape(p[leaf], problem.variables[n].shape, order="F")
@@ -501,17 +351,18 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
             pace = (time.perf_counter() - asked) / low.shape[1]
             if level % 6 == 0:
                 middles = Interval(low, high).middle()
+                middles[whole] = np.round(middles[whole])
                 at = program.least(Interval.exactly(middles))  # of points: their objectives, or inf
                 near = np.where(np.isfinite(at), at, np.inf)
                 for k in dict.fromkeys([int(near.argmin()), *np.argsort(floors)[:STARTS].tolist()]):
                     if np.isfinite(floors[k]) or np.isfinite(at[k]) or best is None:
-                        offer(middles[:, k])
+                        offer(middles[:, k].copy())
             target = np.inf
             if best is not None:
                 target = best[0] - 0.5 * request.tolerance * max(SMALL, abs(best[0]))
             kept = floors >= target if best is not None else floors == np.inf
             axis = np.argmax(_extent(high, wide, width) - _extent(low, wide, width), axis=0)
-            halves = halved(low[:, ~kept], high[:, ~kept], axis[~kept])
+            halves = halved(low[:, ~kept], high[:, ~kept], axis[~kept], program.whole)
             cuts.append(np.where(kept, -1, axis).astype(np.int8))
             low, high = halves
             seen, closed = seen + int(kept.size), closed + int(kept.sum())
@@ -540,7 +391,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
             )
         ended = "time_limit" if ended == "optimal" else ended
         cuts.append(np.full(low.shape[1], -1, dtype=np.int8))
-    tree = Boxes(program.entries, program.low, program.high, tuple(cuts))
+    tree = Boxes(program.entries, program.low, program.high, tuple(cuts), program.whole)
     if best is None:
         proof_of = NoPoint(problem, tree)
         raise Infeasible(

@@ -11,15 +11,9 @@ import cvxpy as cp
 import numpy as np
 from cvxpy.constraints import Inequality, NonPos
 
-from optfair.backends.boxes import (
-    Point,
-    definition,
-    excluded_by_ranges,
-    inside,
-    local_optimum,
-    middle_of,
-)
+from optfair.backends.boxes import excluded_by_ranges
 from optfair.backends.farkas import InfeasibilityProof
+from optfair.backends.local_optima import Point, definition, inside, local_optimum, middle_of
 from optfair.backends.registry import choose, claimed_infeasible
 from optfair.backends.request import SMALL, Outcome, Request, SolverProfile
 from optfair.compile.form import compile_problem

@@ -253,12 +253,15 @@ class Boxes:
         The box.
     cuts : tuple of array
         For every round, the coordinate along which each box is halved, or -1 to keep it.
+    whole : tuple of int
+        Coordinates of integers: no box has what lies between two of them.
     """
 
     entries: tuple[tuple[Leaf, int], ...]
     low: Floats
     high: Floats
     cuts: tuple[NDArray[np.int8], ...]
+    whole: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return int(sum((c < 0).sum() for c in self.cuts))
@@ -271,17 +274,24 @@ class Boxes:
                 raise ValueError("the cuts are not those of these boxes")
             kept = cut < 0
             yield Interval(low[:, kept], high[:, kept])
-            low, high = halved(low[:, ~kept], high[:, ~kept], cut[~kept])
+            low, high = halved(low[:, ~kept], high[:, ~kept], cut[~kept], self.whole)
         if low.shape[1]:
             raise ValueError("boxes are left over")
 
 
-def halved(low: Floats, high: Floats, axis: NDArray[Any]) -> tuple[Floats, Floats]:
-    """Return both halves of every box along its own axis."""
+def halved(
+    low: Floats, high: Floats, axis: NDArray[Any], whole: Sequence[int] = ()
+) -> tuple[Floats, Floats]:
+    """Return both halves of every box along its own axis; those of integers end at integers."""
     at = np.arange(axis.size)
     middle = Interval(low[axis, at], high[axis, at]).middle()
     first, second = high.copy(), low.copy()
     first[axis, at], second[axis, at] = middle, middle
+    if len(whole):
+        own = np.isin(axis, whole)
+        k, at, below = axis[own], at[own], np.floor(middle[own])
+        first[k, at] = np.maximum(below, low[k, at])
+        second[k, at] = np.minimum(below + 1.0, high[k, at])
     return np.concatenate([low, second], axis=1), np.concatenate([first, high], axis=1)
 
 
@@ -305,6 +315,8 @@ def bends(node: Node, kind: Kind, entries: Sequence[tuple[Leaf, int]], boxes: In
 )
 def _over_boxes(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     if not isinstance(data, Boxes) or node.size != 1 or set(data.entries) != set(scalars(node)):
+        return None
+    if data.whole:  # what is between integers is not covered
         return None
     if len(data) > 2 * BOXES:
         return None

@@ -294,8 +294,7 @@ class Problem(ProblemVerbs, Labels):
             pc = self.problem_class
             if pc.convex or not pc.cones & {"nonlinear", "exp", "pow"}:
                 return f"a {pc} is better given to others"
-            few = scalars <= FEW and not self.integers
-            return "" if few else f"it has {scalars} scalars, or integers"
+            return "" if scalars <= FEW else f"it has {scalars} scalars"
         if name == "few-quadratics":
             pc, count = self.problem_class, sum(prod(t.shape) for t in self.constraints.values())
             if pc.convex or self.integers or pc.name not in ("QP", "QCQP"):

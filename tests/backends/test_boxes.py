@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import time
 from dataclasses import replace
@@ -324,43 +325,6 @@ def test_a_start_that_rows_exclude_is_no_answer(
     assert 1.95 <= outcome.proof.check(outcome.values, {}).bound <= 2.0
 
 
-@pytest.mark.parametrize("wide", [1.0, 50.0])
-@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
-def test_a_local_optimum_is_met_in_any_unit(unit: float, wide: float) -> None:
-    """Of x^4/4 - x^2/2 one is 1, and of the rows x y <= 4 none is near."""
-    rows = [x >= -2 * wide, x <= 3 * wide, x * y <= 4, y >= 1, y <= 2]
-    p = of.from_cvxpy(cp.Problem(cp.Minimize(unit * (x * x * x * x / 4 - x * x / 2)), rows))
-    leaves = {n: boxes.leaf_of(v) for n, v in p.variables.items()}
-    start = {leaves["x"]: np.array([0.3]), leaves["y"]: np.array([1.5])}
-    found = boxes.local_optimum(p, leaves, Program.of(p).domain, start)
-    assert found is not None and found[leaves["x"]][0] == pytest.approx(1.0, abs=1e-5)
-
-
-def test_points_where_functions_have_no_value_are_told() -> None:
-    p = of.from_cvxpy(cp.Problem(cp.Minimize(1 / x + cp.exp(y)), [cp.log(y) <= 1, x <= 2]))
-    leaves = [boxes.leaf_of(p.variables[n]) for n in "xy"]
-    defined = boxes.definition(p)
-
-    def at(a: float, b: float, tolerance: float = 1e-9) -> bool:
-        point = {leaf: np.array([v]) for leaf, v in zip(leaves, (a, b), strict=True)}
-        return defined(point, tolerance)
-
-    assert at(1.0, 1.0) and at(-1.0, 2.0)
-    assert not at(0.0, 1.0) and not at(1.0, -1.0) and not at(1.0, 0.0)
-    assert not at(1.0, 1000.0)  # beyond floats
-
-
-def test_a_middle_is_within_its_box() -> None:
-    ends = [(-np.inf, np.inf), (-np.inf, -3.0), (-np.inf, 3.0), (2.0, np.inf), (-5.0, np.inf)]
-    low, high = (np.array(side) for side in zip(*[*ends, (1.0, 4.0)], strict=True))
-    v = cp.Variable(6, name="v")
-    leaf = boxes.leaf_of(v)
-    within = boxes.Domain(boxes={leaf: Interval.of(low, high)})
-    middle = boxes.middle_of({"v": leaf}, within)[leaf]
-    assert np.isfinite(middle).all() and ((low < middle) & (middle < high)).all()
-    assert middle[5] == 2.5
-
-
 def test_quasiconvex_programs_are_bounded_over_boxes_with_ends_alone() -> None:
     """Without ends they are for levels, which need none."""
 
@@ -375,3 +339,65 @@ def test_quasiconvex_programs_are_bounded_over_boxes_with_ends_alone() -> None:
     assert 0.98 <= outcome.proof.check(outcome.values, {}).bound <= 1.0
     with pytest.raises(of.UnsupportedProblem, match="without ends"):
         boxes.run(steps([]), profile("interval-boxes"), Request())
+
+
+def enumerated(goal: Any, rows: list[Any], whole: Any, ends: tuple[int, int]) -> float:
+    """Return the most of an objective over integers, by trying all."""
+    best = -np.inf
+    for point in itertools.product(range(ends[0], ends[1] + 1), repeat=whole.size):
+        whole.value = np.reshape(np.array(point, dtype=float), whole.shape)
+        if all(np.max(row.violation()) <= 1e-9 for row in rows):
+            best = max(best, float(goal.value))
+    return best
+
+
+Z, AWAY = cp.Variable(3, integer=True, name="z"), np.array([0.5, -1.0, 2.0])
+SIDE = np.array([1.0, -2.0, 0.3])
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize(
+    ("goal", "rows"),
+    [
+        (cp.norm1(Z - AWAY) + SIDE @ Z, []),
+        (cp.norm1(Z - AWAY) + SIDE @ Z, [cp.sum(Z) == 1]),
+        (cp.abs(Z[0] - 0.5) + cp.max(Z), [Z[0] + 2 * Z[2] <= 1]),
+        (cp.norm(Z - AWAY) + SIDE @ Z, [Z[1] >= Z[2]]),
+        (-cp.abs(Z[0] * Z[1] - 7) - cp.abs(Z[2]), []),
+        (cp.exp(Z[0] / 3) - Z[1] * Z[2], [cp.norm(Z) <= 3]),
+    ],
+    ids=str,
+)
+def test_integers_beside_kinks_and_products(goal: Any, rows: list[Any], unit: float) -> None:
+    p = of.from_cvxpy(cp.Problem(cp.Maximize(unit * goal), [*rows, Z >= -2, Z <= 3]))
+    best = unit * enumerated(goal, rows, Z, (-2, 3))
+    s = p.solve()
+    assert s.grade.word == "proved" and s.solver == "interval-boxes"
+    assert s.objective == pytest.approx(best, rel=1e-7, abs=1e-7 * unit)
+    assert (s["z"] == np.round(s["z"])).all()
+    # what lies between integers is covered only where they are integers
+    tree = s.proof.tree
+    assert tree.whole == (0, 1, 2) and np.isfinite(Program.of(p).closed(tree))
+    assert replace(Program.of(p), whole=()).closed(tree) == -np.inf
+
+
+def test_integers_beside_other_variables() -> None:
+    n, t = cp.Variable(integer=True, name="n"), cp.Variable(name="t")
+    rows = [n >= 0, n <= 4, t >= -3, t <= 3]
+    goal = cp.abs(t * t - n) + n * t
+    s = of.from_cvxpy(cp.Problem(cp.Maximize(goal), rows)).solve()
+    ts = np.linspace(-3.0, 3.0, 6001)
+    best = max(float(np.max(np.abs(ts * ts - k) + k * ts)) for k in range(5))
+    assert s.grade.word == "proved" and s.objective == pytest.approx(best, abs=1e-5)
+    assert float(s["n"]) in range(5)
+
+
+def test_integers_without_ends_and_between_which_none_is() -> None:
+    n = cp.Variable(integer=True, name="n")
+    goal = cp.Maximize(cp.abs(n - 0.3) - n)
+    with pytest.raises(of.UnsupportedProblem, match="bounds"):
+        boxes.run(of.from_cvxpy(cp.Problem(goal, [n >= 0])), profile("interval-boxes"), Request())
+    with pytest.raises(of.Infeasible) as e:
+        p = of.from_cvxpy(cp.Problem(goal, [n >= 0.2, n <= 0.8]))
+        boxes.run(p, profile("interval-boxes"), Request())
+    assert e.value.certificate is not None and e.value.certificate.verify()

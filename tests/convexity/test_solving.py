@@ -12,14 +12,12 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.backends import boxes, tangents
+from optfair.backends import local_optima, tangents
 from optfair.backends.farkas import InfeasibilityProof
 from optfair.backends.tangents import Curved
 from optfair.backends.unattained import misses
 from optfair.convexity.cones import disciplined
-from optfair.convexity.domain import Domain
 from optfair.convexity.proof import CurvatureProof
-from optfair.convexity.reading import leaf_of
 from optfair.convexity.writing import parse
 
 HERE = Path(__file__).parent
@@ -289,7 +287,9 @@ def test_what_tangents_exclude_is_proved_by_tangents_made_anew(
 ) -> None:
     from dataclasses import replace
 
-    monkeypatch.setattr(boxes, "STEPS", 5)  # no local search finds a point where there is none
+    monkeypatch.setattr(
+        local_optima, "STEPS", 5
+    )  # no local search finds a point where there is none
     with pytest.raises(of.Infeasible) as met:
         steep(1.5).solve()
     proof: Any = met.value.certificate
@@ -455,13 +455,3 @@ def test_a_maximum_over_vectors_goes_to_cones_where_tangents_need_bounds() -> No
     s = p.solve()
     assert not any("nonlinear" in t.evidence.problem_class.cones for t in p.terms)
     assert s.grade.sound and s.objective == pytest.approx(np.log(2 + np.exp(-1)), abs=1e-6)
-
-
-def test_a_local_search_ends_at_the_deadline() -> None:
-    x = cp.Variable(2, name="x")
-    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(x) + cp.exp(x[0])), [cp.abs(x) <= 3]))
-    leaves = {n: leaf_of(v) for n, v in p.variables.items()}
-    start = {leaf: np.ones(2) for leaf in leaves.values()}
-    search = boxes.local_optimum
-    assert search(p, leaves, Domain(), start) is not None
-    assert search(p, leaves, Domain(), start, deadline=-np.inf) is None
