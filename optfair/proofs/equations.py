@@ -40,9 +40,10 @@ EQUATIONS, FEW, ENTRIES = 1_500, 400, 4_000_000
 SQUARED, SOLVED = 2_500, 5_000
 # What is added to products of dependent equations, of the largest, and steps that make up for it.
 RIDGE, STEPS = 1e-12, 5
-# Entries of a matrix from which on normal equations are tried first, and how long a step that they
-# give may be, in sizes of what is corrected: a longer one comes of equations that nearly depend.
-QUICK, LONGEST = 10_000, 1e6
+# Entries of a matrix from which on normal equations are tried first, those from which on what they leave
+# of equations that are near to depend or to contradict each other is taken, too, and how long a step
+# may be, in sizes of what is corrected: a longer one comes of equations that nearly depend.
+QUICK, LARGE, LONGEST = 10_000, 200_000, 1e6
 # Sparse factors are made where entries are one in so many, of a matrix and of its square.
 THIN = 16
 # Products of fractions that an elimination may take.
@@ -155,6 +156,8 @@ def _is_least(M: Any, step: Floats, side: Floats) -> bool:
     left, most = M @ step - side, np.abs(side).max()
     if not np.abs(step).max() <= LONGEST * most:
         return False
+    if M.shape[0] * M.shape[1] <= LARGE:  # others cost little, and leave less
+        return bool(np.abs(left).max() <= 1e-12 * most)
     return bool(np.abs(left).max() <= 1e-6 * most or np.abs(M.T @ left).max() <= 1e-3 * most)
 
 
