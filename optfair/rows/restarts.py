@@ -143,6 +143,9 @@ def unfinished(status: str, n_iter: int) -> str:
     return f"the best start ended by {status} after {n_iter} iterations; {advice}"
 
 
+# Digits in which the objective of a start counts: those behind them are rounding.
+DIGITS = 12
+
 # From seed, seconds left (None: no limit) and reporter to (record, result).
 Run = Callable[[int, "float | None", Step], tuple[Restart, Any]]
 
@@ -165,7 +168,7 @@ def run_restarts(
     seeds : sequence of int
         One per start.
     rank : callable
-        What a record is judged by.
+        What a record is judged by; of starts that differ by rounding the first is the best.
     n_jobs : int, optional
         Threads; 1 by default, -1 for one per core.
     time_limit : float, optional
@@ -189,8 +192,9 @@ def run_restarts(
         for i, (record, result) in results:
             records[i] = record
             done()
-            if best is None or (rank(record), i) < best[0]:
-                best = ((rank(record), i), result)
+            judged = float(f"{rank(record):.{DIGITS}g}"), i
+            if best is None or judged < best[0]:
+                best = judged, result
     if best is None:
         raise KeyboardInterrupt if batch.refused is None else batch.refused
     return [records[i] for i in sorted(records)], best[1]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.backends import boxes, tangents
+from optfair.backends import local_optima, tangents
 from optfair.backends.farkas import InfeasibilityProof
 from optfair.backends.registry import conic_interface, profile
 from optfair.backends.request import Request
@@ -126,7 +126,9 @@ def steep(limit: float) -> Any:
 
 def test_what_tangents_exclude_names_all_that_it_rests_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where x < 0 the curve falls again: without that bound there are points."""
-    monkeypatch.setattr(boxes, "STEPS", 5)  # no local search finds a point where there is none
+    monkeypatch.setattr(
+        local_optima, "STEPS", 5
+    )  # no local search finds a point where there is none
     with pytest.raises(of.Infeasible) as met:
         tangents.run(steep(1.5), profile("tangents"), Request())
     assert {"well", "low", "near"} <= {*met.value.conflict}
@@ -146,7 +148,7 @@ def test_what_tangents_rest_on_is_part_of_what_they_exclude(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """exp(x) - x^2/2 - x is at least 1 where x >= 0; a tangent says it within 0 <= x <= 3."""
-    monkeypatch.setattr(boxes, "STEPS", 5)
+    monkeypatch.setattr(local_optima, "STEPS", 5)
     rows = [bent(x) - x + y * y <= 0.9, x >= 0, x <= 3]
     p = of.from_cvxpy(cp.Problem(cp.Minimize(y), rows), ["well", "low", "high"])
     with pytest.raises(of.Infeasible) as met:

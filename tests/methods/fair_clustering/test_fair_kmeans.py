@@ -669,7 +669,7 @@ def test_ties_do_not_end_a_search(X: Any, groups: Any, weights: Any, options: An
         sample_weight=weights,
         **options,
     )
-    assert model.cost_ <= every.solve("highs").objective * (1.0 + 1e-6)
+    assert model.objective_ <= every.solve("highs").objective * (1.0 + 1e-6)
 
 
 @pytest.mark.parametrize("power", [-9, -5, 6])
