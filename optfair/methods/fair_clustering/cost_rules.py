@@ -527,7 +527,11 @@ class ExcessProof(Certificate):
 
     def verify(self) -> Verdict:
         """Recompute the bound of the least excess."""
-        if not same_program(self.solution.problem, _excess(self.problem, barred=self.barred)):
+        try:
+            least_problem = _excess(self.problem, barred=self.barred)
+        except DeclarationError as e:
+            return Verdict(False, (e.cause,))
+        if not same_program(self.solution.problem, least_problem):
             return Verdict(False, (OTHER,))
         residuals = self.solution.residuals()
         ok = residuals.dual <= EXCESS and residuals.consistency <= 1e-12
@@ -543,7 +547,7 @@ def _excess(p: FairAssignment, *, barred: bool) -> FairAssignment:
     bars = replace(p.cost, charge=demands.charge).barred().T
     if barred:
         return p.charged(SeparableCost("precomputed", bars.astype(float)))
-    upper = np.zeros(0) if demands.upper is None else demands.upper
+    upper = np.full(p.shares.size, np.inf) if demands.upper is None else demands.upper
     size = np.where(upper > 0.0, 1.0 / np.where(upper > 0.0, upper, 1.0), 1e6)
     scaled = p.cost.matrix() * np.where(np.isfinite(upper), size, 0.0)[p.data["groups"], None]
     least = p.charged(SeparableCost("precomputed", scaled), "group")

@@ -153,7 +153,7 @@ def test_out_of_reach_is_a_proof_that_does_not_survive_tampering() -> None:
     proof = OutOfReach(p, largest_level(p))
     assert proof.verify()
     assert {"cap", "classification"} <= set(proof.conflict)
-    lower = PSDMap(group(), K=2.0, k=2.0, **target(probability=0.5)).with_constraints(
+    lower = PSDMap(group(), K=2.0, k=2.0, **target(probability=0.1)).with_constraints(
         cap=transport_budget(0.5)
     )
     assert not replace(proof, problem=lower).verify()
