@@ -79,7 +79,7 @@ class InfeasibilityProof(Certificate):
     conflict: tuple[str, ...] = ()
     states, of_objective = "no point satisfies the constraints", False
 
-    def faults(self, problem: Problem) -> tuple[str, ...]:
+    def _faults(self, problem: Problem) -> tuple[str, ...]:
         """Return why this is no proof about a problem, compiled anew: its rows are among others."""
         from optfair.backends.recompiled import states_rows
 

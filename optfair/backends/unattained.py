@@ -64,7 +64,7 @@ class UnattainedOptimum(Certificate):
         """The limit of the declared objective."""
         return float(self.form.sign * (self.limit + self.form.offset))
 
-    def faults(self, problem: Problem) -> tuple[str, ...]:
+    def _faults(self, problem: Problem) -> tuple[str, ...]:
         """Return why this is no proof about a problem, which is compiled anew."""
         from optfair.backends.recompiled import states_rows
 

@@ -18,7 +18,7 @@ from optfair.core.expressions import Values, check_parameters
 from optfair.core.term import ConstraintTerm
 from optfair.core.verbs import CertificateVerbs
 from optfair.errors import Infeasible
-from optfair.numbers import check_number
+from optfair.numbers import check_number, checked
 from optfair.proofs.bounds import Unpaid
 
 if TYPE_CHECKING:
@@ -156,6 +156,12 @@ class Verdict:
         return display.html_verdict(self)
 
 
+def _declared(value: Any, what: str) -> Any:
+    from optfair.core.problem import check_problem
+
+    return check_problem(value, what)
+
+
 class Certificate(CertificateVerbs, ABC):
     """A statement with the data that proves it."""
 
@@ -178,6 +184,7 @@ class Certificate(CertificateVerbs, ABC):
     def verify(self) -> Verdict:
         """Recompute the proof from data."""
 
+    @checked(problem=_declared)
     def faults(self, problem: Problem) -> tuple[str, ...]:
         """Return why this is no proof about a problem, empty when it is one.
 
@@ -195,6 +202,9 @@ class Certificate(CertificateVerbs, ABC):
         >>> proof.faults(above(1)), proof.faults(above(2))
         ((), ('it is a proof of another problem',))
         """
+        return self._faults(problem)
+
+    def _faults(self, problem: Problem) -> tuple[str, ...]:
         from optfair.core.identity import is_part, same_program
 
         own = self.about

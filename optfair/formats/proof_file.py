@@ -111,7 +111,7 @@ class SavedProof(Certificate):
             return Verdict(True, grade=PROVED)
         return Verdict(True, grade=within(float(check_proof.number(radius)), "an open column"))
 
-    def faults(self, problem: Problem) -> tuple[str, ...]:
+    def _faults(self, problem: Problem) -> tuple[str, ...]:
         """Return why this is no proof about a problem, empty when it is one.
 
         The problem is compiled anew; its numbers must be those in the file, every one of them.

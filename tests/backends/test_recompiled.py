@@ -120,6 +120,9 @@ def test_a_solution_and_a_ray_are_of_their_problems() -> None:
     q = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [x >= 1.0 + 2.0**-52]))
     proof = p.solve().certificate
     assert proof.faults(p) == () and proof.faults(q) == ("it is a proof of another problem",)
+    assert proof.faults(cp.Problem(cp.Minimize(cp.sum(x)), [x >= 1.0])) == ()
+    with pytest.raises(of.DeclarationError, match="problem is of type int, not a declared problem"):
+        proof.faults(3)
     falling = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [x <= 1.0]))
     with pytest.raises(of.Unbounded) as caught:
         falling.solve()
