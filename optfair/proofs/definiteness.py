@@ -309,9 +309,15 @@ def _once(matrix: _Matrix) -> Factored:
     return _looked_at(core, matrix.size)
 
 
+def forget() -> None:
+    """Forget the last matrices, so that the next is looked at whatever it is."""
+    _once.cache_clear()
+
+
 def _looked_at(core: Any, size: float) -> Factored:
-    floor = floor_of(core)  # most curved objectives are definite
-    return (None, *_shift(core, size)) if floor is None else (floor, 0.0, None)
+    error = _factorisation(core)(core, 0.0)
+    floor = floor_of(core, error)  # most curved objectives are definite
+    return (None, *_shift(core, size, error)) if floor is None else (floor, 0.0, None)
 
 
 def _parts(core: Any, shift: float) -> tuple[float, Floats, NDArray[np.bool_]]:
@@ -341,11 +347,11 @@ def _parts(core: Any, shift: float) -> tuple[float, Floats, NDArray[np.bool_]]:
     return shift if open_ones.any() else 0.0, floor, open_ones
 
 
-def _shift(core: Any, size: float) -> tuple[float, Floats | None]:
+def _shift(core: Any, size: float, error: float) -> tuple[float, Floats | None]:
     """Return the least shift that is tried and proved, or a direction in which it is negative."""
     factor = _factorisation(core)
-    if np.isfinite(proved := factor(core, 0.0)) and proved <= UNIT * size:
-        return proved, None
+    if error <= UNIT * size:
+        return error, None
     least, (step, largest) = np.inf, (k * UNIT * size for k in SHIFTS)
     while True:
         # a singular matrix has large factors next to it, and these large errors
@@ -379,13 +385,14 @@ def _factorisation(core: Any) -> Callable[[Any, float], float]:
     return dense_shift if n <= DENSE or (n <= FULL and 5 * core.nnz >= n * n) else sparse_shift
 
 
-def floor_of(core: Any) -> Floats | None:
+def floor_of(core: Any, error: float | None = None) -> Floats | None:
     r"""Return :math:`\mu > 0` for which :math:`P - \operatorname{diag}(\mu) \succeq 0` is proved.
 
-    A share of the diagonal is taken off; what rounding leaves of it is what is proved.
+    A share of the diagonal is taken off; what rounding leaves of it is what is proved. The error of
+    a factorisation of the matrix itself may be known: infinite where it breaks down.
     """
     own = core.diagonal()
-    if not (own > 0.0).all():
+    if not (own > 0.0).all() or error == np.inf:
         return None
     factor = _factorisation(core)
     lowered: Any = (as_array(core) if factor is dense_shift else core).copy()
@@ -401,7 +408,8 @@ def floor_of(core: Any) -> Floats | None:
         left = np.nextafter(own - less - factor(lowered, 0.0) * (1.0 + 4.0 * UNIT), -np.inf)
         if (left > 0.0).all():
             return np.asarray(np.nextafter(left, 0.0))
-        if share == SHARES[0] and factor(core, 0.0) >= share * float(own.min()):
+        error = factor(core, 0.0) if error is None else error
+        if share == SHARES[0] and error >= share * float(own.min()):
             break  # no share is as large as the error of a factorisation
     return None
 

@@ -199,7 +199,7 @@ def test_what_is_known_of_a_matrix_is_known_of_its_multiples(order: int, kind: s
     F = sp.csc_array(1.0 + rng.random((2 if kind == "singular" else order, order)))
     P = F.T @ F + {"definite": 1.0, "indefinite": -0.3}.get(kind, 0.0) * sp.eye_array(order)
     P = sp.csc_array((P + P.T) * 0.5)
-    module._once.cache_clear()
+    module.forget()
     fresh = definiteness(P)
     assert fresh.accepted == (kind != "indefinite")
     asked = module._once.cache_info().misses
