@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.core.adopt import declaration
-from optfair.core.composition import model_goal
+from optfair.core.composition import Rule, model_goal
 from optfair.core.problem import Declaration
 from optfair.core.solution import Solution, check_solution
 from optfair.errors import DataError, DeclarationError
@@ -63,6 +63,9 @@ class FairFacilityLocation(GroupedRows):
         z \in \{0, 1\}^T,\; A_{ij} \le z_t \text{ where } D_{ij} = \rho_t
 
     Both agree where rows are whole. See `located_sites` for the bottleneck of many rows.
+
+    A rule that limits what each cluster holds, as `max_gap` or upper bounds of `cluster_share`,
+    limits a site by that times :math:`y_j`: one that is half open has half the room.
 
     Class: MILP, where the rules are linear. What a solver says of the bound is its word;
     ``certificate.prove()`` closes the tree with proved bounds.
@@ -237,7 +240,7 @@ class FairFacilityLocation(GroupedRows):
         if self.data["n_centers"] < m:
             terms["number of centers"] = cp.sum(y) <= self.data["n_centers"]
         if room is not None:
-            terms["capacity"] = w @ A <= cp.multiply(room, y)
+            terms["capacity"] = cp.sum(M, axis=0) <= cp.multiply(room, y)
         words = {
             "cost": r"\textstyle\sum_{ij} w_i A_{ij} D_{ij}",
             "radius": "r",
@@ -246,7 +249,7 @@ class FairFacilityLocation(GroupedRows):
             "at most open": r"y_j \le 1",
             "within radius": r"\textstyle\sum_j A_{ij} D_{ij} \le r",
             "number of centers": r"\textstyle\sum_j y_j \le p",
-            "capacity": r"\textstyle\sum_i w_i A_{ij} \le c_j y_j",
+            "capacity": r"\textstyle\sum_g M_{gj} \le c_j y_j",
         }
         if self.data["goal"] == "bottleneck":
             words |= {
@@ -268,6 +271,10 @@ class FairFacilityLocation(GroupedRows):
     def objective_unit(self) -> float:
         """Mean cost over all sites, at most 1: gaps mean the same in any units."""
         return min(1.0, float(np.abs(self.data["cost"].matrix()).mean())) or 1.0
+
+    def moves_sides(self, rule: Rule, field: str) -> bool:
+        """Limits of sites are factors of what is open."""
+        return False
 
     def radii(self) -> Floats:
         """Return the costs that a bottleneck may be, sorted.

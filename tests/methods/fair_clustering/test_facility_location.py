@@ -321,13 +321,18 @@ def test_other_problems_are_refused() -> None:
     D, groups, *_ = more_drawn()
     for more, why in (
         ({"goal": "center"}, "largest cost"),
-        ({"capacities": 30.0}, "capacity"),
         ({"whole": True}, "as a whole"),
-        ({"goal": "bottleneck", "opening_costs": 1.0}, "no opening costs"),
+        ({"goal": "bottleneck", "opening_costs": 1.0}, "alone here, without 'opening'"),
         ({"goal": "bottleneck", "whole": True}, "as a whole"),
     ):
         with pytest.raises(UnsupportedProblem, match=why):
             located_sites(FairFacilityLocation(costs=D, groups=groups, **more))
+    p = FairFacilityLocation(costs=D, groups=groups, goal="bottleneck")
+    with pytest.raises(UnsupportedProblem, match="without 'soft fairness'"):
+        located_sites(p.soften("fairness", weight=1.0))
+    near = p.with_constraints(first=p["assignment"][0, 0] == 1.0)
+    with pytest.raises(UnsupportedProblem, match="'first' is no rule on masses"):
+        located_sites(near)
 
 
 @pytest.mark.parametrize("seed", [35, 37, 179])
