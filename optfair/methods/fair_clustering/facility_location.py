@@ -162,8 +162,7 @@ class FairFacilityLocation(GroupedRows):
                 f"unknown goal {goal!r}",
                 remedy='give "median" (the mean cost), "center" or "bottleneck"',
             )
-        rows = costs if X is None else X
-        check_row_order(rows, groups=groups, sample_weight=sample_weight)
+        check_row_order(X=X, costs=costs, groups=groups, sample_weight=sample_weight)
         cost = declared_cost(X, X if sites is None else sites, costs, metric, p, "sites")
         n, m = cost.rows, cost.clusters
         weights = check_weights(sample_weight, n)
