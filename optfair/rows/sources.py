@@ -211,7 +211,8 @@ class MatrixRows(RowSource):
     def __post_init__(self) -> None:
         for name, given in (("groups", self.labels), ("sample_weight", self.weights)):
             if given is not None:
-                check_fit(check_table(given, name), name, len(self.X))
+                dates = np.asanyarray(given).dtype.kind == "M"  # no weights: these are read later
+                check_fit(given if dates else check_table(given, name), name, len(self.X))
 
     @property
     def in_memory(self) -> bool:
@@ -399,9 +400,8 @@ def row_source(
         rows, labels, _ = taken_apart(data, groups)
         return MatrixRows(rows, _one_each(labels, "groups"), weights, chunk_rows)
     labels = check_labels(groups, "groups")
-    if text and data.dtype.kind not in "iufb":
-        return _sliced(data, labels, sample_weight, chunk_rows)
-    return MatrixRows(data, labels, sample_weight, chunk_rows)
+    text = text and data.dtype.kind not in "iufb"
+    return (_sliced if text else MatrixRows)(data, labels, sample_weight, chunk_rows)
 
 
 def _is_table(given: Any) -> bool:
