@@ -487,3 +487,21 @@ def test_the_largest_cost_of_a_group_with_links_in_any_units(unit: float) -> Non
         return p.with_constraints(link=fc.must_link([(0, 1)])).solve()
 
     assert solved(unit).objective / unit == pytest.approx(solved(1.0).objective, rel=1e-7)
+
+
+@pytest.mark.parametrize("n", [40, 400])
+@pytest.mark.parametrize(
+    "rule", [of.max_gap(0.2), of.additive_gap(0.3), of.cluster_share(0.1, 0.4)]
+)
+def test_a_mixture_of_assignments_is_proved_with_its_own_masses(n: int, rule: Any) -> None:
+    """Rules with auxiliaries were held to those of one assignment, and every other answer was lost."""
+    for seed in (4, 7, 15):
+        rng = np.random.default_rng(seed)
+        groups = rng.integers(0, 3, n)
+        X = rng.normal(size=(n, 3)) + 0.7 * groups[:, None]
+        p = of.FairAssignment(
+            X, centers=X[rng.permutation(n)[:5]], groups=groups, fairness=rule, goal="group"
+        )
+        s = p.solve("mass-dual")
+        assert str(s.grade) == "proved" and s.certificate.verify()
+        assert s.objective == pytest.approx(p.solve("highs").objective, rel=1e-6)
