@@ -20,7 +20,7 @@ from optfair.core.certificate import Certificate, DualCheck, Verdict, drift
 from optfair.core.expressions import Values
 from optfair.core.problem import Problem
 from optfair.core.solution import LazyValues, Solution
-from optfair.errors import Infeasible
+from optfair.errors import Infeasible, OptfairError, SolverFailure
 from optfair.methods.fair_clustering.algorithms.charged_rows import (
     HARD_OVERDRAFT,
     SPILL,
@@ -510,7 +510,7 @@ class ExcessProof(Certificate):
         return Verdict(False, (f"at least {least:.6g} is proved, {self.allowed:g} is allowed",))
 
 
-def _unreachable(p: FairAssignment, demands: Demands, flow: ChargedFlow) -> Infeasible:
+def _unreachable(p: FairAssignment, demands: Demands, flow: ChargedFlow) -> OptfairError:
     """Prove that rules on costs cannot hold, by the least that breaks them."""
     bars = replace(p.cost, charge=demands.charge).barred().T
     names = [k for k, t in p.constraints.items() if isinstance(t, CostTerm)]
@@ -532,13 +532,13 @@ def _unreachable(p: FairAssignment, demands: Demands, flow: ChargedFlow) -> Infe
         )
     others = [k for k, t in p.constraints.items() if t.scope <= {"masses"}]
     beside = f", beside {', '.join(map(repr, others))}" if others else ""
-    return Infeasible(
-        f"rules on costs cannot hold at these centers: {', '.join(map(repr, names))}{beside}",
-        evidence,
-        "allow more, or start from other centers",
-        certificate=proof if proof.verify() else None,
-        conflict=tuple(names),
-    )
+    which = f"{', '.join(map(repr, names))}{beside}"
+    if not proof.verify():
+        why = f"they are known to be exceeded by {proof.solution.objective:.3g} at most"
+        return SolverFailure(f"no assignment was found that obeys {which}", why, "ask for highs")
+    cause = f"rules on costs cannot hold at these centers: {which}"
+    remedy, conflict = "allow more, or start from other centers", tuple(names)
+    return Infeasible(cause, evidence, remedy, certificate=proof, conflict=conflict)
 
 
 # The route of the structure ``entropic-projection``.
