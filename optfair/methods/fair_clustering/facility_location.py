@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import cvxpy as cp
 import numpy as np
@@ -13,6 +14,7 @@ from optfair.core.adopt import declaration
 from optfair.core.composition import Rule, model_goal
 from optfair.core.problem import Declaration
 from optfair.core.solution import Solution, check_solution
+from optfair.core.term import family
 from optfair.errors import DataError, DeclarationError
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
 from optfair.methods.fair_clustering.assignment import (
@@ -270,6 +272,16 @@ class FairFacilityLocation(GroupedRows):
     def objective_unit(self) -> float:
         """Mean cost over all sites, at most 1: gaps mean the same in any units."""
         return min(1.0, float(np.abs(self.data["cost"].matrix()).mean())) or 1.0
+
+    def with_constraints(self, constraints: Mapping[str, Any] | None = None, **named: Any) -> Self:
+        """Return this problem with further constraints; see `Problem.with_constraints`."""
+        made = super().with_constraints(constraints, **named)
+        words = {
+            k: replace(t, latex=rf"{t.latex}\, y_k")
+            for k, t in made.constraints.items()
+            if k not in self.constraints and family(k) in made.rules and "open" in t.scope
+        }
+        return made.with_terms(made.objective, {**made.constraints, **words}) if words else made
 
     def moves_sides(self, rule: Rule, field: str) -> bool:
         """Limits of sites are factors of what is open."""

@@ -371,3 +371,14 @@ def test_sites_with_opening_costs_are_found_where_all_of_them_are_needed(seed, u
     assert found.verify()
     assert found.bound <= truth.objective * (1 + 1e-6)
     assert found.objective == pytest.approx(truth.objective, rel=1e-6)
+
+
+def test_a_limit_is_written_with_what_is_open() -> None:
+    X, groups, sites = drawn(3)
+    rules = {"gap": of.max_gap(0.2), "share": of.cluster_share(lower=0.0, upper=0.6)}
+    p = FairFacilityLocation(X, groups=groups, sites=sites, n_centers=3, fairness=rules)
+    said = {k: t.latex for k, t in p.constraints.items()}
+    assert said["gap"].endswith(r"\varepsilon\, y_k") and said["share.upper"].endswith(r"u_k\, y_k")
+    assert not said["share.lower"].endswith("y_k")
+    again = p.with_constraints(more=of.balance(0.1)).at(eps=0.3)
+    assert again.constraints["gap"].latex == said["gap"] and again.solve().objective > 0.0
