@@ -18,7 +18,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import cvxpy as cp
 import cvxpy.tests
-from machine import environment
+from record import environment
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "core"))
 

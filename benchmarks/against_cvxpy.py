@@ -41,6 +41,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import cvxpy as cp
 from public_collections import GRACE, cpu_seconds, kept, setting
+from record import targets_table
 
 import optfair as of
 from optfair.backends.registry import profiles
@@ -214,10 +215,7 @@ def main() -> None:
         if r["outcome"] != "right":
             why = " ".join(r.get("why", "").replace("|", "/").split())[:120]
             print(f"| {r['name']} | {r['solver']} | {r['outcome']} | {why} |")
-    print("\n| must reach | target | measured | |\n|---|---:|---:|---|")
-    for line in must:
-        verdict = "reached" if line["reached"] else "NOT reached"
-        print(f"| {line['name']} | {line['target']:g} | {line['measured']:.2f} | {verdict} |")
+    print("\n" + targets_table(must))
     for text in sorted({json.dumps(r["environment"], sort_keys=True) for r in rows}):
         print("\n" + ", ".join(f"{k} {v}" for k, v in json.loads(text).items()))
 

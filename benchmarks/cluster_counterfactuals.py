@@ -38,7 +38,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import numpy as np
 from cluster_counterfactual_peers import dice, dice_point, pair_of, recipe, slsqp
-from machine import environment
+from record import environment, targets_table
 
 import optfair as of
 from optfair.methods.cluster_counterfactuals.cluster_counterfactual import ClusterCounterfactual
@@ -614,10 +614,7 @@ def report(found: Result) -> None:
                 f"| {r['form']} | {r['fixed']} | {r['rows']:,} | {r['microseconds']:.1f} "
                 f"| {r['unreachable']} | {r['gap']:.1e} |"
             )
-    print("\n| must reach | target | measured | |\n|---|---:|---:|---|")
-    for t in found["must_reach"]:
-        verdict = "reached" if t["reached"] else "NOT reached"
-        print(f"| {t['name']} | {t['target']:.4g} | {t['measured']:.4g} | {verdict} |")
+    print("\n" + targets_table(found["must_reach"]))
 
 
 def picture(distances: dict[str, dict[str, np.ndarray]], file: Path) -> None:

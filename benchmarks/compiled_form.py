@@ -31,7 +31,7 @@ import highspy
 import numpy as np
 import scipy.sparse as sp
 from cvxpy.reductions.dcp2cone.dcp2cone import Dcp2Cone
-from machine import environment
+from record import environment
 
 import optfair as of
 from optfair.backends.linear_program import _passed

@@ -22,7 +22,6 @@ import argparse
 import json
 import math
 import os
-import platform
 import sys
 import time
 from pathlib import Path
@@ -34,6 +33,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "conformance"))
 
 from instances import CASES, INFEASIBLE, PRECISE, UNBOUNDED
+from record import environment, targets_table
 
 import optfair as of
 from optfair.backends.registry import licence_state, profile, profiles
@@ -248,9 +248,7 @@ def main() -> None:
         "rows": rows,
         "absent": absent,
         "environment": {
-            "python": platform.python_version(),
-            "machine": platform.machine(),
-            "optfair": of.__version__,
+            **environment(),
             "solvers": {name: profile(name).version for name in usable},
         },
     }
@@ -270,10 +268,7 @@ def main() -> None:
         if found["outcome"] not in EXPECTED - {"not met"}
     ]
     lines += ["", "### Not met, and so not returned", "", *failed] if failed else []
-    lines += ["", "| must reach | target | measured | |", "|---|---:|---:|---|"]
-    for t in result["must_reach"]:
-        verdict = "reached" if t["reached"] else "NOT reached"
-        lines.append(f"| {t['name']} | {t['target']:g} | {t['measured']:.2g} | {verdict} |")
+    lines += ["", targets_table(result["must_reach"])]
     options.out.mkdir(parents=True, exist_ok=True)
     text = "\n".join(lines)
     (options.out / "conformance.md").write_text(text + "\n", encoding="utf-8")

@@ -23,7 +23,7 @@ from typing import Any
 
 import cvxpy as cp
 import numpy as np
-from machine import environment
+from record import environment
 
 import optfair as of
 from optfair.backends.registry import profile

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -25,6 +24,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
 import numpy as np
+from record import environment, targets_table
 
 import optfair as of
 
@@ -243,10 +243,7 @@ def main() -> None:
         "peers": compared,
         "large": big,
         "environment": {
-            "python": platform.python_version(),
-            "machine": platform.machine(),
-            "cores": os.cpu_count(),
-            "optfair": of.__version__,
+            **environment(),
             "solvers": {r["solver"]: r["version"] for r in of.solvers().to_list()},
         },
     }
@@ -273,11 +270,7 @@ def main() -> None:
         f"\nSynthetic, n = {big['rows']:,}, K = {K}, from cold: {big['seconds']:.2f} s by "
         f"{big['solver']}, gap {big['gap']:.1e}"
     )
-    print("\n| must reach | target | measured | |")
-    print("|---|---:|---:|---|")
-    for t in result["must_reach"]:
-        verdict = "reached" if t["reached"] else "NOT reached"
-        print(f"| {t['name']} | {t['target']:g} | {t['measured']:.2g} | {verdict} |")
+    print("\n" + targets_table(result["must_reach"]))
     picture(rows, name, len(X), options.out / "fair_assignment.png")
     print(f"\nPicture: {options.out / 'fair_assignment.png'}")
 

@@ -28,7 +28,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import numpy as np
 from in_child import in_child
-from machine import environment
+from record import environment, targets_table
 
 import optfair as of
 from optfair import metrics
@@ -431,10 +431,7 @@ def report(found: dict[str, Any]) -> None:
                 f"| {r['cost']:.4f} | {r['peer cost']:.4f} | {r['balance']:.3f} "
                 f"| {r['peer balance']:.3f} |"
             )
-    print("\n| must reach | target | measured | |\n|---|---:|---:|---|")
-    for t in found["must_reach"]:
-        verdict = "reached" if t["reached"] else "NOT reached"
-        print(f"| {t['name']} | {t['target']:.4g} | {t['measured']:.4g} | {verdict} |")
+    print("\n" + targets_table(found["must_reach"]))
 
 
 def picture(found: dict[str, Any], file: Path) -> None:

@@ -35,7 +35,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import numpy as np
 from in_child import in_child
-from machine import environment
+from record import environment, targets_table
 
 import optfair as of
 from optfair import metrics
@@ -602,10 +602,7 @@ def report(found: dict[str, Any]) -> None:
                 f"| {r['iterations']} | {r['megabytes']:.0f} | {r['soft_delta']:.1e} "
                 f"| {number(r.get('delta'), '.4f')} | {r['balance']:.3f} | {r['gap']:.1e} |"
             )
-    print("\n| must reach | target | measured | |\n|---|---:|---:|---|")
-    for r in found["must_reach"]:
-        verdict = "reached" if r["reached"] else "NOT reached"
-        print(f"| {r['name']} | {r['target']:.4g} | {r['measured']:.4g} | {verdict} |")
+    print("\n" + targets_table(found["must_reach"]))
 
 
 def pictures(found: dict[str, Any], out: Path) -> list[Path]:

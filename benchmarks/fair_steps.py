@@ -29,7 +29,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import numpy as np
 from in_child import in_child
-from machine import environment
+from record import environment, targets_table
 from sklearn.cluster import KMeans, kmeans_plusplus
 
 import optfair as of
@@ -469,10 +469,7 @@ def main() -> None:
         print(json.dumps(found))
         return
     report(found)
-    print("\n| must reach | target | measured | |\n|---|---:|---:|---|")
-    for t in found["must_reach"]:
-        verdict = "reached" if t["reached"] else "NOT reached"
-        print(f"| {t['name']} | {t['target']:.4g} | {t['measured']:.4g} | {verdict} |")
+    print("\n" + targets_table(found["must_reach"]))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ sys.path.insert(0, str(FAULTS))
 import itertools
 
 from harness import swept
-from machine import environment
+from record import environment
 
 ROUTES = ("milp", "lp", "fair", "psd_map", "cones", "deaf", "left", "sdp")
 

@@ -23,6 +23,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import cvxpy as cp
 import numpy as np
+from record import targets_table
 
 import optfair as of
 from optfair.comparison.run import environment
@@ -179,12 +180,7 @@ def main() -> None:
     for kind, u, word, why in rows:
         if word != "proved":
             print(f"| {kind} | {u:g} | {word} | {' '.join(why.replace('|', '/').split())[:160]} |")
-    print("\n| must reach | target | measured | |\n|---|---:|---:|---|")
-    for line in must:
-        print(
-            f"| {line['name']} | {line['target']} | {line['measured']:.4g} |"
-            f" {'reached' if line['reached'] else 'NOT reached'} |"
-        )
+    print("\n" + targets_table(must))
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import group_counterfactual_targets as reach
 import numpy as np
 from in_child import in_child
-from machine import environment
+from record import environment, targets_table
 
 import optfair as of
 from optfair import metrics
@@ -483,10 +483,7 @@ def report(found: dict[str, Any]) -> None:
             f"{u['plug-in too low']:.0%} of {u['samples']} samples. The 2d×2d form of the Gaussian "
             f"map is {m['lmi']:.1e} from the reduced one."
         )
-        print("\n| must reach | target | measured | |\n|---|---:|---:|---|")
-        for r in found["must_reach"]:
-            verdict = "reached" if r["reached"] else "NOT reached"
-            print(f"| {r['name']} | {r['target']:.4g} | {r['measured']:.4g} | {verdict} |")
+        print("\n" + targets_table(found["must_reach"]))
 
 
 def _second(pair: tuple[str, float]) -> float:

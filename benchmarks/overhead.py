@@ -27,7 +27,6 @@ import argparse
 import gc
 import json
 import os
-import platform
 import statistics
 import time
 from collections.abc import Callable
@@ -40,6 +39,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
+from record import environment, targets_table
 
 import optfair as of
 from optfair.backends.registry import profile
@@ -337,10 +337,7 @@ def main() -> None:
         ],
         "rows": [{"problem": name, **row} for name, row in table],
         "environment": {
-            "python": platform.python_version(),
-            "machine": platform.machine(),
-            "cores": os.cpu_count(),
-            "optfair": of.__version__,
+            **environment(),
             "cvxpy": cp.__version__,
         },
     }
@@ -384,11 +381,7 @@ def main() -> None:
     for r in of_matrices:
         cells = f"{r['optfair']:.2f} | {shown(r, 'CVXPY', 1.0)} | {r['ratio']:.2f}"
         print(f"| {r['problem']} | {r['solver']} | {cells} |")
-    print("\n| must reach | target | measured | |")
-    print("|---|---:|---:|---|")
-    for t in result["must_reach"]:
-        verdict = "reached" if t["reached"] else "NOT reached"
-        print(f"| {t['name']} | {t['target']:g} | {t['measured']:.2f} | {verdict} |")
+    print("\n" + targets_table(result["must_reach"]))
     options.out.mkdir(parents=True, exist_ok=True)
     file = options.out / "overhead.png"
     picture(table, [TARGETS[kind] for kind in wanted], file)

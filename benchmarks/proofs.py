@@ -42,8 +42,8 @@ import cvxpy as cp
 import numpy as np
 import scipy.io
 import scipy.sparse as sp
-from machine import environment
 from public_collections import kept, recorded, setting
+from record import environment, targets_table
 
 import optfair as of
 from optfair.backends.registry import profile
@@ -450,11 +450,7 @@ def main() -> None:
     if options.json:
         print(json.dumps({"must_reach": found, **details, "environment": environment()}))
         return
-    print("| must reach | target | measured | |\n|---|---:|---:|---|")
-    for r in found:
-        verdict = r.get("missing") or ("reached" if r["reached"] else "NOT reached")
-        measured = "–" if r["measured"] is None else f"{r['measured']:.3g}"
-        print(f"| {r['name']} | {r['target']:g} | {measured} | {verdict} |")
+    print("\n" + targets_table(found))
 
 
 if __name__ == "__main__":

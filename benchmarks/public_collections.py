@@ -32,6 +32,8 @@ from typing import Any
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
+from record import targets_table
+
 import optfair as of
 from optfair.backends.registry import profiles
 from optfair.comparison.comparison import Comparison
@@ -402,10 +404,7 @@ def main() -> None:
     machines = {json.dumps(r["environment"], sort_keys=True) for r in rows if "environment" in r}
     print("## Public collections, verified here\n")
     print(rendered(rows))
-    print("\n| must reach | target | measured | |\n|---|---:|---:|---|")
-    for t in result["must_reach"]:
-        verdict = "reached" if t["reached"] else "NOT reached"
-        print(f"| {t['name']} | {t['target']:g} | {t['measured']:.3g} | {verdict} |")
+    print("\n" + targets_table(result["must_reach"]))
     for text in sorted(machines):
         print("\n" + ", ".join(f"{k} {v}" for k, v in json.loads(text).items()))
 

@@ -20,7 +20,7 @@ from typing import Any
 import highspy
 import numpy as np
 import scipy.sparse as sp
-from machine import environment
+from record import environment, targets_table
 
 import optfair as of
 from optfair.formats.mps import read_mps
@@ -143,10 +143,7 @@ def answers(found: list[Path], rounds: int, json_only: bool) -> None:
 
 def stated(rows: list[dict[str, Any]]) -> None:
     """Print the rows with targets."""
-    print("\n| must reach | target | measured | |\n|---|---:|---:|---|")
-    for t in rows:
-        verdict = "reached" if t["reached"] else "NOT reached"
-        print(f"| {t['name']} | {t['target']:g} | {t['measured']:.3g} | {verdict} |")
+    print("\n" + targets_table(rows))
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import cvxpy as cp
 import numpy as np
-from machine import environment
+from record import environment
 
 import optfair as of
 

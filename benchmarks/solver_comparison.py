@@ -20,6 +20,8 @@ from typing import Any
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
+from record import targets_table
+
 import optfair as of
 from optfair.comparison import Comparison, compare_solvers, shifted_geometric_mean
 from optfair.plots import plot_profile
@@ -190,11 +192,7 @@ def main() -> None:
     print("|---|---|---|---|")
     for run in c.failures():
         print(f"| {run.problem} | {run.solver} | {run.outcome} | {run.reason} |")
-    print("\n| must reach | target | measured | |")
-    print("|---|---:|---:|---|")
-    for t in result["must_reach"]:
-        verdict = "reached" if t["reached"] else "NOT reached"
-        print(f"| {t['name']} | {t['target']} | {t['measured']} | {verdict} |")
+    print("\n" + targets_table(result["must_reach"]))
     file = options.out / "solver_comparison.png"
     picture(c, file)
     print(f"\nPicture: {file}")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from record import targets_table
 from sparse_counterfactual_measures import LEVELS
 from sparse_counterfactual_scenarios import METHODS
 
@@ -107,11 +108,7 @@ def report(found: Result) -> None:
         if found.get(name):
             tell(found[name])
     if found["must_reach"]:
-        print("\n| must reach | target | measured | |\n|---|---:|---:|---|")
-    for t in found["must_reach"]:
-        verdict = "reached" if t["reached"] else "NOT reached"
-        name = t["name"].replace("|", "\\|")
-        print(f"| {name} | {t['target']:.4g} | {t['measured']:.4g} | {verdict} |")
+        print("\n" + targets_table(found["must_reach"]))
 
 
 def print_headline(found: list[Result]) -> None:

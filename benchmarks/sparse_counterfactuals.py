@@ -36,7 +36,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
 import sparse_counterfactual_measures as measures
-from machine import environment
+from record import environment
 from sparse_counterfactual_peer import peer
 from sparse_counterfactual_report import picture, report, targets_of
 from sparse_counterfactual_scenarios import CLASSIFIERS, GENERATORS, GERMAN, HOTEL

@@ -25,7 +25,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
-from machine import environment
+from record import environment, targets_table
 
 import optfair as of
 
@@ -425,11 +425,7 @@ def main() -> None:
         words = f"{r['problem'].replace('_', ' ')} | {r['class']} | {r['solver']} | {r['grade']}"
         times = f"{r['optfair'] * 1e3:.1f} | {r['CVXPY'] * 1e3:.1f} | {r['ratio']:.2f}"
         print(f"| {words} | {r['apart']:.1e} | {times} |")
-    print("\n| must reach | target | measured | |")
-    print("|---|---:|---:|---|")
-    for t in reach:
-        verdict = "reached" if t["reached"] else "NOT reached"
-        print(f"| {t['name']} | {t['target']:g} | {t['measured']:.3g} | {verdict} |")
+    print("\n" + targets_table(reach))
 
 
 if __name__ == "__main__":

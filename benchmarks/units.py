@@ -23,6 +23,7 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
 import numpy as np
+from record import targets_table
 
 import optfair as of
 from optfair.comparison.run import environment
@@ -128,10 +129,7 @@ def main() -> None:
     print("\n| case | model | units | outcome | why |\n|---:|---|---|---|---|")
     for row in rest:
         print(f"| {' | '.join(map(str, row))} |")
-    print("\n| must reach | target | measured | |\n|---|---:|---:|---|")
-    for line in must:
-        word = "reached" if line["reached"] else "NOT reached"
-        print(f"| {line['name']} | {line['target']} | {line['measured']:.4g} | {word} |")
+    print("\n" + targets_table(must))
 
 
 if __name__ == "__main__":

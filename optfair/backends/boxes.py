@@ -245,6 +245,7 @@ class NoPoint(Certificate):
 
     problem: Problem
     tree: Boxes
+    of_objective = False
 
     def verify(self) -> Verdict:
         """Enclose the constraints on every box again."""

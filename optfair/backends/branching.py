@@ -296,6 +296,7 @@ class BranchingProof(Certificate):
     problem: Problem
     tree: Tree
     names: tuple[str, ...] = ()
+    of_objective = False
 
     @property
     def conflict(self) -> tuple[str, ...]:

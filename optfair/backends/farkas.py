@@ -31,7 +31,7 @@ from optfair.convexity.domain import Domain
 from optfair.convexity.intervals import Interval
 from optfair.convexity.reading import Unread, demanded, leaf_of, read, read_constraint
 from optfair.core.canonical import built
-from optfair.core.certificate import Certificate, Verdict, within
+from optfair.core.certificate import OTHER, Certificate, Verdict, within
 from optfair.core.problem_class import parts_of
 from optfair.core.term import ConstraintTerm, Term, is_quadratic
 from optfair.errors import DataError, SolverFailure, Unbounded
@@ -77,7 +77,13 @@ class InfeasibilityProof(Certificate):
     form: ConicForm
     z: Floats
     conflict: tuple[str, ...] = ()
-    states = "no point satisfies the constraints"
+    states, of_objective = "no point satisfies the constraints", False
+
+    def _faults(self, problem: Problem) -> tuple[str, ...]:
+        """Return why this is no proof about a problem, compiled anew: its rows are among others."""
+        from optfair.backends.recompiled import states_rows
+
+        return self.verify().reasons or (() if states_rows(problem, self.form) else (OTHER,))
 
     def verify(self) -> Verdict:
         """Recompute the contradiction, with everything that rounding leaves paid for."""

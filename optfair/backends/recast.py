@@ -16,7 +16,7 @@ from optfair.convexity.derivatives import gradient_at
 from optfair.convexity.expression import Leaf, Node
 from optfair.convexity.reading import leaf_of
 from optfair.convexity.recast import Recast
-from optfair.core.certificate import Certificate, DualCheck, Verdict, drift
+from optfair.core.certificate import OTHER, Certificate, DualCheck, Verdict, drift
 from optfair.core.expressions import Values
 from optfair.core.identity import fingerprint
 from optfair.errors import (
@@ -93,7 +93,10 @@ class RecastCertificate(Certificate):
     def verify(self) -> Verdict:
         """Recast the declared problem anew and check the certificate of the inner one."""
         verdict = self.way.verify()
-        return self.inner.verify() if verdict else verdict
+        if not verdict:
+            return verdict
+        faults = self.inner.faults(self.way.inner) if self.way.problem is self.problem else (OTHER,)
+        return Verdict(not faults, faults, self.inner.verify().grade)
 
     def __str__(self) -> str:
         return f"{self.way}: {self.inner}"

@@ -29,7 +29,7 @@ from optfair.convexity.intervals import Interval
 from optfair.convexity.prove import WRITTEN, domain_of
 from optfair.convexity.reading import Unread, leaf_of, read
 from optfair.core.canonical import built
-from optfair.core.certificate import Certificate, DualCheck, Verdict, drift
+from optfair.core.certificate import OTHER, Certificate, DualCheck, Verdict, drift
 from optfair.core.expressions import Values
 from optfair.errors import DataError, OptfairError, UnsupportedProblem
 from optfair.numbers import Floats
@@ -63,6 +63,13 @@ class UnattainedOptimum(Certificate):
     def value(self) -> float:
         """The limit of the declared objective."""
         return float(self.form.sign * (self.limit + self.form.offset))
+
+    def _faults(self, problem: Problem) -> tuple[str, ...]:
+        """Return why this is no proof about a problem, which is compiled anew."""
+        from optfair.backends.recompiled import states_rows
+
+        same = states_rows(problem, self.form, objective=True)
+        return self.verify().reasons or (() if same else (OTHER,))
 
     def verify(self) -> Verdict:
         """Recompute both chains in fractions."""

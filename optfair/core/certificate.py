@@ -18,7 +18,7 @@ from optfair.core.expressions import Values, check_parameters
 from optfair.core.term import ConstraintTerm
 from optfair.core.verbs import CertificateVerbs
 from optfair.errors import Infeasible
-from optfair.numbers import check_number
+from optfair.numbers import check_number, checked
 from optfair.proofs.bounds import Unpaid
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: A point that violates constraints by no more is feasible up to rounding.
 FEASIBLE = 1e-12
+#: Why a certificate that holds is no proof of a problem.
+OTHER = "it is a proof of another problem"
 #: A number of this size is no optimum, and no coordinate of one.
 BEYOND = 1e15
 
@@ -154,11 +156,19 @@ class Verdict:
         return display.html_verdict(self)
 
 
+def _declared(value: Any, what: str) -> Any:
+    from optfair.core.problem import check_problem
+
+    return check_problem(value, what)
+
+
 class Certificate(CertificateVerbs, ABC):
     """A statement with the data that proves it."""
 
     #: what is claimed, in a sentence; empty where the certificate's text is one
     states: ClassVar[str] = ""
+    #: whether it is about the objective, too
+    of_objective: ClassVar[bool] = True
 
     @property
     def claim(self) -> str:
@@ -173,6 +183,40 @@ class Certificate(CertificateVerbs, ABC):
     @abstractmethod
     def verify(self) -> Verdict:
         """Recompute the proof from data."""
+
+    @checked(problem=_declared)
+    def faults(self, problem: Problem) -> tuple[str, ...]:
+        """Return why this is no proof about a problem, empty when it is one.
+
+        Verified is what it says, and that this is the problem: the same program under the same
+        names, with the same numbers. That no point satisfies some constraints is true of every
+        problem that has these among its own.
+
+        Examples
+        --------
+        >>> import cvxpy as cp, optfair as of
+        >>> x = cp.Variable(name="x")
+        >>> def above(least):
+        ...     return of.from_cvxpy(cp.Problem(cp.Minimize(x), [x >= least]))
+        >>> proof = above(1).solve().certificate
+        >>> proof.faults(above(1)), proof.faults(above(2))
+        ((), ('it is a proof of another problem',))
+        """
+        return self._faults(problem)
+
+    def _faults(self, problem: Problem) -> tuple[str, ...]:
+        from optfair.core.identity import is_part, same_program
+
+        own = self.about
+        if own is None:
+            return ("it does not say which problem it is about",)
+        same = same_program(own, problem) if self.of_objective else is_part(own, problem)
+        return self.verify().reasons if same else (OTHER,)
+
+    @property
+    def about(self) -> Problem | None:
+        """The problem that it is about, None where it knows numbers alone."""
+        return getattr(self, "problem", None)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -325,12 +369,22 @@ class DualProof(Protocol):
         """Recompute the bound and its residuals."""
 
 
-def recomputed(answer: Any) -> DualCheck:
-    """Return what the proof of one case says: a solution with its bound, or an `Infeasible`."""
+def recomputed(answer: Any, problem: Problem) -> DualCheck:
+    """Return what the proof of one case says, where that is the problem the answer is about.
+
+    Parameters
+    ----------
+    answer : Solution or Infeasible
+        With its bound, or its certificate.
+    problem : Problem
+        The case.
+    """
+    from optfair.core.identity import same_program
+
     if isinstance(answer, Infeasible):
-        refuted = answer.certificate is not None and bool(answer.certificate.verify())
+        refuted = answer.certificate is not None and not answer.certificate.faults(problem)
         return DualCheck(np.inf if refuted else -np.inf, 0.0, apart=True)
-    if answer.proof is None:
+    if answer.proof is None or not same_program(answer.problem, problem):
         return DualCheck(-np.inf, np.inf)
     check: DualCheck = answer.proof.check(answer.values, answer.multipliers)
     return check
@@ -403,6 +457,11 @@ class Optimality(Certificate):
 
         check_solution(self.solution)
         check_number(self.tolerance, "tolerance", least=0.0)
+
+    @property
+    def about(self) -> Problem:
+        """The problem of the solution."""
+        return self.solution.problem
 
     def verify(self) -> Verdict:
         """Recompute every residual on the declared problem."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
@@ -291,16 +291,74 @@ def fingerprint(problem: Problem) -> str:
     True
     """
     writer = _Writer(dict(problem.names))
-    writer.say(problem.sense, type(problem).__qualname__)
-    for name, variable in problem.variables.items():
-        writer.say(name, variable.shape, name in problem.integers)
-        writer.say(
-            sorted(k for k, v in variable.attributes.items() if v is not None and v is not False)
-        )
+    writer.frame(problem)
     for term in problem.terms:
-        writer.say(term.name, str(term.evidence))
-        writer.tree(term.build())
+        writer.term(term)
     return writer.digest()
+
+
+def same_program(first: Problem, second: Problem) -> bool:
+    """Whether two problems are the same program under the same names, with the same numbers.
+
+    Terms that both share are not built.
+
+    Parameters
+    ----------
+    first, second : Problem
+        What is compared.
+    """
+    if first is second:
+        return True
+    frames = [_Writer(dict(p.names)) for p in (first, second)]
+    for writer, p in zip(frames, (first, second), strict=True):
+        writer.frame(p)
+    if frames[0].digest() != frames[1].digest() or len(first.terms) != len(second.terms):
+        return False
+    return all(_same_terms(first, second, zip(first.terms, second.terms, strict=True)))
+
+
+def is_part(part: Problem, whole: Problem) -> bool:
+    """Whether all variables and constraints of a problem are another's, whatever the objectives.
+
+    What no point of the part satisfies, none of the whole does.
+
+    Parameters
+    ----------
+    part, whole : Problem
+        What is compared, by name.
+    """
+    if part is whole:
+        return True
+    for name, variable in part.variables.items():
+        other = whole.variables.get(name)
+        if other is None or other.shape != variable.shape or _held(other) != _held(variable):
+            return False
+    if (
+        not part.integers <= whole.integers
+        or not part.constraints.keys() <= whole.constraints.keys()
+    ):
+        return False
+    pairs = ((term, whole.constraints[name]) for name, term in part.constraints.items())
+    return all(_same_terms(part, whole, pairs))
+
+
+def _same_terms(
+    first: Problem, second: Problem, pairs: Iterable[tuple[Term, Term]]
+) -> Iterator[bool]:
+    """Yield whether terms of two problems say the same, those they share without a look."""
+    shared = first.names.items() <= second.names.items()
+    for pair in pairs:
+        if shared and pair[0] is pair[1]:
+            continue
+        writers = [_Writer(dict(p.names)) for p in (first, second)]
+        for writer, term in zip(writers, pair, strict=True):
+            writer.term(term)
+        yield writers[0].digest() == writers[1].digest()
+
+
+def _held(variable: Any) -> list[str]:
+    """Return the attributes that a variable has."""
+    return sorted(k for k, v in variable.attributes.items() if v is not None and v is not False)
 
 
 class _Writer:
@@ -313,6 +371,18 @@ class _Writer:
 
     def say(self, *things: Any) -> None:
         self._hash.update(repr(things).encode())
+
+    def frame(self, problem: Problem) -> None:
+        """Hash what a problem is without its terms."""
+        self.say(problem.sense, type(problem).__qualname__)
+        for name, variable in problem.variables.items():
+            self.say(name, variable.shape, name in problem.integers)
+            self.say(_held(variable))
+
+    def term(self, term: Term) -> None:
+        """Hash a term."""
+        self.say(term.name, str(term.evidence))
+        self.tree(term.build())
 
     def tree(self, node: Any) -> None:
         """Hash an expression or constraint from its leaves."""

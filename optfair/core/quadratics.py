@@ -43,7 +43,7 @@ from optfair.numbers import Floats
 from optfair.proofs.columns import root_excess
 from optfair.proofs.definiteness import Definiteness as Definiteness
 from optfair.proofs.definiteness import curvature_of as curvature_of
-from optfair.proofs.definiteness import lower_root as lower_root
+from optfair.proofs.roots import lower_root as lower_root
 from optfair.proofs.rounding import distinct, halves, summed
 
 # Multiply out CVXPY expressions of degree two.

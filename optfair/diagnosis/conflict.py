@@ -23,7 +23,6 @@ from optfair.core.expressions import Values
 from optfair.core.labels import free_name
 from optfair.core.term import family
 from optfair.diagnosis.report import Clock
-from optfair.diagnosis.scaling import proof_faults
 from optfair.errors import Infeasible, OptfairError, SolverFailure
 from optfair.numbers import Floats
 from optfair.transforms.relaxation import relaxed
@@ -59,6 +58,11 @@ class FeasiblePoint(Certificate):
     names: tuple[str, ...]
     values: Values
     tolerance: float
+
+    @property
+    def about(self) -> Problem:
+        """The problem of the system."""
+        return self.system.declared
 
     def verify(self) -> Verdict:
         """Evaluate every named constraint at the point."""
@@ -409,6 +413,11 @@ class Conflict(Certificate):
     unsure: tuple[str, ...] = ()
 
     @property
+    def about(self) -> Problem:
+        """The problem of the system."""
+        return self.system.declared
+
+    @property
     def claimed(self) -> bool:
         """Whether a solver says so and nothing here proves it."""
         known = self.system.origin(self.names) if self.proof is None else None
@@ -421,7 +430,7 @@ class Conflict(Certificate):
             own = replace(self.proof, problem=self.system.part(self.names))
             reasons += own.verify().reasons
         elif self.proof is not None:
-            reasons += proof_faults(self.system.part(self.names), self.proof)
+            reasons += self.proof.faults(self.system.part(self.names))
         elif self.claimed:
             reasons.append(f"that no point exists cannot be recomputed here: {self.word}")
         sound = [p for p in self.points if self._binds(p) and p.verify()]

@@ -102,7 +102,7 @@ SHOWN = 10
 
 def scaling_finding(scaling: Scaling) -> Finding | None:
     """Return what is out of proportion, None when nothing is."""
-    if not scaling.faults:
+    if not scaling.out_of_proportion:
         return None
     rows = [
         ("constraint", name, str(scaling.terms[name]), str(scaling.sides[name]))
@@ -117,7 +117,7 @@ def scaling_finding(scaling: Scaling) -> Finding | None:
     return Finding(
         "scaling",
         "the numbers are out of proportion: solvers lose digits on such data",
-        scaling.faults,
+        scaling.out_of_proportion,
         ("what", "name", "coefficients", "right-hand side"),
         tuple(rows),
         scaling.suggestions,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -11,19 +10,16 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.backends.farkas import InfeasibilityProof
-from optfair.backends.registry import choose, conic_interface
-from optfair.backends.solve import solve
+from optfair.backends.registry import conic_interface
 from optfair.compile.form import Compiled, already_compiled, compile_problem
 from optfair.core.certificate import Certificate, Verdict
 from optfair.diagnosis.report import Clock
-from optfair.errors import Infeasible, OptfairError
+from optfair.errors import OptfairError
 from optfair.numbers import Floats
 from optfair.transforms.relaxation import relaxed
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
-    from optfair.solution.conic_form import ConicForm
 
 # Coefficients of compiled constraints: ranges by variable, entry and row, and repeated rows.
 
@@ -260,7 +256,7 @@ class Scaling(Certificate):
         return Verdict(not reasons, tuple(reasons))
 
     @cached_property
-    def faults(self) -> tuple[str, ...]:
+    def out_of_proportion(self) -> tuple[str, ...]:
         """What is out of proportion, worst first within each kind."""
         faults = []
         if self.matrix.ratio > WIDE:
@@ -399,41 +395,3 @@ def _compiles(problem: Problem, name: str, interface: str) -> bool:
 def _power(r: Range) -> int:
     """Return the power of ten of the middle of a range."""
     return int(np.round(np.log10(np.sqrt(r.smallest * r.largest)))) if r.largest > 0.0 else 0
-
-
-# Whether a Farkas certificate is about the constraints it names: they are compiled anew.
-
-
-def proof_faults(part: Problem, proof: InfeasibilityProof) -> list[str]:
-    """Return why a certificate does not show that the problem is infeasible, empty if it does."""
-    faults = list(proof.verify().reasons)
-    if not any(_same(form, proof.form) for form in _forms(part)):
-        faults.append("the certificate is about other constraints than those named")
-    return faults
-
-
-def _forms(part: Problem) -> Iterator[ConicForm]:
-    """Compile the constraints as the solvers of the policy get them."""
-    try:
-        profiles = choose(part, None)
-    except OptfairError:
-        return
-    for profile in profiles:
-        try:
-            if profile.cvxpy_name:
-                yield compile_problem(part, profile.cvxpy_name).form
-            else:  # a special algorithm compiles its own part of the problem
-                solve(part, profile.name)
-        except Infeasible as e:
-            if isinstance(e.certificate, InfeasibilityProof):
-                yield e.certificate.form
-        except OptfairError:
-            continue
-
-
-def _same(first: ConicForm, second: ConicForm) -> bool:
-    """Whether two forms state the same constraints, entry by entry."""
-    if first.A.shape != second.A.shape or first.cones != second.cones:
-        return False
-    apart = abs(sp.csc_array(first.A) - sp.csc_array(second.A)).sum()
-    return bool(apart == 0.0 and np.array_equal(first.b, second.b))

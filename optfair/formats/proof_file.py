@@ -18,7 +18,8 @@ from optfair.backends.branching import BranchedBound, BranchingProof, Split, cas
 from optfair.backends.facial_reduction import FaceContradiction, FaceRay, FacialContradiction
 from optfair.backends.farkas import InfeasibilityProof, Ray, stated_by_roots
 from optfair.backends.integer_programs import integer_columns
-from optfair.backends.registry import choose, conic_interface
+from optfair.backends.recompiled import interfaces
+from optfair.backends.registry import conic_interface
 from optfair.backends.tangents import TangentContradiction
 from optfair.backends.unattained import UnattainedOptimum
 from optfair.compile.conic_proof import ConicProof, ExactOptimum, RescaledProof, form_of
@@ -110,7 +111,7 @@ class SavedProof(Certificate):
             return Verdict(True, grade=PROVED)
         return Verdict(True, grade=within(float(check_proof.number(radius)), "an open column"))
 
-    def faults(self, problem: Problem) -> tuple[str, ...]:
+    def _faults(self, problem: Problem) -> tuple[str, ...]:
         """Return why this is no proof about a problem, empty when it is one.
 
         The problem is compiled anew; its numbers must be those in the file, every one of them.
@@ -547,14 +548,6 @@ def _settled(A: Any, b: Any, form: ConicForm, x: Any, held: Any) -> Move | None:
 # --- which problem -------------------------------------------------------------------------------
 
 
-def _interfaces(problem: Problem, first: Sequence[str]) -> list[str]:
-    """Return the names under which a problem is compiled: the stated ones, then the policy's."""
-    names = [*first]
-    with suppress(OptfairError):
-        names += [profile.compile_as or profile.cvxpy_name for profile in choose(problem, None)]
-    return [name for name in dict.fromkeys([*names, conic_interface()]) if name]
-
-
 def _forms(problem: Problem, document: dict[str, Any]) -> Iterator[tuple[ConicForm, list[int]]]:
     """Compile a problem in the ways a proof may be about."""
     about = document.get("problem")
@@ -569,7 +562,7 @@ def _forms(problem: Problem, document: dict[str, Any]) -> Iterator[tuple[ConicFo
     first = [about["interface"]] if isinstance(about.get("interface"), str) else []
     for part in parts:
         plainly = relaxed(part) if part.integers else part
-        for name in _interfaces(plainly, first):
+        for name in interfaces(plainly, first):
             try:
                 compiled = compile_problem(plainly, name)
             except OptfairError:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from math import gcd, sqrt
 from typing import Any
 
@@ -21,18 +23,17 @@ from optfair.proofs.rounding import UNIT, Floats, exact_products, gamma, quadrat
 DENSE, FULL = 400, 4_000
 # Sum of squared orders of blocks that are decided in fractions, times their ranks and what each costs.
 FRACTIONS, EACH = 200_000, 8
-# What a singular matrix has left in its last pivots, in roundings a column; what sparse factors lose.
-SINGULAR, EXACT = 4.0, 1e-12
-# Lines of matrices whose roots are tested in whole numbers, and sought there; a pivot of others is
-# clear of what is taken off when so many times as large; vectors and shares of the diagonal tried;
-# binary digits that factors of whole numbers must have.
-TESTED, PROVED, CLEAR, TRIED, SHORT = 4, 30, 1e3, 8, 30
-LOWERED = (0.0, 2.0 * UNIT, 8.0 * UNIT, 32.0 * UNIT)
+# Lines of matrices that are decided in whole numbers at once, and vectors that are tried first in
+# others; binary digits that factors of whole numbers must have.
+TESTED, TRIED, SHORT = 4, 8, 30
 # Shares of the diagonal that are taken off to prove how definite a matrix is.
 SHARES = (1e-2, 1e-4, 1e-7, 1e-10)
 # Least and largest shift that is tried, in units of the rounding of the largest row.
 SHIFTS = (4.0, 262144.0)
 TINY = 2.0**-1022
+# Matrices of which is known what was proved last, and powers of two between which they may be.
+KEPT, WIDE = 8, 400
+Factored = tuple[Floats | None, float, Floats | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,10 +142,6 @@ def definiteness(P: Any, *, sharp: bool = False) -> Definiteness:
         return Definiteness(0.0, floor=nothing, shifted=nothing > 0.0)
     if not np.isfinite(P.data).all() or not is_symmetric(P):
         return Definiteness(np.inf)
-    joined = sharp and nothing.size <= DENSE and np.diff(P.indptr).min() > 1
-    if joined and (floor := floor_of(whole := P.toarray())) is not None:
-        size = float(np.abs(whole).sum(axis=0).max()) * (1.0 + 1e-10)
-        return Definiteness(0.0, size=size, floor=floor, shifted=nothing > 0.0)
     used = np.flatnonzero(np.diff(P.indptr))  # empty rows and columns do not matter
     core = _part(P, used)
     size = float(np.bincount(core.indices, np.abs(core.data)).max()) * (1.0 + 1e-10)
@@ -201,6 +198,8 @@ def curvature_of(P: Any) -> Definiteness:
     P = sp.csc_array(P)
     own, most = P.diagonal(), abs(P).max(axis=0).toarray().ravel()
     used = np.flatnonzero(most > SILENT * UNIT * known.size)
+    if known.shift <= ACCEPTED * own[used].min():
+        return known  # it is slight in every column
     if (own[used] <= 0.0).any():
         v = _along_axis(P, int(used[own[used].argmin()]))
     else:
@@ -252,17 +251,67 @@ def _joined(
     """
     n = core.shape[0]
     none, nowhere = np.zeros(n), np.zeros(n, dtype=bool)
-    if sharp and dominant(core):
-        floor = floor_of(core)
+    if dominant(core):
+        floor = floor_of(core) if sharp else None
         return 0.0, none if floor is None else floor, nowhere, None
     core = core.toarray() if n <= DENSE else core
-    floor = floor_of(core) if sharp else None  # most curved objectives are definite
+    floor, shift, v = _factored(core, size)
     if floor is not None:
         return 0.0, floor, nowhere, None
-    shift, v = _shift(core, size)
     if not sharp or shift == 0.0 or not np.isfinite(shift):
         return shift, none, nowhere | (shift > 0.0), v
     return *_parts(core, shift), None
+
+
+def _factored(core: Any, size: float) -> Factored:
+    """Return what `floor_of` does, or `_shift` where there is none; of the last matrices it is known.
+
+    A problem's is looked at where it is declared and where it is compiled, often twice as large.
+    """
+    entries, places = (
+        (core, ()) if isinstance(core, np.ndarray) else (core.data, (core.indices, core.indptr))
+    )
+    power = int(np.frexp(np.abs(entries).max())[1])
+    near = np.ldexp(entries, -power)
+    with np.errstate(over="ignore"):
+        same = np.array_equal(np.ldexp(near, power), entries) and abs(power) <= WIDE
+    if not same:
+        return _looked_at(core, size)
+    scaled: Any = sp.csc_array((near, *places), shape=core.shape) if places else near
+    floor, shift, v = _once(_Matrix(scaled, float(np.ldexp(size, -power))))
+    if floor is not None:
+        own = np.ldexp(floor, power)
+        return (own if own.min() >= TINY else np.zeros(own.size)), 0.0, None
+    return None, max(float(np.ldexp(shift, power)), TINY) if shift else 0.0, v
+
+
+class _Matrix:
+    """A matrix that is another's equal where its numbers are; once they are looked at it is empty."""
+
+    def __init__(self, core: Any, size: float) -> None:
+        self.core, self.size = core, size
+        parts = [core] if isinstance(core, np.ndarray) else [core.data, core.indices, core.indptr]
+        hashed = hashlib.blake2b(repr((core.shape, len(parts), size)).encode())
+        for part in parts:  # places are counted in long integers or short ones
+            hashed.update((part if part.dtype == float else part.astype(np.int64)).tobytes())
+        self.digest = hashed.digest()
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Matrix) and self.digest == other.digest
+
+
+@lru_cache(maxsize=KEPT)
+def _once(matrix: _Matrix) -> Factored:
+    core, matrix.core = matrix.core, None
+    return _looked_at(core, matrix.size)
+
+
+def _looked_at(core: Any, size: float) -> Factored:
+    floor = floor_of(core)  # most curved objectives are definite
+    return (None, *_shift(core, size)) if floor is None else (floor, 0.0, None)
 
 
 def _parts(core: Any, shift: float) -> tuple[float, Floats, NDArray[np.bool_]]:
@@ -275,7 +324,7 @@ def _parts(core: Any, shift: float) -> tuple[float, Floats, NDArray[np.bool_]]:
         if EACH * int(orders[k]) ** 2 > FRACTIONS - work:
             break
         at = np.flatnonzero(part == k)
-        block = _array(core[at][:, at])
+        block = as_array(core[at][:, at])
         own, d = floor_of(block), np.sqrt([v if v > 0.0 else 1.0 for v in block.diagonal()])
         rank = 1 if own is not None else np.linalg.matrix_rank(block / d / d[:, None])
         work += (EACH + int(rank)) * int(orders[k]) ** 2  # so many steps on so many entries
@@ -320,14 +369,14 @@ def _shift(core: Any, size: float) -> tuple[float, Floats | None]:
     return factor(core, -2.0 * low + SHIFTS[-1] * UNIT * size), None
 
 
-def _array(P: Any) -> Floats:
+def as_array(P: Any) -> Floats:
     """Return a matrix with all its places."""
     return np.asarray(P if isinstance(P, np.ndarray) else P.toarray())
 
 
 def _factorisation(core: Any) -> Callable[[Any, float], float]:
     n = core.shape[0]
-    return dense_shift if n <= DENSE or (n <= FULL and 5 * core.nnz >= n * n) else _sparse
+    return dense_shift if n <= DENSE or (n <= FULL and 5 * core.nnz >= n * n) else sparse_shift
 
 
 def floor_of(core: Any) -> Floats | None:
@@ -339,14 +388,16 @@ def floor_of(core: Any) -> Floats | None:
     if not (own > 0.0).all():
         return None
     factor = _factorisation(core)
-    lowered: Any = _array(core).copy() if factor is dense_shift else None
+    lowered: Any = (as_array(core) if factor is dense_shift else core).copy()
+    if factor is not dense_shift:
+        lines = np.repeat(np.arange(own.size), np.diff(lowered.indptr))
+        diagonal = np.flatnonzero(lowered.indices == lines)
     for share in SHARES:
         less = own * (1.0 - share)
         if factor is dense_shift:
             np.fill_diagonal(lowered, less)
         else:
-            lowered = sp.csc_array(core + sp.diags_array(less - own, format="csc"))
-            lowered.setdiag(less)
+            lowered.data[diagonal] = less
         left = np.nextafter(own - less - factor(lowered, 0.0) * (1.0 + 4.0 * UNIT), -np.inf)
         if (left > 0.0).all():
             return np.asarray(np.nextafter(left, 0.0))
@@ -389,7 +440,7 @@ def exactly_semidefinite(P: Floats) -> bool:
         tried, M = np.rint(np.ldexp(vectors, 30)).astype(np.int64).astype(object), _whole(P)[0]
         if any(v @ M @ v < 0 for v in tried):
             return False
-    return _exact_root(P) is not None
+    return exact_root(P) is not None
 
 
 def _whole(P: Floats) -> tuple[NDArray[Any], int]:
@@ -400,7 +451,7 @@ def _whole(P: Floats) -> tuple[NDArray[Any], int]:
     return np.left_shift(np.ldexp(part, 53).astype(np.int64).astype(object), up), lowest
 
 
-def _exact_root(P: Floats, *, below: bool = False) -> Floats | None:
+def exact_root(P: Floats, *, below: bool = False) -> Floats | None:
     """Return F with F'F = P, every entry rounded once; None for what is not semidefinite.
 
     Below, rows of short whole numbers lose a share, by their factors; None where they are not short.
@@ -433,66 +484,6 @@ def _exact_root(P: Floats, *, below: bool = False) -> Floats | None:
     return np.array(rows).reshape(-1, len(P))
 
 
-def lower_root(P: Any) -> tuple[Any, bool]:
-    r"""Return F with F'F next to P, for a semidefinite matrix, and whether it is proved to be below.
-
-    No share of a column is lost, however small it is beside the others. Of a matrix of few lines
-    :math:`F^T F \preceq P` is tested in whole numbers, so rows with F say nothing that P does not;
-    of more it follows, in units with a diagonal near 1, from what is taken off before the
-    factorisation, as in `definiteness`. Singular ones lose a share of short rows, or are rounded.
-
-    Parameters
-    ----------
-    P : sparse or dense (n, n)
-        Symmetric floats, taken as exact.
-
-    Examples
-    --------
-    >>> bool(lower_root(np.diag([1.0, 1e-20]))[0][1, 1] ** 2 <= 1e-20), lower_root(np.ones((2, 2)))
-    (True, (array([[1., 1.]]), True))
-    """
-    used = np.flatnonzero((own := np.asarray(P.diagonal())) > 0.0)
-    if not used.size and not _array(P).any():
-        return np.zeros((0, own.size)), True
-    units = np.exp2(-np.round(np.log2(own[used]) / 2.0))
-    if own.size > DENSE and used.size == own.size and hasattr(P, "toarray"):
-        scaled = sp.csc_array(sp.diags_array(units) @ P @ sp.diags_array(units))
-        error = _sparse(scaled, 0.0)
-        for shift in (-4.0 * error, 0.0) if error <= EXACT else ():
-            # of what is taken off, a third pays for the factors, and so much for their root
-            if shift and not 3.0 * (_sparse(scaled, shift) - shift) <= -shift:
-                continue
-            factored = _factors(scaled, shift)
-            if factored is None or not factored[2].min() > SINGULAR * UNIT * own.size:
-                continue
-            solver, L, D = factored
-            root: Any = sp.csc_array(sp.diags_array(np.sqrt(D)) @ L.T)[:, solver.perm_r]
-            return root @ sp.diags_array(1.0 / units), bool(shift)
-    whole = _array(P)
-    core = whole[np.ix_(used, used)] * units[:, None] * units
-    F = np.zeros((used.size, own.size))
-    if np.count_nonzero(core) == np.count_nonzero(whole):  # else it is not semidefinite
-        for taken in LOWERED if used.size <= TESTED else ():
-            near = _exact_root(core - taken * np.eye(used.size))
-            if near is not None and exactly_semidefinite(
-                np.block([[np.eye(len(near)), near], [near.T, core]])
-            ):
-                F[: len(near), used] = near / units
-                return F[: len(near)], True
-        L = _cholesky(core, 0.0)
-        slight = CLEAR * UNIT * used.size**2 if used.size > PROVED else 0.0
-        if L is not None and np.diag(L).min() ** 2 > slight:
-            F[:, used] = L.T / units
-            return F, True
-        for below in (True, False) if used.size <= PROVED else ():
-            if (near := _exact_root(core, below=below)) is not None:
-                F[: len(near), used] = near / units  # of its rank, at least
-                return F[: len(near)], below
-    L, order, rank, _ = scipy.linalg.lapack.dpstrf(core, tol=SINGULAR * UNIT * own.size, lower=1)
-    F[:, used[order - 1]] = np.tril(L).T / units[order - 1]
-    return F[:rank], False
-
-
 def _unit(P: Any, at: int) -> Floats:
     return np.eye(1, P.shape[0], at).ravel()
 
@@ -503,7 +494,7 @@ def negative_direction(P: Any, size: float) -> Floats | None:
     tried = [_unit(P, int(own.argmin()))] if own.min() < 0.0 else []
     if own.size <= DENSE:
         # near 1 by a power of two: products of the entries stay in the range of floats
-        near_one = np.ldexp(_array(P), -int(np.frexp(abs(P).max())[1]))
+        near_one = np.ldexp(as_array(P), -int(np.frexp(abs(P).max())[1]))
         values, vectors = np.linalg.eigh(near_one)
         if values[0] < 0.0:
             tried.insert(0, vectors[:, 0])
@@ -522,7 +513,7 @@ def negative_direction(P: Any, size: float) -> Floats | None:
 
 def _pivots(P: Any, size: float) -> list[Floats]:
     """Return L^-T e_k for the most negative pivots of a factorisation, which may be witnesses."""
-    factored = _factors(P, 0.0) or _factors(P, -1e-9 * size)
+    factored = factors(P, 0.0) or factors(P, -1e-9 * size)
     if factored is None:
         return []
     solver, L, D = factored
@@ -538,12 +529,12 @@ def _pivots(P: Any, size: float) -> list[Floats]:
 
 def dense_shift(P: Any, shift: float) -> float:
     """Return a shift for which P + shift I is proved positive semidefinite, infinite if none."""
-    return np.inf if _cholesky(P, shift) is None else shift
+    return np.inf if cholesky(P, shift) is None else shift
 
 
-def _cholesky(P: Any, shift: float) -> Floats | None:
+def cholesky(P: Any, shift: float) -> Floats | None:
     """Return L with P + shift I - L L' proved positive semidefinite, None where it breaks down."""
-    A = _array(P).copy()
+    A = as_array(P).copy()
     n = len(A)
     rounding = float(gamma(n + 2.0))
     trace = float(np.abs(np.diag(A)).sum()) + n * shift
@@ -560,7 +551,7 @@ def _cholesky(P: Any, shift: float) -> Floats | None:
         return None
 
 
-def _factors(P: Any, shift: float) -> tuple[Any, Any, Floats] | None:
+def factors(P: Any, shift: float) -> tuple[Any, Any, Floats] | None:
     """Return (solver, L, D) of P + shift I in its own order, None where it breaks down."""
     shifted = sp.csc_array(P + shift * sp.eye_array(P.shape[0], format="csc")) if shift else P
     with warnings.catch_warnings():
@@ -579,9 +570,9 @@ def _factors(P: Any, shift: float) -> tuple[Any, Any, Floats] | None:
     return solver, sp.csr_array(solver.L), np.asarray(solver.U.diagonal(), dtype=float)
 
 
-def _sparse(P: Any, shift: float) -> float:
+def sparse_shift(P: Any, shift: float) -> float:
     """Return a proved shift from a sparse factorisation: shift + the bound on its residual."""
-    factored = _factors(P, shift)
+    factored = factors(P, shift)
     if factored is None:
         return np.inf
     solver, L, D = factored

@@ -200,6 +200,23 @@ def test_below_the_least_value_of_an_atom_there_is_nothing(row: Any) -> None:
     assert e.value.certificate.verify()
 
 
+def test_what_is_proved_of_a_recast_problem_is_of_that_alone() -> None:
+    def made(least: float) -> Any:
+        rows = [cp.length(v) <= 1, v[1] >= least, v <= 1.0]
+        return of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(v)), rows))
+
+    proofs = []
+    for least in (0.5, 0.75):
+        with pytest.raises(of.Infeasible) as e:
+            made(least).solve()
+        proofs.append(e.value.certificate)
+    assert all(type(c).__name__ == "RecastCertificate" and c.verify() for c in proofs)
+    assert proofs[0].faults(made(0.5)) == () and proofs[0].faults(made(0.75)) != ()
+    lent = replace(proofs[0], inner=proofs[1].inner)
+    assert lent.verify().reasons == ("it is a proof of another problem",)
+    assert replace(proofs[0], problem=made(0.75)).verify().reasons != ()
+
+
 def test_the_largest_of_ratios_is_known_where_each_of_them_is() -> None:
     rows, ratio = [c >= 0, d >= 0, c + d <= 4], (c + 1) / (d + 2)
     known = of.from_cvxpy(cp.Problem(cp.Minimize(cp.maximum(ratio, (d + 1) / (c + 2))), rows))

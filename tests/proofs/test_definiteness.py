@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 import optfair as of
 from optfair.proofs import definiteness as module
 from optfair.proofs.definiteness import (
-    _sparse,
+    curvature_of,
     definiteness,
     dense_shift,
     exactly_semidefinite,
-    lower_root,
+    sparse_shift,
 )
+from optfair.proofs.roots import lower_root
 
 
 def by_fractions(P: Any) -> bool:
@@ -62,7 +63,7 @@ def test_forms_that_are_rounded_are_refuted_before_the_elimination(
     P = F @ F.T
     P = (P + P.T) / 2.0
     assert not by_fractions(P)
-    monkeypatch.setattr(module, "_exact_root", eliminate)
+    monkeypatch.setattr(module, "exact_root", eliminate)
     assert not exactly_semidefinite(P)
 
 
@@ -146,7 +147,7 @@ def test_semidefinite_is_proved_up_to_the_shift_or_refuted(seed: int) -> None:
     assert found.witness is not None or found.accepted
 
 
-def test_large_matrices_are_factored_sparsely() -> None:
+def test_large_matrices_are_factoredsparse_shiftly() -> None:
     n = 2_000
     ends = [np.full(n - 1, -1.0), np.full(n, 2.0), np.full(n - 1, -1.0)]
     L = sp.csc_array(sp.diags_array(ends, offsets=[-1, 0, 1]))
@@ -165,9 +166,9 @@ def test_no_factorisation_proves_too_small_a_shift(power: int) -> None:
     ends = [np.full(n - 1, -1.0), np.array([1.0, *[2.0] * (n - 2), 1.0]), np.full(n - 1, -1.0)]
     P = sp.csc_array(sp.diags_array(ends, offsets=[-1, 0, 1]) - off * sp.eye_array(n))
     for shift in (0.0, 0.5 * off, off, 2.0 * off, 1e-12, 1e-9):
-        for factor in (_sparse, dense_shift):  # the least eigenvalue is -off exactly
+        for factor in (sparse_shift, dense_shift):  # the least eigenvalue is -off exactly
             assert factor(P, shift) >= max(off, shift)
-    assert _sparse(P, 2.0 * off + 1e-9) <= 2.0 * off + 1e-8
+    assert sparse_shift(P, 2.0 * off + 1e-9) <= 2.0 * off + 1e-8
     assert dense_shift(P, 2.0 * off + 1e-9) == 2.0 * off + 1e-9
 
 
@@ -189,3 +190,50 @@ def test_a_quadratic_program_of_less_than_full_rank_without_bounds_is_proved() -
     q = A.T @ y + (x == 0.0) - P @ x
     s = of.from_arrays(P, q, A=A, l=A @ x, u=A @ x, lb=np.zeros(45)).solve()
     assert s.grade.word == "proved" and s.objective == pytest.approx(0.5 * x @ P @ x + q @ x)
+
+
+@pytest.mark.parametrize("order", [3, 450])
+@pytest.mark.parametrize("kind", ["definite", "singular", "indefinite"])
+def test_what_is_known_of_a_matrix_is_known_of_its_multiples(order: int, kind: str) -> None:
+    rng = np.random.default_rng(order)
+    F = sp.csc_array(1.0 + rng.random((2 if kind == "singular" else order, order)))
+    P = F.T @ F + {"definite": 1.0, "indefinite": -0.3}.get(kind, 0.0) * sp.eye_array(order)
+    P = sp.csc_array((P + P.T) * 0.5)
+    module._once.cache_clear()
+    fresh = definiteness(P)
+    assert fresh.accepted == (kind != "indefinite")
+    asked = module._once.cache_info().misses
+    long = sp.csc_array((P.data, P.indices.astype(np.int64), P.indptr.astype(np.int64)), P.shape)
+    for power in (0, 1, -20, 300):
+        again = definiteness(sp.csc_array(long * 2.0**power), sharp=True)
+        if kind != "singular":  # of which some blocks are shown to need no shift
+            assert again.shift == np.ldexp(fresh.shift, power)
+        if kind == "definite":
+            assert (again.floor == np.ldexp(fresh.floor, power)).all() and again.floor.min() > 0.0
+            least = np.linalg.eigvalsh((P - sp.diags_array(fresh.floor)).toarray())[0]
+            assert least > -1e-9
+    assert module._once.cache_info().misses == asked
+    other = P.copy()
+    other.data[0] *= 1.0 + 2.0**-50
+    definiteness(sp.csc_array((other + other.T) * 0.5))
+    assert module._once.cache_info().misses == asked + 1
+
+
+def test_numbers_that_leave_the_range_of_floats_are_looked_at_as_they_stand() -> None:
+    P = np.array([[2.0**600, 2.0**599, 0.0], [2.0**599, 2.0**600, 1.0], [0.0, 1.0, 1.0]])
+    asked = module._once.cache_info()
+    assert definiteness(P).shift == 0.0
+    assert module._once.cache_info() == asked
+
+
+def test_a_shift_that_is_slight_in_every_column_is_not_looked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked: list[Any] = []
+    plain = module.definiteness
+    monkeypatch.setattr(module, "definiteness", lambda P: looked.append(P) or plain(P))
+    F = np.random.default_rng(0).normal(size=(3, 8)).round(2)
+    assert curvature_of(F.T @ F).accepted and len(looked) == 1
+    # the same in mixed units, where what is slight beside the largest number may be all there is
+    units = np.array([1.0, 1e6, 1.0, 1e-6, 1.0, 1.0, 1.0, 1.0])
+    assert curvature_of(F.T @ F * np.outer(units, units)).accepted and len(looked) == 3

@@ -23,7 +23,6 @@ from optfair.proofs.definiteness import (
     definiteness,
     dominant,
     exactly_semidefinite,
-    lower_root,
 )
 from optfair.proofs.faces import kernels_of, normals_of
 from optfair.proofs.residual import (
@@ -41,6 +40,7 @@ from optfair.proofs.residual import (
     sharper,
     tilted,
 )
+from optfair.proofs.roots import lower_root
 from optfair.proofs.rounding import reached
 from optfair.solution.conic_form import ConicForm
 

@@ -20,7 +20,6 @@ from optfair.core.certificate import (
     unvouched,
 )
 from optfair.core.expressions import Values
-from optfair.core.identity import fingerprint
 from optfair.core.solution import Solution
 from optfair.errors import Infeasible
 from optfair.features.feature_problem import Box
@@ -155,21 +154,12 @@ class ChoiceProof:
             if answer is None:
                 parts.append(DualCheck(every.least(choice), 0.0, apart=True))
                 continue
-            part = recomputed(answer)
-            if not _about(answer, every.left(bare, choice)):
-                part = replace(part, bound=-np.inf)
+            part = recomputed(answer, every.left(bare, choice))
             if part.bound >= reached and not part.reported and part.unpaid is None:
                 part = replace(part, dual=0.0)  # rough multipliers are charged to the bound
             parts.append(part)
         least = least_check(parts)
         return replace(least, consistency=max(least.consistency, unvouched(multipliers)))
-
-
-def _about(answer: Solution | Infeasible, left: ClusterCounterfactual) -> bool:
-    """Whether an answer is of a problem, not of another choice; a certificate may not say."""
-    whose = answer if isinstance(answer, Solution) else answer.certificate
-    other = getattr(whose, "problem", left)
-    return other is left or fingerprint(other) == fingerprint(left)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -186,6 +176,7 @@ class NoCategory(Certificate):
 
     problem: ClusterCounterfactual
     refuted: Mapping[Choice, Infeasible]
+    of_objective = False
 
     def verify(self) -> Verdict:
         """Verify the certificate of each choice, and that none is left out."""
@@ -196,10 +187,9 @@ class NoCategory(Certificate):
             error = self.refuted.get(choice)
             if error is None or error.certificate is None:
                 reasons += (f"choice {choice} has no certificate",)
-            elif not _about(error, every.left(bare, choice)):
-                reasons += (f"the certificate of choice {choice} is of another",)
             else:
-                reasons += tuple(error.certificate.verify().reasons)
+                faults = error.certificate.faults(every.left(bare, choice))
+                reasons += tuple(f"choice {choice}: {fault}" for fault in faults)
         return Verdict(not reasons, reasons)
 
     def __str__(self) -> str:

@@ -195,6 +195,7 @@ class Unreachable(Certificate):
 
     problem: ClusterCounterfactual
     weights: Floats
+    of_objective = False
 
     @property
     def least(self) -> float:
@@ -455,7 +456,7 @@ def out_of_reach(p: ClusterCounterfactual, *, time_limit: float | None) -> Infea
         solution = relaxation.recover(solve(relaxation.problem, time_limit=time_limit))
     except (SolverFailure, Unbounded, Infeasible):
         return None
-    proof = MarginBound(solution)
+    proof = MarginBound(p, solution)
     if not proof.verify():
         return None
     exact = solution.gap <= KNOWN and solution.status.primal == "feasible"

@@ -11,9 +11,10 @@ import cvxpy as cp
 import numpy as np
 
 from optfair.core.adopt import from_cvxpy
-from optfair.core.certificate import Certificate, NonconvexityWitness, Verdict
+from optfair.core.certificate import OTHER, Certificate, NonconvexityWitness, Verdict
 from optfair.core.composition import RELATIONS, model_goal, model_term
 from optfair.core.expressions import Values
+from optfair.core.identity import same_program
 from optfair.core.parameters import Datum
 from optfair.core.problem_class import LP, Evidence, ProblemClass
 from optfair.core.term import ConstraintTerm, ObjectiveTerm
@@ -23,6 +24,7 @@ from optfair.methods.cluster_counterfactuals.partition import Boundary, Partitio
 from optfair.numbers import Floats, Indices
 
 if TYPE_CHECKING:
+    from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 
 # The terms of a counterfactual: bounds on features, sides of boundaries, distances.
@@ -280,22 +282,39 @@ class MarginBound(Certificate):
 
     Parameters
     ----------
+    problem : PointProblem
+        Whose boundaries they are.
     solution : Solution
         Of the problem min t, or with the multipliers of its semidefinite relaxation.
     """
 
+    problem: PointProblem
     solution: Solution
+    of_objective = False
 
     def verify(self) -> Verdict:
-        """Recompute the Lagrange bound from the terms."""
+        """Recompute the Lagrange bound from the terms, which the problem has."""
         s = self.solution
         if s.proof is None:
             return Verdict(False, ("there is no bound",))
+        if not same_program(s.problem, self._aim()):
+            return Verdict(False, (OTHER,))
         check = s.proof.check(s.values, s.multipliers)
         reasons = [] if check.bound > 0.0 else [f"the bound is {check.bound:.3g}"]
         if not check.dual <= PROVED:
             reasons.append(f"dual residual {check.dual:.1e}")
         return Verdict(not reasons, tuple(reasons))
+
+    def _aim(self) -> Problem:
+        """Return the problem min t under the constraints that the solution's has."""
+        from optfair.methods.cluster_counterfactuals.evidence import PRODUCTS, products
+
+        p: Any = self.problem
+        names = self.solution.problem.constraints
+        sides = {t.name for t in p.sides}
+        kept = [t for n, t in p.constraints.items() if n in names and n not in sides]
+        aim: Problem = least_maximum(p, kept, products(p)[0] if PRODUCTS in names else None)
+        return aim
 
     def __str__(self) -> str:
         return f"boundaries that stay {self.solution.bound:.6g} short of the target"
@@ -346,7 +365,7 @@ def with_margin(p: PointProblem, error: Infeasible) -> Infeasible:
         best = aim.solve(time_limit=SECONDS)
     except OptfairError:
         return error
-    proof = MarginBound(best)
+    proof = MarginBound(p, best)
     if not (best.is_optimal(1e-6) and best.bound > 0.0):
         return error
     certificate = error.certificate

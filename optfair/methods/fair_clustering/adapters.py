@@ -16,20 +16,17 @@ from numpy.typing import NDArray
 from optfair.backends.isolation import round_progress
 from optfair.backends.request import Outcome, Request, SolverProfile, stages
 from optfair.compile.conic_proof import ValueLine, value_line
-from optfair.core.certificate import Certificate, DualCheck, Verdict, drift
+from optfair.core.certificate import DualCheck, drift
 from optfair.core.expressions import Values
 from optfair.core.problem import Problem
-from optfair.core.solution import LazyValues, Solution
-from optfair.errors import Infeasible, OptfairError, SolverFailure
+from optfair.core.solution import LazyValues
 from optfair.methods.fair_clustering.algorithms.charged_rows import (
     HARD_OVERDRAFT,
     SPILL,
-    ChargedFlow,
     ChargedRows,
     Demands,
     factors_of,
 )
-from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
 from optfair.methods.fair_clustering.algorithms.entropic_projection import project
 from optfair.methods.fair_clustering.algorithms.linked_rows import LinkedRows, solve_linked
 from optfair.methods.fair_clustering.algorithms.price_search import (
@@ -45,7 +42,7 @@ from optfair.methods.fair_clustering.algorithms.pricing import (
     mass_pass,
 )
 from optfair.methods.fair_clustering.assignment import FairAssignment
-from optfair.methods.fair_clustering.cost_rules import CostTerm, forbidden_arcs
+from optfair.methods.fair_clustering.cost_rules import EXCESS, CostTerm, unreachable_costs
 from optfair.methods.fair_clustering.mass_rules import CompiledRules, compile_rules, warm_prices
 from optfair.methods.fair_clustering.metrics import gathered_masses
 from optfair.numbers import Floats
@@ -409,9 +406,6 @@ class LinkedProof(PricedProof):
 
 # Rules on costs: what is barred has a penalty, and costs of groups have prices.
 
-# Relative excess over a budget that is the linear programs' rounding.
-EXCESS = 1e-7
-
 
 def _run_charged(
     p: FairAssignment, rules: CompiledRules, demands: Demands, request: Request, begin: float
@@ -433,9 +427,9 @@ def _run_charged(
     )
     flow, *_ = rows.solved(p.cost)
     upper = np.full(p.shares.size, np.inf) if demands.upper is None else demands.upper
-    broken = flow.spilled > SPILL or flow.missed > EXCESS * upper.min()
-    if broken and flow.status == "optimal":
-        raise _unreachable(p, demands, flow)
+    barred = flow.spilled > SPILL
+    if (barred or flow.missed > EXCESS * upper.min()) and flow.status == "optimal":
+        raise unreachable_costs(p, barred=barred)
     solved_at = time.perf_counter()
     factors = factors_of(flow.duals, p.shares, demands.worst) if demands.by_group else None
     charge = replace(
@@ -491,54 +485,6 @@ class ChargedProof:
         bound -= loss(self.problem.shares.size + 4, abs(kernels.bound) + self.budgets)
         apart = drift(multipliers, self.extra)
         return replace(kernels, bound=bound, consistency=max(kernels.consistency, apart))
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class ExcessProof(Certificate):
-    """Proof that rules on costs cannot hold: the least of what breaks them is above what is allowed."""
-
-    solution: Solution
-    allowed: float
-
-    def verify(self) -> Verdict:
-        """Recompute the bound of the least excess."""
-        residuals = self.solution.residuals()
-        ok = residuals.dual <= EXCESS and residuals.consistency <= 1e-12
-        least = self.solution.bound
-        if ok and least > self.allowed:
-            return Verdict(True, (), self.solution.grade)
-        return Verdict(False, (f"at least {least:.6g} is proved, {self.allowed:g} is allowed",))
-
-
-def _unreachable(p: FairAssignment, demands: Demands, flow: ChargedFlow) -> OptfairError:
-    """Prove that rules on costs cannot hold, by the least that breaks them."""
-    bars = replace(p.cost, charge=demands.charge).barred().T
-    names = [k for k, t in p.constraints.items() if isinstance(t, CostTerm)]
-    if flow.spilled > SPILL:
-        least = p.charged(SeparableCost("precomputed", bars.astype(float))).solve()
-        proof = ExcessProof(least, 0.0)
-        evidence = f"at least {100 * least.bound:.4g} % of the weight has to use barred arcs"
-    else:
-        upper = np.zeros(0) if demands.upper is None else demands.upper
-        size = np.where(upper > 0.0, 1.0 / np.where(upper > 0.0, upper, 1.0), 1e6)
-        scaled = p.cost.matrix() * np.where(np.isfinite(upper), size, 0.0)[p.data["groups"], None]
-        least_problem = p.charged(SeparableCost("precomputed", scaled), "group")
-        if demands.bars:
-            least_problem = least_problem.with_constraints(barred=forbidden_arcs(bars))
-        proof = ExcessProof(least_problem.solve(), 1.0)
-        evidence = (
-            "some group costs at least"
-            f" {proof.solution.bound:.6g} times its bound in every assignment"
-        )
-    others = [k for k, t in p.constraints.items() if t.scope <= {"masses"}]
-    beside = f", beside {', '.join(map(repr, others))}" if others else ""
-    which = f"{', '.join(map(repr, names))}{beside}"
-    if not proof.verify():
-        why = f"they are known to be exceeded by {proof.solution.objective:.3g} at most"
-        return SolverFailure(f"no assignment was found that obeys {which}", why, "ask for highs")
-    cause = f"rules on costs cannot hold at these centers: {which}"
-    remedy, conflict = "allow more, or start from other centers", tuple(names)
-    return Infeasible(cause, evidence, remedy, certificate=proof, conflict=conflict)
 
 
 # The route of the structure ``entropic-projection``.

@@ -11,19 +11,22 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.core.certificate import Verdict
+from optfair.core.certificate import OTHER, Certificate, Verdict
 from optfair.core.composition import Rule
 from optfair.core.expressions import Values
+from optfair.core.identity import same_program
 from optfair.core.problem_class import LP, Evidence
 from optfair.core.solution import Solution
 from optfair.core.term import ConstraintTerm
-from optfair.errors import DeclarationError
+from optfair.errors import DeclarationError, Infeasible, OptfairError, SolverFailure
 from optfair.methods.fair_clustering.algorithms.costs import Charge, SeparableCost
 from optfair.methods.fair_clustering.margins import finite_vector, group_vector
 from optfair.numbers import Floats, check_table
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
+    from optfair.methods.fair_clustering.algorithms.charged_rows import Demands
+    from optfair.methods.fair_clustering.assignment import FairAssignment
 
 
 def group_costs(problem: Any, cost: SeparableCost, assignment: Floats) -> Floats:
@@ -500,3 +503,73 @@ def cannot_link(pairs: Any) -> CannotLink:
     True
     """
     return CannotLink(pairs)
+
+
+# Rules on costs that no assignment keeps, proved by the least that breaks them.
+
+# Relative excess over a budget that is the linear programs' rounding.
+EXCESS = 1e-7
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ExcessProof(Certificate):
+    """Proof that rules on costs cannot hold: the least of what breaks them is above what is allowed."""
+
+    problem: FairAssignment
+    solution: Solution
+    barred: bool
+    of_objective = False
+
+    @property
+    def allowed(self) -> float:
+        """What is allowed: nothing of barred arcs, a bound once."""
+        return 0.0 if self.barred else 1.0
+
+    def verify(self) -> Verdict:
+        """Recompute the bound of the least excess."""
+        try:
+            least_problem = _excess(self.problem, barred=self.barred)
+        except DeclarationError as e:
+            return Verdict(False, (e.cause,))
+        if not same_program(self.solution.problem, least_problem):
+            return Verdict(False, (OTHER,))
+        residuals = self.solution.residuals()
+        ok = residuals.dual <= EXCESS and residuals.consistency <= 1e-12
+        least = self.solution.bound
+        if ok and least > self.allowed:
+            return Verdict(True, (), self.solution.grade)
+        return Verdict(False, (f"at least {least:.6g} is proved, {self.allowed:g} is allowed",))
+
+
+def _excess(p: FairAssignment, *, barred: bool) -> FairAssignment:
+    """Return the problem of the least weight on barred arcs, or least share of its bound a group costs."""
+    demands: Demands = p.demands
+    bars = replace(p.cost, charge=demands.charge).barred().T
+    if barred:
+        return p.charged(SeparableCost("precomputed", bars.astype(float)))
+    upper = np.full(p.shares.size, np.inf) if demands.upper is None else demands.upper
+    size = np.where(upper > 0.0, 1.0 / np.where(upper > 0.0, upper, 1.0), 1e6)
+    scaled = p.cost.matrix() * np.where(np.isfinite(upper), size, 0.0)[p.data["groups"], None]
+    least = p.charged(SeparableCost("precomputed", scaled), "group")
+    return least.with_constraints(barred=forbidden_arcs(bars)) if demands.bars else least
+
+
+def unreachable_costs(p: FairAssignment, *, barred: bool) -> OptfairError:
+    """Prove that rules on costs cannot hold, by the least that breaks them."""
+    names = [k for k, t in p.constraints.items() if isinstance(t, CostTerm)]
+    proof = ExcessProof(p, _excess(p, barred=barred).solve(), barred)
+    least = proof.solution.bound
+    evidence = (
+        f"at least {100 * least:.4g} % of the weight has to use barred arcs"
+        if barred
+        else f"some group costs at least {least:.6g} times its bound in every assignment"
+    )
+    others = [k for k, t in p.constraints.items() if t.scope <= {"masses"}]
+    beside = f", beside {', '.join(map(repr, others))}" if others else ""
+    which = f"{', '.join(map(repr, names))}{beside}"
+    if not proof.verify():
+        why = f"they are known to be exceeded by {proof.solution.objective:.3g} at most"
+        return SolverFailure(f"no assignment was found that obeys {which}", why, "ask for highs")
+    cause = f"rules on costs cannot hold at these centers: {which}"
+    remedy, conflict = "allow more, or start from other centers", tuple(names)
+    return Infeasible(cause, evidence, remedy, certificate=proof, conflict=conflict)

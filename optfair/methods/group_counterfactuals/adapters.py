@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -27,6 +27,7 @@ from optfair.proofs.rounding import loss
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
+    from optfair.methods.group_counterfactuals.map_problem import MapProblem
 
 
 # Route of the structure ``separable-target``: project every member on its half-space.
@@ -346,7 +347,7 @@ class _Search:
                 "no choice of the features that move satisfies the constraints",
                 f"{len(self.leaves)} convex problems, which cover all choices, are infeasible",
                 "let more features move, or soften a constraint",
-                certificate=NoChoice(tuple(refuted), self.size),
+                certificate=NoSupport(cast("MapProblem", self.problem), tuple(refuted)),
             )
         return "optimal"
 
@@ -418,6 +419,21 @@ def branch(problem: Problem, name: str, fixed: Fixed) -> Any:
     return relaxed.with_constraints({"branch": problem[name][at] == known[at].astype(float)})
 
 
+class NoSupport(NoChoice):
+    """Proof that no choice of the features that move is feasible, all of them within limits."""
+
+    @property
+    def most(self) -> int:
+        """How many may move: what is counted is a constraint."""
+        (name,) = self.problem.integers
+        return int(self.problem[name].size)
+
+    def cases(self, fixed: Fixed) -> Iterator[Any]:
+        """Yield the convex problem that has to be infeasible."""
+        (name,) = self.problem.integers
+        yield branch(self.problem, name, fixed)
+
+
 @dataclass(frozen=True, eq=False)
 class SupportProof:
     """The least of the leaves' bounds, each recomputed, over leaves that cover all choices."""
@@ -431,7 +447,10 @@ class SupportProof:
 
         Leaves have multipliers of their own: those that are given play no part.
         """
-        check = least_check([recomputed(leaf.proof) for leaf in self.leaves])
+        (name,) = self.problem.integers
+        check = least_check(
+            recomputed(leaf.proof, branch(self.problem, name, leaf.fixed)) for leaf in self.leaves
+        )
         return check if self.covers() else replace(check, bound=-np.inf)
 
     def covers(self) -> bool:

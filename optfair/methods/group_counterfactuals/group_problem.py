@@ -473,14 +473,20 @@ class OutOfReach(Certificate):
 
     Parameters
     ----------
+    problem : GroupProblem
+        With the level that was asked for.
     solution : Solution
         Of the problem whose objective is the level.
-    level : float
-        What was asked for.
     """
 
+    problem: GroupProblem
     solution: Solution
-    level: float
+    of_objective = False
+
+    @property
+    def level(self) -> float:
+        """What was asked for."""
+        return self.problem.level
 
     @property
     def conflict(self) -> tuple[str, ...]:
@@ -494,13 +500,23 @@ class OutOfReach(Certificate):
 
     def verify(self) -> Verdict:
         """Recompute the bound on the level and compare."""
-        reasons = self.solution.certificate.verify().reasons
+        reasons = self.solution.certificate.faults(level_problem(self.problem))
         if not self.solution.bound < self.level:
             reasons += (f"levels up to {self.solution.bound:.6g} are not excluded",)
         return Verdict(not reasons, reasons)
 
     def __str__(self) -> str:
         return f"no level above {self.solution.bound:.10g}, asked for is {self.level:.10g}"
+
+
+def level_problem(problem: Any) -> Any:
+    """Return the problem of the largest t that the constraints other than the target allow."""
+    aim = problem.with_variables(target=cp.Variable(name="target"))
+    level = aim["target"]
+    rows = {name: named_term(aim, name, row) for name, row in aim.scored_at_least(level).items()}
+    others = {k: t for k, t in problem.constraints.items() if family(k) != ROWS}
+    goal = objective_term("target", level, aim.names, "maximize")
+    return aim.with_terms({"target": goal}, {**rows, **others})._child(sense="maximize")
 
 
 def largest_level(problem: Any) -> Solution:
@@ -521,13 +537,7 @@ def largest_level(problem: Any) -> Solution:
     OptfairError
         The other constraints exclude each other, or t has no limit.
     """
-    aim = problem.with_variables(target=cp.Variable(name="target"))
-    level = aim["target"]
-    rows = {name: named_term(aim, name, row) for name, row in aim.scored_at_least(level).items()}
-    others = {k: t for k, t in problem.constraints.items() if family(k) != ROWS}
-    goal = objective_term("target", level, aim.names, "maximize")
-    aim = aim.with_terms({"target": goal}, {**rows, **others})._child(sense="maximize")
-    solution: Solution = aim.solve()
+    solution: Solution = level_problem(problem).solve()
     return solution
 
 
@@ -550,7 +560,7 @@ def with_attainable(problem: GroupProblem, error: Infeasible) -> Infeasible:
         best = largest_level(problem)
     except OptfairError:
         return error
-    proof = OutOfReach(best, problem.level)
+    proof = OutOfReach(problem, best)
     if not proof.verify():
         return error
     reached, asked = best.objective + problem.constant, problem.level + problem.constant

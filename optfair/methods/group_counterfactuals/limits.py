@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -203,26 +203,37 @@ class NoChoice(Certificate):
 
     Parameters
     ----------
+    problem : MapProblem
+        Whose features move.
     leaves : tuple
         Of (which features move, the infeasible convex problem): 1 moves, 0 is held, -1 is open;
         None in place of a problem where more features move than may.
-    most : int
-        How many may move.
     """
 
+    problem: MapProblem
     leaves: tuple[tuple[Fixed, Infeasible | None], ...]
-    most: int
+    of_objective = False
+
+    @property
+    def most(self) -> int:
+        """How many may move."""
+        return _Cases(self.problem).most
+
+    def cases(self, fixed: Fixed) -> Iterator[Any]:
+        """Yield the convex problems of which one has to be infeasible."""
+        return _Cases(self.problem).refutable(fixed)
 
     def verify(self) -> Verdict:
         """Verify every leaf, and that the leaves cover all choices."""
         reasons: tuple[str, ...] = ()
         for fixed, error in self.leaves:
-            if error is None and fixed.count(1) <= self.most:
-                reasons += (f"{fixed} does not move more than {self.most} features",)
-            elif error is not None and error.certificate is None:
+            if error is None:
+                if fixed.count(1) <= self.most:
+                    reasons += (f"{fixed} does not move more than {self.most} features",)
+            elif (known := error.certificate) is None:
                 reasons += (f"{fixed} has no certificate",)
-            elif error is not None and error.certificate is not None:
-                reasons += tuple(error.certificate.verify().reasons)
+            elif all(faults := [known.faults(case) for case in self.cases(fixed)]):
+                reasons += faults[0]
         if not covers([fixed for fixed, _ in self.leaves]):
             reasons += ("the choices that were refuted are not all",)
         return Verdict(not reasons, reasons)
@@ -231,12 +242,11 @@ class NoChoice(Certificate):
         return f"{len(self.leaves)} infeasible convex problems, which cover all choices"
 
 
-class _Choices:
-    """A search for a choice of features that is feasible, by convex problems without a limit."""
+class _Cases:
+    """The convex problems of some features that move and others that do not, without a limit."""
 
-    def __init__(self, problem: MapProblem, ask: Callable[..., Solution], reach: float) -> None:
-        self.problem, self.ask, self.reach = problem, ask, reach
-        self.bare = without_guesses(problem)
+    def __init__(self, problem: MapProblem) -> None:
+        self.problem, self.bare = problem, without_guesses(problem)
         self.names = tuple(dict.fromkeys(_moved(t) for t in guessed(problem).values()))
         counts = (problem.constraints.get(f"{n.removesuffix(MOVED)}count") for n in self.names)
         d = len(problem.features)
@@ -246,6 +256,47 @@ class _Choices:
         own = {n.removesuffix(MOVED) + w for n in self.names for w in ("count", "signs", "ones")}
         counted = {n for n, t in self.bare.constraints.items() if t.scope & set(self.names)}
         self.linked, self.own = counted - own, own
+
+    def case(self, fixed: Fixed, pinned: bool = True) -> Any:
+        """Return the problem of a choice, pinned where what counts is told which features move."""
+        known = np.array(fixed)
+        held, rows = np.flatnonzero(known == 0), dict[str, Any]()
+        if held.size:
+            rows["held features"] = self.bare.fixed(held)
+        stated = pinned and FREE not in fixed
+        at = np.arange(known.size) if stated else np.flatnonzero(known == 1)
+        if at.size:
+            for name in self.names:
+                label = f"choice of {name.replace('.', ' ')}"
+                rows[label] = self.bare[name][at] == known[at].astype(float)
+        return self.bare.with_constraints(rows)
+
+    def refutable(self, fixed: Fixed) -> Iterator[Any]:
+        """Yield the problems of which none has a point where one has none: whole ones and parts.
+
+        What other constraints on the count say of held features is not what is refuted.
+        """
+        loose = FREE not in fixed and bool(self.linked)
+        for pinned in (False,) if loose else (True, False):
+            case = self.case(fixed, pinned)
+            yield from (case, _linear_part(case))
+
+
+def _linear_part(case: Any) -> Any:
+    linear = {
+        name: t
+        for name, t in case.constraints.items()
+        if t.evidence.problem_class <= ProblemClass()
+    }
+    return case.with_terms({}, linear)
+
+
+class _Choices(_Cases):
+    """A search for a choice of features that is feasible, by convex problems without a limit."""
+
+    def __init__(self, problem: MapProblem, ask: Callable[..., Solution], reach: float) -> None:
+        super().__init__(problem)
+        self.ask, self.reach = ask, reach
         self.leaves: list[tuple[Fixed, Infeasible | None]] = []
         self.doubt = ""
 
@@ -288,18 +339,8 @@ class _Choices:
             self.leaves.append((fixed, error))
 
     def _solve(self, fixed: Fixed, pinned: bool = True) -> Solution | Infeasible:
-        known = np.array(fixed)
-        held, rows = np.flatnonzero(known == 0), dict[str, Any]()
-        if held.size:
-            rows["held features"] = self.bare.fixed(held)
-        stated = pinned and FREE not in fixed
-        at = np.arange(known.size) if stated else np.flatnonzero(known == 1)
-        if at.size:
-            for name in self.names:
-                label = f"choice of {name.replace('.', ' ')}"
-                rows[label] = self.bare[name][at] == known[at].astype(float)
+        child = self.case(fixed, pinned)
         try:
-            child = self.bare.with_constraints(rows)
             return self.ask(child, by_default=True)
         except Infeasible as e:
             return e if e.certificate is not None else self._linear(child, e)
@@ -310,13 +351,8 @@ class _Choices:
 
     def _linear(self, child: Any, error: Infeasible) -> Infeasible:
         """Return a proof from the linear constraints alone, of which a simplex method has one."""
-        linear = {
-            name: t
-            for name, t in child.constraints.items()
-            if t.evidence.problem_class <= ProblemClass()
-        }
         try:
-            self.ask(child.with_terms({}, linear), by_default=True)
+            self.ask(_linear_part(child), by_default=True)
         except Infeasible as e:
             return e if e.certificate is not None else error
         except (SolverFailure, Unbounded, UnsupportedProblem):
@@ -344,7 +380,7 @@ class _Choices:
             f"{len(self.leaves)} convex problems, which cover all choices, are infeasible, "
             "however far a feature may move",
             "let more features move, or soften one of " + ", ".join(map(repr, conflict)),
-            certificate=NoChoice(tuple(self.leaves), self.most),
+            certificate=NoChoice(self.problem, tuple(self.leaves)),
             conflict=conflict,
         )
 

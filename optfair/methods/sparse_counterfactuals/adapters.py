@@ -52,6 +52,7 @@ class ChoiceConflict(Certificate):
 
     problem: ChoiceProblem
     conflict: tuple[str, ...]
+    of_objective = False
 
     def verify(self) -> Verdict:
         """Look for a plan under these terms alone."""

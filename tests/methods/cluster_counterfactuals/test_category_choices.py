@@ -8,6 +8,7 @@ from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
+import cvxpy as cp
 import numpy as np
 import pytest
 
@@ -208,11 +209,21 @@ def test_a_target_out_of_reach_is_refuted_choice_by_choice() -> None:
     fewer = NoCategory(proof.problem, dict(list(proof.refuted.items())[1:]))
     assert not fewer.verify()
     lent = replace(proof, refuted={**proof.refuted, (0,): proof.refuted[1,]})
-    assert lent.verify().reasons == ("the certificate of choice (0,) is of another",)
+    (why,) = lent.verify().reasons
+    assert why == "choice (0,): it is a proof of another problem"
     error = copy.copy(proof.refuted[0,])
     error.certificate = Refuted(getattr(error.certificate, "problem", None))
     wrong = replace(proof, refuted={**proof.refuted, (0,): error})
-    assert wrong.verify().reasons == ("refuted",)
+    assert wrong.verify().reasons == ("choice (0,): refuted",)
+    # a Farkas vector that holds, of another row's problem with the same choice
+    x = cp.Variable(name="x")
+    with pytest.raises(of.Infeasible) as other:
+        of.from_cvxpy(cp.Problem(cp.Minimize(x), [x >= 1, x <= 0])).solve()
+    assert other.value.certificate is not None and other.value.certificate.verify()
+    foreign = replace(proof, refuted={**proof.refuted, (0,): other.value})
+    assert foreign.verify().reasons == ("choice (0,): it is a proof of another problem",)
+    assert proof.faults(proof.problem) == ()
+    assert proof.faults(whole_row(upper={0: 9.0})) != ()
 
 
 def test_time_that_is_up_leaves_the_best_choice_so_far(monkeypatch: pytest.MonkeyPatch) -> None:

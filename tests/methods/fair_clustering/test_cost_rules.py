@@ -125,7 +125,13 @@ def test_rules_that_cannot_hold_are_proved_so(rule: Any, why: str) -> None:
     p = of.FairAssignment(X, groups=groups, centers=X[:4], fairness=[of.max_gap(0.1), rule])
     with pytest.raises(Infeasible, match=why) as caught:
         p.solve()
-    assert caught.value.certificate.verify()
+    proof = caught.value.certificate
+    assert proof.verify() and proof.faults(p) == ()
+    looser = of.FairAssignment(X, groups=groups, centers=X[:4], fairness=of.max_gap(0.1))
+    assert proof.faults(looser) == ("it is a proof of another problem",)
+    (why_not,) = replace(proof, problem=looser).verify().reasons
+    assert "another problem" in why_not
+    assert not replace(proof, barred=not proof.barred).verify()
 
 
 def means(model: Any, X: Any, groups: Any) -> Any:

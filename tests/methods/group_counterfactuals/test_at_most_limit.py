@@ -139,7 +139,11 @@ def test_no_choice_is_enough_however_far_it_goes() -> None:
     for i in range(len(proof.leaves)):
         fewer = proof.leaves[:i] + proof.leaves[i + 1 :]
         assert not replace(proof, leaves=fewer).verify()
-    assert not replace(proof, most=1).verify()
+    other = problem().with_constraints(
+        stay=of.immutable(0), few=of.group_counterfactuals.at_most(1)
+    )
+    assert proof.most == 0 and not replace(proof, problem=other).verify()
+    assert proof.faults(p) == () and proof.faults(other) != ()
     free = next(i for i, (_, error) in enumerate(proof.leaves) if error is not None)
     error = proof.leaves[free][1]
     assert error is not None

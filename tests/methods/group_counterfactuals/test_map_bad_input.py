@@ -150,12 +150,17 @@ def test_out_of_reach_is_a_proof_that_does_not_survive_tampering() -> None:
     with pytest.raises(of.Infeasible) as caught:
         p.solve()
     assert {"cap", "classification"} <= set(caught.value.conflict)
-    proof = OutOfReach(largest_level(p), p.level)
+    proof = OutOfReach(p, largest_level(p))
     assert proof.verify()
     assert {"cap", "classification"} <= set(proof.conflict)
-    assert not OutOfReach(proof.solution, proof.solution.bound - 1e-3).verify()
+    lower = PSDMap(group(), K=2.0, k=2.0, **target(probability=0.1)).with_constraints(
+        cap=transport_budget(0.5)
+    )
+    assert not replace(proof, problem=lower).verify()
+    (why,) = replace(proof, problem=p.without("cap")).verify().reasons
+    assert "another problem" in why
     moved = {k: np.asarray(v) * 1.01 for k, v in proof.solution.multipliers.items()}
-    assert not OutOfReach(replace(proof.solution, multipliers=moved), proof.level).verify()
+    assert not replace(proof, solution=replace(proof.solution, multipliers=moved)).verify()
 
 
 def test_an_error_without_a_certificate_gets_one() -> None:

@@ -73,14 +73,26 @@ def test_proof_needs_every_leaf() -> None:
         assert not replace(found, proof=fewer).certificate.verify()
         twice = replace(proof, leaves=(*proof.leaves, proof.leaves[i]))
         assert not twice.covers()
+    # a leaf with the answer of another choice, however good it is
+    kept = [leaf for leaf in proof.leaves if not isinstance(leaf.proof, of.Infeasible)]
+    best_of_all = max(kept, key=lambda leaf: leaf.proof.bound)
+    for i, leaf in enumerate(proof.leaves):
+        if leaf is not best_of_all:
+            lent = replace(leaf, proof=best_of_all.proof)
+            tampered = replace(proof, leaves=(*proof.leaves[:i], lent, *proof.leaves[i + 1 :]))
+            assert tampered.check(found.values, {}).bound == -np.inf
     moved = {**found.values, "mean": np.asarray(found["mean"]) + 1e-4}
     assert not replace(found, values=moved).certificate.verify()
 
 
 def test_no_choice_is_enough() -> None:
     p = problem(k=1.6).with_constraints(limits=box(dict.fromkeys((0, 2, 3), (-9.0, -1.0))))
-    with pytest.raises(of.Infeasible):
-        p.with_constraints(few=at_most(1)).solve()
+    q = p.with_constraints(few=at_most(1))
+    with pytest.raises(of.Infeasible) as caught:
+        q.solve()
+    proof = caught.value.certificate
+    assert proof is not None and proof.faults(q) == ()
+    assert proof.faults(problem(k=1.6).with_constraints(few=at_most(1))) != ()
 
 
 def test_time_limit_leaves_an_incumbent_with_its_gap(
