@@ -250,9 +250,9 @@ def check_labels(values: Any, what: str, rows: int | None = None) -> NDArray[Any
 
 
 def encode_groups(
-    groups: Any, rows: int, weights: Floats
+    groups: Any, rows: int, weights: Floats, seen: int | None = None
 ) -> tuple[NDArray[np.intp], NDArray[Any], Floats]:
-    """Return (group index of each row, sorted labels, weight share of each group)."""
+    """Return (group index of each row, sorted labels, weight share of each), of rows or more seen."""
     names, index = np.unique(check_labels(groups, "groups", rows), return_inverse=True)
     if names.size < 2:
         raise DataError(
@@ -261,10 +261,11 @@ def encode_groups(
             "fairness compares groups: give at least two",
         )
     fractional = names.dtype.kind == "f" and bool((names != np.round(names)).any())
-    many = 50 if names.dtype.kind in "iuf" else max(50, rows // 2)
-    if names.size > many or (fractional and names.size > min(10, rows // 2)):
+    seen = seen or rows
+    many = 50 if names.dtype.kind in "iuf" else max(50, seen // 2)
+    if names.size > many or (fractional and names.size > min(10, seen // 2)):
         raise DataError(
-            f"groups has {names.size} different labels in {rows} rows",
+            f"groups has {names.size} different labels in {seen} rows",
             f"for example {_plain(names[0])!r}",
             "it looks like a number, not a group: bin it first",
         )

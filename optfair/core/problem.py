@@ -404,6 +404,10 @@ class Problem(ProblemVerbs, Labels):
 
         return parameters(self)
 
+    def moves_sides(self, rule: Rule, field: str) -> bool:
+        """Whether a number in a rule moves right-hand sides alone."""
+        return field in rule.sides
+
     @checked(values=check_mapping)
     def at(self, values: Mapping[Any, Any] | None = None, **named: Any) -> Self:
         """Return this problem at other values of its parameters; this one keeps its own.

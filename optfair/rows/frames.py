@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +25,9 @@ from optfair.numbers import (
     real,
     whole,
 )
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 # What users hand to estimators: arrays or data frames, groups as labels or as a column.
 
@@ -392,26 +397,54 @@ def refuse_constant(columns: list[str]) -> None:
         )
 
 
-def check_row_order(X: Any, **given: Any) -> None:
-    """Refuse what has the index of the rows in another order: both are taken by position."""
+def check_row_order(**given: Any) -> None:
+    """Refuse what has the index of rows given before in another order: all are taken by position."""
+    known: dict[str, Any] = {}
     for name, values in given.items():
-        for part in values.values() if isinstance(values, Mapping) else (values,):
-            _check_order(X, part, name)
+        parts = [*values.values()] if isinstance(values, Mapping) else [values]
+        for other, rows in known.items():
+            for part in parts:
+                _check_order(rows, part, other, name)
+        if parts:  # columns have one index
+            known[name] = parts[0]
 
 
-def _check_order(X: Any, values: Any, name: str) -> None:
-    own: Any = getattr(X, "index", None)
-    other: Any = getattr(values, "index", None)
-    kinds = type(own), type(other)
+def in_one_order(*names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Let a function refuse arguments whose rows have the same index in another order.
+
+    Parameters
+    ----------
+    *names : str
+        Arguments with a row for each row.
+    """
+
+    def wrap(function: Callable[P, R]) -> Callable[P, R]:
+        places = tuple(inspect.signature(function).parameters)
+
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            given = dict(zip(places, args, strict=False)) | kwargs
+            check_row_order(**{name: given[name] for name in names if name in given})
+            return function(*args, **kwargs)
+
+        return call
+
+    return wrap
+
+
+def _check_order(rows: Any, values: Any, other: str, name: str) -> None:
+    own: Any = getattr(rows, "index", None)
+    index: Any = getattr(values, "index", None)
+    kinds = type(own), type(index)
     # beside another index, one that counts tells no rows apart
     counted = [kind.__name__ for kind in kinds].count("RangeIndex") == 1
     if counted or not all(kind.__module__.partition(".")[0] == "pandas" for kind in kinds):
         return
-    if not own.equals(other) and len(own) == len(other) and set(own) == set(other):
+    if not own.equals(index) and len(own) == len(index) and set(own) == set(index):
         raise DataError(
-            f"{name} has the index of X in another order",
+            f"{name} has the index of {other} in another order",
             "rows are taken by position, not by index",
-            f"give {name}.loc[X.index], or {name}.to_numpy() if the positions are right",
+            f"give {name}.loc[{other}.index], or {name}.to_numpy() if the positions are right",
         )
 
 
@@ -426,7 +459,7 @@ def without_groups(X: Any, groups: Any) -> tuple[Any, Any]:
         Labels, a column of them for each attribute, or the names of the columns that hold them.
     """
     names = column_names(X)
-    check_row_order(X, groups=groups)
+    check_row_order(X=X, groups=groups)
     if isinstance(groups, str):
         if names is None:
             raise DataError(

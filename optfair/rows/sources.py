@@ -19,6 +19,7 @@ from optfair.numbers import check_fit, check_labels, check_table, floats
 from optfair.rows.frames import (
     Columns,
     categories_of,
+    check_row_order,
     chosen_columns,
     column_names,
     same_names,
@@ -208,10 +209,10 @@ class MatrixRows(RowSource):
     chunk_rows: int = CHUNK
 
     def __post_init__(self) -> None:
-        n = len(self.X)
         for name, given in (("groups", self.labels), ("sample_weight", self.weights)):
             if given is not None:
-                check_fit(check_table(given, name), name, n)
+                dates = np.asanyarray(given).dtype.kind == "M"  # no weights: these are read later
+                check_fit(given if dates else check_table(given, name), name, len(self.X))
 
     @property
     def in_memory(self) -> bool:
@@ -220,12 +221,12 @@ class MatrixRows(RowSource):
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the chunks, from the first one on."""
-        labels = self.labels if isinstance(self.labels, np.ndarray) else np.asarray(self.labels)
+        labels = np.asanyarray(self.labels)
+        weights = None if self.weights is None else np.asanyarray(self.weights)
         for index, start in enumerate(range(0, len(self.X), self.chunk_rows)):
             rows = slice(start, start + self.chunk_rows)
-            weights = None if self.weights is None else floats(self.weights[rows], "sample_weight")
-            X = floats(self.X[rows], "X")
-            yield Chunk(X, np.asarray(labels[rows]), weights, index)
+            w = None if weights is None else floats(weights[rows], "sample_weight")
+            yield Chunk(floats(self.X[rows], "X"), np.asarray(labels[rows]), w, index)
 
 
 def chunk_of(
@@ -389,6 +390,7 @@ def row_source(
     if groups is None and not grouped:
         groups = np.broadcast_to(np.intp(0), len(data))
     _need(groups)
+    check_row_order(data=data, groups=groups, sample_weight=sample_weight)
     if hasattr(data, "columns"):
         weights = sample_weight
         if isinstance(weights, str):
@@ -398,9 +400,8 @@ def row_source(
         rows, labels, _ = taken_apart(data, groups)
         return MatrixRows(rows, _one_each(labels, "groups"), weights, chunk_rows)
     labels = check_labels(groups, "groups")
-    if text and data.dtype.kind not in "iufb":
-        return _sliced(data, labels, sample_weight, chunk_rows)
-    return MatrixRows(data, labels, sample_weight, chunk_rows)
+    text = text and data.dtype.kind not in "iufb"
+    return (_sliced if text else MatrixRows)(data, labels, sample_weight, chunk_rows)
 
 
 def _is_table(given: Any) -> bool:

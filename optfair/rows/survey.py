@@ -174,7 +174,7 @@ def surveyed(
     total = math.fsum(weights)
     if not total > 0:
         raise DataError("sample_weight sums to zero", remedy="give some row a positive weight")
-    index, names, shares = _encoded(labels, weights / total, grouped)
+    index, names, shares = _encoded(labels, weights / total, grouped, count.rows)
     order = np.argsort(index)
     rows, weights = rows[order], weights[order]
     equal = count.spread[0] == count.spread[1]
@@ -198,11 +198,11 @@ def surveyed(
 
 
 def _encoded(
-    labels: NDArray[Any], weights: Floats, grouped: bool
+    labels: NDArray[Any], weights: Floats, grouped: bool, seen: int
 ) -> tuple[Indices, NDArray[Any], Floats]:
     if labels.size == 1 and not grouped:
         return np.zeros(1, dtype=np.intp), labels, np.ones(1)
-    return encode_groups(labels, labels.size, weights)
+    return encode_groups(labels, labels.size, weights, seen)
 
 
 @dataclass(frozen=True)

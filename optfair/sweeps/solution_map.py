@@ -228,7 +228,7 @@ def _optimum(solution: Solution) -> tuple[Compiled, Vertex | ConicOptimum, Units
 def _check_affine(problem: Problem, own: Parameter) -> None:
     """Refuse a parameter that terms may depend on in another way than affinely."""
     if own.rule[0]:
-        sides = own.rule[1] in problem.rules[own.rule[0]].sides
+        sides = problem.moves_sides(problem.rules[own.rule[0]], own.rule[1])
         curved = [] if sides else list(own.terms)
     elif own.leaf is None:
         curved = [] if problem.movable[own.name] else [type(problem).__name__]

@@ -134,7 +134,7 @@ def curved_terms(problem: Problem, own: Parameter) -> list[str]:
 
 def _of_rule(problem: Problem, own: Parameter) -> Dependence:
     rule, field = problem.rules[own.rule[0]], own.rule[1]
-    if field not in rule.sides:
+    if not problem.moves_sides(rule, field):
         return Dependence("", f"{field!r} of {type(rule).__name__} is more than a right-hand side")
     if problem.integers or not problem.problem_class.convex:
         return Dependence("", "the problem is not convex")

@@ -9,6 +9,7 @@ import pytest
 import optfair as of
 from optfair.errors import DataError
 from optfair.rows.frames import Columns, taken_apart, without_groups
+from optfair.rows.sources import row_source
 
 
 @pytest.fixture
@@ -173,9 +174,36 @@ def test_groups_and_weights_in_another_order_than_the_rows_are_refused(made: str
     make = ROWS_AND_LABELS[made]
     wrong = {"groups": groups[::-1], "sample_weight": weights}
     for given in (wrong, {**wrong, "groups": {"sex": groups, "age": groups[::-1]}}):
-        with pytest.raises(DataError, match="groups has the index of X in another order"):
+        with pytest.raises(
+            DataError, match=r"groups has the index of (X|costs|log_prob) in another order"
+        ):
             make(X, **given)
-    with pytest.raises(DataError, match="sample_weight has the index of X in another order"):
+    with pytest.raises(
+        DataError, match=r"sample_weight has the index of (X|costs|log_prob) in another order"
+    ):
         make(X, groups=groups, sample_weight=weights[::-1])
     make(X, groups=groups, sample_weight=weights)
     make(X, groups=groups.to_numpy()[::-1], sample_weight=weights)
+
+
+@pytest.mark.parametrize("index", [[3.0, 2.0, 1.0, 0.0], ["d", "c", "b", "a"], [7, 7, 8, 8]])
+def test_weights_of_chunks_are_taken_by_position(index) -> None:
+    """A series of numbers as index was sliced by these."""
+    X, weights = np.arange(8.0).reshape(4, 2), pd.Series([1.0, 2.0, 3.0, 4.0], index=index)
+    source = row_source(X, list("abab"), weights, chunk_rows=2)
+    assert [chunk.weights.tolist() for chunk in source.chunks()] == [[1.0, 2.0], [3.0, 4.0]]
+
+
+@pytest.mark.parametrize(
+    "labels", [[0.5, 1.5], np.array(["2020-01-01", "2021-01-01"], dtype="datetime64[D]")]
+)
+def test_labels_that_a_fit_takes_are_taken_in_chunks(labels) -> None:
+    """Fractions were counted as labels of two rows, and dates were no text."""
+    X, groups = np.random.default_rng(0).normal(size=(30, 2)), np.asarray(labels)[np.arange(30) % 2]
+    held = of.FairKMeans(2, random_state=0).fit(X, groups=groups)
+    for more in ({"groups": groups}, {"groups": pd.Series(groups)}):
+        read = of.FairKMeans(2, random_state=0).fit_stream(X, **more)
+        assert read.objective_ == pytest.approx(held.objective_, rel=1e-9)
+        assert read.groups_.astype(str)[1][:4] == held.groups_.astype(str)[1][:4]
+    with pytest.raises(DataError, match="30 different labels in 30 rows"):
+        of.FairKMeans(2).fit_stream(X, groups=X[:, 0])

@@ -27,7 +27,7 @@ from optfair.numbers import (
     encode_groups,
     whole,
 )
-from optfair.rows.frames import taken_apart
+from optfair.rows.frames import in_one_order, taken_apart
 
 # Entries of the largest cost matrix that is built: with the plan and its certificate the
 # network simplex takes about 60 bytes per entry.
@@ -322,6 +322,7 @@ BLOCK, ROUNDING = 4_000_000, 1e-12
 
 
 @checked(metric=check_text)
+@in_one_order("X", "assignment", "sample_weight")
 def core_violation(
     X: Any,
     centers: Any,
@@ -402,6 +403,7 @@ def core_violation(
 
 
 @checked(metric=check_text)
+@in_one_order("X", "sample_weight")
 def greedy_capture(
     X: Any,
     n_clusters: int,

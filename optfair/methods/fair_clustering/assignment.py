@@ -277,8 +277,7 @@ class FairAssignment(GroupedRows):
     ) -> None:
         if goal not in ("mean", "group"):
             raise DeclarationError(f"unknown goal {goal!r}", remedy='give "mean" or "group"')
-        rows = costs if X is None else X
-        check_row_order(rows, groups=groups, sample_weight=sample_weight)
+        check_row_order(X=X, costs=costs, groups=groups, sample_weight=sample_weight)
         cost = declared_cost(X, centers, costs, metric, p)
         if goal == "group":
             refuse_negative(cost, 'goal="group"')

@@ -203,7 +203,7 @@ class FairKMeansBound(GroupedRows):
         labels: str = "soft",
     ) -> None:
         check_choice(labels, "labels", ("soft", "hard"))
-        check_row_order(X, groups=groups, sample_weight=sample_weight)
+        check_row_order(X=X, groups=groups, sample_weight=sample_weight)
         points = check_matrix(X, "X")
         weights = check_weights(sample_weight, points.shape[0])
         index, names, shares = encode_groups(groups, points.shape[0], weights)

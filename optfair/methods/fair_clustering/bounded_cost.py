@@ -28,7 +28,7 @@ from optfair.numbers import (
     checked,
     real,
 )
-from optfair.rows.frames import taken_apart
+from optfair.rows.frames import in_one_order, taken_apart
 
 # What the search for the largest balance under a budget returns, and how it is verified.
 
@@ -300,6 +300,7 @@ def largest_balance(
 
 
 @checked(price_of_fairness=check_positive, random_state=check_seed)
+@in_one_order("X", "groups", "sample_weight")
 def bounded_cost_kmeans(
     X: Any,
     *,

@@ -18,7 +18,7 @@ from optfair.core.identity import same_program
 from optfair.core.problem_class import LP, Evidence
 from optfair.core.solution import Solution
 from optfair.core.term import ConstraintTerm
-from optfair.errors import DeclarationError, Infeasible
+from optfair.errors import DeclarationError, Infeasible, OptfairError, SolverFailure
 from optfair.methods.fair_clustering.algorithms.costs import Charge, SeparableCost
 from optfair.methods.fair_clustering.margins import finite_vector, group_vector
 from optfair.numbers import Floats, check_table
@@ -554,7 +554,7 @@ def _excess(p: FairAssignment, *, barred: bool) -> FairAssignment:
     return least.with_constraints(barred=forbidden_arcs(bars)) if demands.bars else least
 
 
-def unreachable_costs(p: FairAssignment, *, barred: bool) -> Infeasible:
+def unreachable_costs(p: FairAssignment, *, barred: bool) -> OptfairError:
     """Prove that rules on costs cannot hold, by the least that breaks them."""
     names = [k for k, t in p.constraints.items() if isinstance(t, CostTerm)]
     proof = ExcessProof(p, _excess(p, barred=barred).solve(), barred)
@@ -566,10 +566,10 @@ def unreachable_costs(p: FairAssignment, *, barred: bool) -> Infeasible:
     )
     others = [k for k, t in p.constraints.items() if t.scope <= {"masses"}]
     beside = f", beside {', '.join(map(repr, others))}" if others else ""
-    return Infeasible(
-        f"rules on costs cannot hold at these centers: {', '.join(map(repr, names))}{beside}",
-        evidence,
-        "allow more, or start from other centers",
-        certificate=proof if proof.verify() else None,
-        conflict=tuple(names),
-    )
+    which = f"{', '.join(map(repr, names))}{beside}"
+    if not proof.verify():
+        why = f"they are known to be exceeded by {proof.solution.objective:.3g} at most"
+        return SolverFailure(f"no assignment was found that obeys {which}", why, "ask for highs")
+    cause = f"rules on costs cannot hold at these centers: {which}"
+    remedy, conflict = "allow more, or start from other centers", tuple(names)
+    return Infeasible(cause, evidence, remedy, certificate=proof, conflict=conflict)

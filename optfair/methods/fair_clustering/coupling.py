@@ -33,6 +33,7 @@ from optfair.numbers import (
     floats,
 )
 from optfair.proofs.rounding import loss
+from optfair.rows.frames import in_one_order
 
 WEIGHTS = ("exact", "paper")
 # Uniform marginals 1/n0 and 1/n1 are carried as the integers n1 and n0: sums are then exact.
@@ -122,6 +123,8 @@ class KantorovichCoupling(Problem):
         p=check_number,
         transport_weight=check_text,
     )
+    @in_one_order("first", "a")
+    @in_one_order("second", "b")
     def __init__(
         self,
         first: Any = None,

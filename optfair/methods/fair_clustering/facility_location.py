@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
 from optfair.core.adopt import declaration
-from optfair.core.composition import model_goal
+from optfair.core.composition import Rule, model_goal
 from optfair.core.problem import Declaration
 from optfair.core.solution import Solution, check_solution
+from optfair.core.term import family
 from optfair.errors import DataError, DeclarationError
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
 from optfair.methods.fair_clustering.assignment import (
@@ -63,6 +65,9 @@ class FairFacilityLocation(GroupedRows):
         z \in \{0, 1\}^T,\; A_{ij} \le z_t \text{ where } D_{ij} = \rho_t
 
     Both agree where rows are whole. See `located_sites` for the bottleneck of many rows.
+
+    A rule that limits what each cluster holds, as `max_gap` or upper bounds of `cluster_share`,
+    limits a site by that times :math:`y_j`: one that is half open has half the room.
 
     Class: MILP, where the rules are linear. What a solver says of the bound is its word;
     ``certificate.prove()`` closes the tree with proved bounds.
@@ -159,8 +164,7 @@ class FairFacilityLocation(GroupedRows):
                 f"unknown goal {goal!r}",
                 remedy='give "median" (the mean cost), "center" or "bottleneck"',
             )
-        rows = costs if X is None else X
-        check_row_order(rows, groups=groups, sample_weight=sample_weight)
+        check_row_order(X=X, costs=costs, groups=groups, sample_weight=sample_weight)
         cost = declared_cost(X, X if sites is None else sites, costs, metric, p, "sites")
         n, m = cost.rows, cost.clusters
         weights = check_weights(sample_weight, n)
@@ -237,7 +241,7 @@ class FairFacilityLocation(GroupedRows):
         if self.data["n_centers"] < m:
             terms["number of centers"] = cp.sum(y) <= self.data["n_centers"]
         if room is not None:
-            terms["capacity"] = w @ A <= cp.multiply(room, y)
+            terms["capacity"] = cp.sum(M, axis=0) <= cp.multiply(room, y)
         words = {
             "cost": r"\textstyle\sum_{ij} w_i A_{ij} D_{ij}",
             "radius": "r",
@@ -246,7 +250,7 @@ class FairFacilityLocation(GroupedRows):
             "at most open": r"y_j \le 1",
             "within radius": r"\textstyle\sum_j A_{ij} D_{ij} \le r",
             "number of centers": r"\textstyle\sum_j y_j \le p",
-            "capacity": r"\textstyle\sum_i w_i A_{ij} \le c_j y_j",
+            "capacity": r"\textstyle\sum_g M_{gj} \le c_j y_j",
         }
         if self.data["goal"] == "bottleneck":
             words |= {
@@ -268,6 +272,20 @@ class FairFacilityLocation(GroupedRows):
     def objective_unit(self) -> float:
         """Mean cost over all sites, at most 1: gaps mean the same in any units."""
         return min(1.0, float(np.abs(self.data["cost"].matrix()).mean())) or 1.0
+
+    def with_constraints(self, constraints: Mapping[str, Any] | None = None, **named: Any) -> Self:
+        """Return this problem with further constraints; see `Problem.with_constraints`."""
+        made = super().with_constraints(constraints, **named)
+        words = {
+            k: replace(t, latex=rf"{t.latex}\, y_k")
+            for k, t in made.constraints.items()
+            if k not in self.constraints and family(k) in made.rules and "open" in t.scope
+        }
+        return made.with_terms(made.objective, {**made.constraints, **words}) if words else made
+
+    def moves_sides(self, rule: Rule, field: str) -> bool:
+        """Limits of sites are factors of what is open."""
+        return False
 
     def radii(self) -> Floats:
         """Return the costs that a bottleneck may be, sorted.

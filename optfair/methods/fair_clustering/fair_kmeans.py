@@ -250,7 +250,7 @@ class FairKMeans(
             Itself.
         """
         _check_given(groups, "y is ignored" if y is not None else "fairness compares groups")
-        check_row_order(X, sample_weight=sample_weight)
+        check_row_order(X=X, groups=groups, sample_weight=sample_weight)
         rows, labels, names = taken_apart(X, groups)
         check_parameters(self)
         K = self.n_clusters
@@ -385,6 +385,7 @@ class FairKMeans(
         self, X: Any, y: Any = None, *, groups: Any = None, sample_weight: Any = None
     ) -> float:
         """Return minus the mean cost of rows in the clusters that `predict` gives them."""
+        check_row_order(X=X, groups=groups, sample_weight=sample_weight)
         labels = self.predict(X, groups=groups)
         weights = check_weights(sample_weight, labels.size)
         far = self._cost(taken_apart(X, groups)[0]).columns(slice(None))

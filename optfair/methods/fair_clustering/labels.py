@@ -504,7 +504,7 @@ def certified_kmeans(
     clustering, Mathematical Programming 131 (2012).
     Ryan, Foster: An integer programming approach to scheduling, 1981 (branching on pairs).
     """
-    check_row_order(X, groups=groups, sample_weight=sample_weight)
+    check_row_order(X=X, groups=groups, sample_weight=sample_weight)
     X, gap = check_matrix(X, "X"), check_number(gap, "gap", least=0.0)
     time_limit = check_number(time_limit, "time_limit", least=0.0)
     n = X.shape[0]

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import connected_components
 
 from optfair.backends.linear_program import HeldProgram, row_scale, solve_linear_program
 from optfair.errors import SolverFailure
@@ -18,13 +17,17 @@ from optfair.methods.fair_clustering.algorithms.integer_masses import CountRules
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
 from optfair.methods.fair_clustering.algorithms.price_search import solve_mass_dual
 from optfair.methods.fair_clustering.facility_location import FairFacilityLocation
-from optfair.methods.fair_clustering.mass_rules import compile_rules
+from optfair.methods.fair_clustering.mass_rules import compile_rules, on_masses, rule_variables
 from optfair.methods.fair_clustering.metrics import gathered_masses
 from optfair.numbers import Floats, Indices
 from optfair.proofs.rounding import gamma, loss
 
 # Price of a closed site, in the largest cost; fractions of sites that are none.
 CLOSED, FRACTION = 8.0, 1e-6
+# Relative violation of a rule that is rounding.
+ROUNDING = 1e-8
+# How deep auxiliaries of rules rest on each other.
+DEEP = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,58 +84,65 @@ class SiteWorths:
 class Lagrangian:
     r"""The Lagrangian of a facility location, and assignments to given sites.
 
-    A rule on one site alone that holds where nothing is there, :math:`a^T M_j \le b` with
-    :math:`b \ge 0`, is :math:`a^T M_j \le b\, y_j`: sites that are half open have half the room.
+    Rules are :math:`A x \le b + R y`, where masses and auxiliaries of the rules are x and R is the
+    room that open sites give.
     """
 
     def __init__(self, p: FairFacilityLocation) -> None:
         rules = compile_rules(p)
         self.program: MassProgram = rules.program
-        self.feasible = rules.feasible
+        self.feasible, self.room = rules.feasible, rules.room
+        #: sides of the rules where no site is open
+        self.sides: Floats = self.program.form.b - self.room.maximum(0.0).sum(axis=1)
         self.w, self.groups, self.shares = (p.data[k] for k in ("weights", "groups", "shares"))
         self.D = p.data["cost"].matrix()
         self.n, self.m = self.D.shape
-        self.opening, self.most = p.data["opening_costs"], p.data["n_centers"]
+        self.charges = p.data["opening_costs"]
+        self.opening = self.charges + rules.opening
+        names = rule_variables(p)
+        self.penalties = [t for t in p.objective.values() if on_masses(t, names)]
+        rows = [t for t in p.constraints.values() if on_masses(t, names)]
+        self.of_open = [t for t in rows if "open" in t.scope]
+        self.most = p.data["n_centers"]
         self.rounding = p.data["cost"].rounding
         self.typical = float(np.abs(self.D).mean()) or 1.0
-
-    @cached_property
-    def site_of_rule(self) -> Indices:
-        """Return the site that each row of the rules is about, -1 of those about several.
-
-        So are rows that do not hold where the site is closed, and those whose columns have costs.
-        """
-        form, m = self.program.form, self.m
-        vertex = m + np.arange(form.q.size)
-        vertex[self.program.masses] = np.arange(m)
-        entries = sp.coo_array(form.A)
-        size, own = m + form.q.size, vertex[entries.col]
-        links = sp.coo_array(
-            (np.ones(own.size), (size + entries.row, own)), shape=(size + form.b.size,) * 2
-        )
-        part = connected_components(links, directed=False)[1]
-        sites = np.bincount(part[:m], minlength=part.max() + 1)
-        paid = form.q.copy()
-        paid[self.program.masses] = 0.0
-        fails = np.where(form.equal, form.b != 0.0, form.b < 0.0)
-        odd = np.zeros(sites.size, dtype=bool)
-        odd[part[vertex[paid != 0.0]]] = odd[part[size:][fails]] = True
-        site = np.full(sites.size, -1)
-        site[part[:m]] = np.where((sites == 1)[part[:m]] & ~odd[part[:m]], np.arange(m), -1)
-        return np.asarray(site[part[size:]], dtype=np.intp)
 
     @cached_property
     def limits(self) -> tuple[Floats, Floats] | None:
         """Limits of masses and auxiliaries, None where these have none."""
         G = self.shares.size
         rules = CountRules(self.program, np.ones(G), self.shares * (1.0 + 1e-12), whole=False)
-        if rules.root is None or not all(np.isfinite(v).all() for v in rules.root):
+        if rules.root is None:
             return None
-        return rules.root
+        low, high = rules.root
+        high = self._least_needed(low, high)
+        return (low, high) if np.isfinite(low).all() and np.isfinite(high).all() else None
+
+    def _least_needed(self, low: Floats, high: Floats) -> Floats:
+        """Return limits from above of the least auxiliaries, where less of them is never worse.
+
+        That is so where none earns anything, and each row asks one of them at most to be large.
+        """
+        form, own = self.program.form, np.ones(high.size, dtype=bool)
+        own[self.program.masses] = False
+        i, j, a = sp.find(form.A)
+        asks = own[j] & (a < 0.0)
+        alone = np.bincount(i[asks], minlength=form.b.size).max(initial=0) <= 1
+        sides = self.sides + self.room.minimum(0.0).sum(axis=1)
+        if not alone or own[j[form.equal[i]]].any() or (form.q[own] < 0.0).any():
+            return high
+        for _ in range(DEEP):
+            part = np.where(asks, 0.0, a * np.where(a > 0.0, high[j], low[j]))
+            size = np.bincount(i, np.abs(part), form.b.size) + np.abs(sides)
+            total = np.bincount(i, part, form.b.size) - sides + 1e-12 * size
+            needed = np.full(high.size, -np.inf)
+            np.maximum.at(needed, j[asks], total[i[asks]] / -a[asks])
+            high = np.where(own & np.isfinite(needed), np.minimum(high, needed), high)
+        return high
 
     def worths(self, prices: SitePrices) -> SiteWorths | None:
         """Return what prices prove of all sites, None where auxiliaries of the rules have no limits."""
-        form, own = self.program.form, self.site_of_rule
+        form = self.program.form
         given = (prices.rows, prices.masses, prices.rules, prices.shares)
         if self.limits is None or not all(np.isfinite(v).all() for v in given):
             return None
@@ -141,19 +151,20 @@ class Lagrangian:
         wanted = prices.masses + prices.shares[:, None]
         capped = np.minimum(wanted, left)
         rules = self.program.bound_within(z, capped, self.limits)
-        room = np.bincount(own[own >= 0], (z * form.b)[own >= 0], self.m)
+        room = self.room.T @ z
         saved = self._saved(prices.rows, prices.masses)[0]
         added = self.opening - saved - room - self.shares @ (wanted - capped)
         sizes = np.abs(prices.rows)[:, None] + np.abs(self.D) + np.abs(prices.masses)[self.groups]
         priced = np.abs(wanted) + np.abs(capped) + np.abs(prices.masses)
         priced += np.abs(prices.shares)[:, None]
-        each = self.w @ sizes + np.abs(self.opening) + room + self.shares @ priced
+        each = self.w @ sizes + np.abs(self.opening) + np.abs(room) + self.shares @ priced
         off = gamma(self.n + form.b.size + 64.0) + self.rounding
-        size = float(self.w @ np.abs(prices.rows)) + float(room.sum())
+        size = float(self.w @ np.abs(prices.rows)) + float(np.abs(room).sum())
         size += float(self.shares @ priced.max(axis=1))
         value = float(self.w @ prices.rows) + float(prices.shares @ self.shares)
+        value += float(z @ (form.b - self.sides))
         return SiteWorths(
-            value + float(room.sum()) + rules - off * (size + abs(rules)),
+            value + rules - off * (size + abs(rules)),
             added - 1e-12 * (self.shares @ (wanted - capped)) - off * each,
             self.most,
         )
@@ -203,12 +214,13 @@ class Lagrangian:
         A[:, closed] = 0.0
         A /= A.sum(axis=1, keepdims=True)
         masses = gathered_masses(A, self.groups, self.w, self.shares.size)
-        y = result.y.copy()
-        y[self.program.masses] = masses
-        value = float(self.w @ (self.D * A).sum(axis=1)) + float(self.opening[sites].sum())
+        value = float(self.w @ (self.D * A).sum(axis=1)) + float(self.charges[sites].sum())
+        values = {"masses": masses, "open": (~closed).astype(float)}
+        if any(t.relative_violation(values) > ROUNDING for t in self.of_open):
+            return None
+        value += sum(t.number(values) for t in self.penalties)
         prices = self.program.prices(result.y, result.z)
         prices[:, closed] = 0.0
-        value += self.program.form.objective(y)
         return value, A, self.exact_prices(sites, prices, result.z)
 
     def step(self, u: Floats, lam: Floats) -> tuple[float, Floats, Floats, Floats]:
@@ -240,11 +252,8 @@ class Lagrangian:
     @cached_property
     def _joint(self) -> tuple[Any, Floats, Floats, Floats, Floats, Floats]:
         """Rows of rules, masses and open sites together, their sides, and limits of columns."""
-        form, (G, m), own = self.program.form, self.program.masses.shape, self.site_of_rule
-        size, held = form.q.size, (own >= 0) & (form.b > 0.0)
-        room = sp.csr_array(
-            (-form.b[held], (np.flatnonzero(held), own[held])), shape=(form.b.size, m)
-        )
+        form, (G, m) = self.program.form, self.program.masses.shape
+        size = form.q.size
         cells = np.arange(G * m)
         of_masses = sp.csr_array(
             (np.ones(G * m), (cells, self.program.masses.ravel())), shape=(G * m, size)
@@ -252,7 +261,7 @@ class Lagrangian:
         of_sites = sp.csr_array((-np.repeat(self.shares, m), (cells, cells % m)), shape=(G * m, m))
         rows = sp.block_array(
             [
-                [sp.csr_array(form.A), room],
+                [sp.csr_array(form.A), -self.room],
                 [self.program.simplex_rows, None],
                 [of_masses, of_sites],
                 [None, sp.csr_array(np.ones((1, m)))],
@@ -261,10 +270,11 @@ class Lagrangian:
         )
         rows = rows @ sp.diags_array(self._joint_units)
         scale = row_scale(rows)
-        right = np.where(held, 0.0, form.b)
-        low = np.concatenate([np.where(form.equal, right, -np.inf), self.shares])
+        low = np.concatenate([np.where(form.equal, self.sides, -np.inf), self.shares])
         low = np.concatenate([low, np.full(G * m, -np.inf), [1.0]]) * scale
-        high = np.concatenate([right, self.shares, np.zeros(G * m), [float(self.most)]]) * scale
+        high = (
+            np.concatenate([self.sides, self.shares, np.zeros(G * m), [float(self.most)]]) * scale
+        )
         lower, upper = np.full(size + m, -np.inf), np.full(size + m, np.inf)
         lower[self.program.masses], lower[size:], upper[size:] = 0.0, 0.0, 1.0
         return sp.csc_array(sp.diags_array(scale) @ rows), low, high, lower, upper, scale

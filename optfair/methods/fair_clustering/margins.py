@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import cvxpy as cp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -188,6 +189,14 @@ def mass_target(problem: Problem, rule: Rule) -> tuple[Any, Floats]:
             "use it with FairAssignment",
         )
     return problem["masses"], np.asarray(problem.data["shares"])
+
+
+def open_limits(problem: Problem, limits: Any, rows: int = 0) -> Any:
+    """Return limits of what clusters hold, in so many rows: nothing of sites that are closed."""
+    if "opening_costs" not in problem.data:
+        return limits
+    held = cp.multiply(limits, problem["open"])
+    return np.ones((rows, 1)) @ cp.reshape(held, (1, held.size), order="F") if rows else held
 
 
 def between(value: Any, lower: float, upper: float) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import cvxpy as cp
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.backends.farkas import InfeasibilityProof
@@ -16,12 +17,13 @@ from optfair.backends.request import Request
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core.problem import Declaration, Problem
 from optfair.core.problem_class import LP, Evidence
-from optfair.core.term import ConstraintTerm, ObjectiveTerm
+from optfair.core.term import ConstraintTerm, ObjectiveTerm, Term
 from optfair.errors import DeclarationError, Infeasible, SolverFailure, kind_of
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
 from optfair.methods.fair_clustering.assignment import FairAssignment, GroupedRows
 from optfair.methods.fair_clustering.cost_rules import CostTerm
 from optfair.numbers import Floats
+from optfair.solution.conic_form import ConicForm
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem as AnyProblem
@@ -36,34 +38,42 @@ class RuleProblem(Problem):
 
     def __init__(
         self,
-        masses: Any,
+        variables: tuple[Any, ...],
         objective: tuple[ObjectiveTerm, ...],
         constraints: tuple[ConstraintTerm, ...],
     ) -> None:
-        super().__init__({"masses": masses, "objective": objective, "constraints": constraints})
+        super().__init__(
+            {"variables": variables, "objective": objective, "constraints": constraints}
+        )
 
     def declare(self) -> Declaration:
-        """Keep the masses in the problem even when no rule uses them."""
-        M = self.data["masses"]
+        """Keep the variables in the problem even when no rule uses them."""
+        variables = {v.name(): v for v in self.data["variables"]}
         anchor = ObjectiveTerm(
             "anchor",
-            frozenset({"masses"}),
+            frozenset(variables),
             Evidence("anchor", "affine", "minimize", LP),
-            build=lambda: 0.0 * cp.sum(M),
+            build=lambda: 0.0 * sum(cp.sum(v) for v in variables.values()),
             value=lambda values: 0.0,
         )
         return Declaration(
-            {"masses": M}, "minimize", (anchor, *self.data["objective"]), self.data["constraints"]
+            variables, "minimize", (anchor, *self.data["objective"]), self.data["constraints"]
         )
 
 
 @dataclass(frozen=True, eq=False)
 class CompiledRules:
-    """The small cone program, the way back to named rules, and a feasible point."""
+    """The small cone program, the way back to named rules, and a feasible point.
+
+    Of a facility location the program is that of all sites open that loosen a row; ``room``
+    (rows x sites) is how much of the sides every open site is, ``opening`` (sites) what it costs.
+    """
 
     compiled: Compiled
     program: MassProgram
     feasible: Floats
+    room: Any
+    opening: Floats
 
     def violation(self, y: Floats, masses: Any) -> float:
         """Return the largest violation of a linear rule at masses, relative to its own terms.
@@ -91,50 +101,72 @@ def compile_rules(problem: AnyProblem) -> CompiledRules:
     Infeasible
         The rules exclude each other; the error names a set in which none can be spared.
     """
-    objective = tuple(t for t in problem.objective.values() if t.scope <= {"masses"})
-    constraints = tuple(t for t in problem.constraints.values() if t.scope <= {"masses"})
+    names = rule_variables(problem)
+    objective = tuple(t for t in problem.objective.values() if on_masses(t, names))
+    constraints = tuple(t for t in problem.constraints.values() if on_masses(t, names))
     shares = tuple(float(s) for s in problem.data["shares"])
-    return _compile(problem["masses"], objective, constraints, shares)
+    return _compile(tuple(problem[k] for k in names), objective, constraints, shares)
+
+
+def rule_variables(problem: AnyProblem) -> tuple[str, ...]:
+    """Return the variables of rules: masses, and of a facility location what is open."""
+    return ("masses", "open") if "opening_costs" in problem.data else ("masses",)
+
+
+def on_masses(term: Term, names: tuple[str, ...]) -> bool:
+    """Whether a term is a rule on masses."""
+    return term.scope <= {*names} and term.scope != {"open"}
 
 
 @lru_cache(maxsize=32)  # centers move, rules stay: alternating algorithms compile them once
 def _compile(
-    masses: Any,
+    variables: tuple[Any, ...],
     objective: tuple[ObjectiveTerm, ...],
     constraints: tuple[ConstraintTerm, ...],
     shares: tuple[float, ...],
 ) -> CompiledRules:
-    compiled, program = _program(masses, objective, constraints, shares)
+    compiled, program, room, opening = _program(variables, objective, constraints, shares)
     feasible = program.feasible()
     if feasible is None:
-        raise _conflict(masses, constraints, shares)
-    return CompiledRules(compiled, program, feasible)
+        raise _conflict(variables, constraints, shares)
+    return CompiledRules(compiled, program, feasible, room, opening)
 
 
 def _program(
-    masses: Any,
+    variables: tuple[Any, ...],
     objective: tuple[ObjectiveTerm, ...],
     constraints: tuple[ConstraintTerm, ...],
     shares: tuple[float, ...],
-) -> tuple[Compiled, MassProgram]:
-    compiled = compile_problem(RuleProblem(masses, objective, constraints), conic_interface())
-    G, K = masses.shape
-    at = compiled.form.columns["masses"].start
+) -> tuple[Compiled, MassProgram, Any, Floats]:
+    compiled = compile_problem(RuleProblem(variables, objective, constraints), conic_interface())
+    form, (G, K) = compiled.form, variables[0].shape
+    sites = np.zeros(form.q.size, dtype=bool)
+    for v in variables[1:]:
+        sites[form.columns[v.name()]] = True
+    room, opening = -sp.csr_array(form.A[:, sites]), form.q[sites]
+    at = form.columns["masses"].start
+    at -= int(sites[:at].sum())
     position = at + np.arange(G * K).reshape(K, G).T  # CVXPY lays matrices out by column
-    return compiled, MassProgram(compiled.form, position, np.array(shares))
+    if variables[1:]:
+        own = ~sites
+        columns = {"masses": slice(at, at + G * K)}
+        sides, P = form.b + room.maximum(0.0).sum(axis=1), form.P[own][:, own]
+        stated = form.A[:, own], sides, form.cones, columns, form.sign, form.rooted
+        form = ConicForm(P, form.q[own], form.offset, *stated)
+    return compiled, MassProgram(form, position, np.array(shares)), room, opening
 
 
 def _conflict(
-    masses: Any, constraints: tuple[ConstraintTerm, ...], shares: tuple[float, ...]
+    variables: tuple[Any, ...], constraints: tuple[ConstraintTerm, ...], shares: tuple[float, ...]
 ) -> Infeasible | SolverFailure:
     """Drop rules one by one while the rest stays infeasible; what is left is in conflict."""
     kept = list(constraints)
     for term in constraints:
         rest = tuple(t for t in kept if t is not term)
-        if rest and _program(masses, (), rest, shares)[1].feasible() is None:
+        if rest and _program(variables, (), rest, shares)[1].feasible() is None:
             kept = list(rest)
     names = tuple(t.name for t in kept)
-    program = _program(masses, (), tuple(kept), shares)[1]
+    program = _program(variables, (), tuple(kept), shares)[1]
     z = program.farkas_vector()
     proof = None if z is None else InfeasibilityProof(program.closed(), z, names)
     if len(names) == 1:
@@ -184,7 +216,7 @@ def check_room(problem: FairAssignment) -> None:
         shape=(G, K),
     )
     constraints = (*(t for t in problem.constraints.values() if t.scope <= {"masses"}), term)
-    _compile(M, (), constraints, tuple(float(s) for s in problem.data["shares"]))
+    _compile((M,), (), constraints, tuple(float(s) for s in problem.data["shares"]))
 
 
 # Prices of group masses from a solution found before.

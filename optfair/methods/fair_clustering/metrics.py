@@ -32,9 +32,11 @@ from optfair.numbers import (
     checked,
     encode_groups,
 )
+from optfair.rows.frames import in_one_order
 
 
 @checked(soft=check_flag, metric=check_text, p=check_number)
+@in_one_order("X", "assignment", "sample_weight")
 def cost(
     X: Any,
     centers: Any,
@@ -92,6 +94,7 @@ def cost(
 
 
 @checked(soft=check_flag)
+@in_one_order("groups", "assignment", "sample_weight")
 def balance(
     groups: Any, assignment: Any, *, soft: bool = False, sample_weight: Any = None
 ) -> float:
@@ -130,6 +133,7 @@ def balance(
 
 
 @checked(soft=check_flag)
+@in_one_order("groups", "assignment", "sample_weight")
 def composition(
     groups: Any, assignment: Any, *, soft: bool = False, sample_weight: Any = None
 ) -> Floats:
@@ -165,6 +169,7 @@ def composition(
 
 
 @checked(soft=check_flag)
+@in_one_order("groups", "assignment", "sample_weight")
 def additive_gap(
     groups: Any, assignment: Any, *, soft: bool = False, sample_weight: Any = None
 ) -> float:
@@ -200,6 +205,7 @@ def additive_gap(
 
 
 @checked(soft=check_flag)
+@in_one_order("groups", "assignment", "sample_weight")
 def max_gap(
     groups: Any, assignment: Any, *, soft: bool = False, sample_weight: Any = None
 ) -> float:
@@ -311,6 +317,7 @@ METRICS = ("euclidean", "sqeuclidean", "l1")
 
 
 @checked(metric=check_text, sample_size=check_count, random_state=check_seed)
+@in_one_order("X", "labels")
 def silhouette(
     X: Any,
     labels: Any,

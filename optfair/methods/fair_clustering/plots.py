@@ -21,6 +21,7 @@ from optfair.plots import (
     plain,
     tidy,
 )
+from optfair.rows.frames import in_one_order
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -166,6 +167,7 @@ OPEN = (False, True, False, True, False, True, False)
 WIDTH = 23.0
 
 
+@in_one_order("X", "labels", "groups")
 def plot_projection(
     X: Any,
     labels: Any,

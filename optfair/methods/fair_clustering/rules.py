@@ -21,6 +21,7 @@ from optfair.methods.fair_clustering.margins import (
     finite_vector,
     group_vector,
     mass_target,
+    open_limits,
 )
 
 if TYPE_CHECKING:
@@ -89,8 +90,8 @@ class MaxGap(MassRule):
 
     def bind(self, problem: Problem) -> Any:
         """Return one inequality per pair of groups and cluster."""
-        differences, _ = pair_differences(problem, self)
-        return cp.abs(differences) <= self.eps
+        differences, pairs = pair_differences(problem, self)
+        return cp.abs(differences) <= open_limits(problem, self.eps, pairs)
 
 
 def _check_eps(eps: float, largest: float) -> None:
@@ -379,7 +380,7 @@ class ClusterShare(Rule):
         if self.lower is not None:
             parts["lower"] = size >= low
         if self.upper is not None:
-            parts["upper"] = size <= high
+            parts["upper"] = size <= open_limits(problem, high)
         if not parts:
             raise DeclarationError("cluster_share has no bound", remedy="give lower, upper or both")
         return parts

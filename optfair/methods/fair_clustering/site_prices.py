@@ -24,8 +24,8 @@ from optfair.methods.fair_clustering.algorithms.site_tree import (
     bound_of_cases,
 )
 from optfair.methods.fair_clustering.facility_location import LEVELS, FairFacilityLocation
-from optfair.methods.fair_clustering.location_bound import Lagrangian, SitePrices
-from optfair.methods.fair_clustering.mass_rules import compile_rules
+from optfair.methods.fair_clustering.location_bound import ROUNDING, Lagrangian, SitePrices
+from optfair.methods.fair_clustering.mass_rules import compile_rules, on_masses, rule_variables
 from optfair.methods.fair_clustering.metrics import gathered_masses
 from optfair.numbers import Floats, Indices, check_positive, checked, one_of
 from optfair.transforms.relaxation import relaxed
@@ -41,8 +41,6 @@ FEW, FADE = 3, 0.99
 CELLS = 20_000
 # Part of the time that sites which cover all rows may be sought for.
 COVERING = 0.25
-# Relative violation of a rule that is rounding.
-ROUNDING = 1e-8
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,9 +180,8 @@ def located_sites(
         \sum_i w_i (u_i - D_{ij} - \Lambda_{g_i j})_+\Big)
         + h(M) - \langle \Lambda, M \rangle : \text{rules},\; M_{gj} \le \pi_g y_j\Big\}
 
-    bounds every choice of sites from below, for any prices, where a rule on one site,
-    :math:`a^T M_j \le b` with :math:`b \ge 0`, is :math:`a^T M_j \le b\, y_j`; its maximum is the
-    bound of the linear relaxation with :math:`A_{ij} \le y_j`. Steps along subgradients raise it; the
+    bounds every choice of sites from below, for any prices, with capacities among the rules and
+    penalties of softened ones in h; its maximum is the bound of the linear relaxation. Steps along subgradients raise it; the
     sites that it opens on the way are tried by exact assignments (mass-dual), and the best is kept.
     A pass costs n·m, and nothing of that size is handed to a solver.
 
@@ -202,8 +199,8 @@ def located_sites(
     Parameters
     ----------
     problem : FairFacilityLocation
-        With ``goal="median"``, or "bottleneck" without opening costs; without capacities, fractions
-        of rows allowed, linear rules on masses.
+        With ``goal="median"``, or "bottleneck" without opening costs and penalties; fractions of rows
+        allowed, linear rules on masses, hard or softened.
     gap : float
         Relative gap at which it ends.
     time_limit : float
@@ -216,7 +213,7 @@ def located_sites(
     Raises
     ------
     UnsupportedProblem
-        Another goal, capacities, whole rows, rules that are not linear rules on masses.
+        Another goal, whole rows, rules that are not linear rules on masses.
     SolverFailure
         The rules hold for no set of sites that was tried.
 
@@ -520,27 +517,30 @@ def _inside(narrow: FairFacilityLocation, A: Floats) -> Floats | None:
     A /= A.sum(axis=1, keepdims=True)
     w, groups = narrow.data["weights"], narrow.data["groups"]
     values: dict[str, Any] = {"masses": gathered_masses(A, groups, w, narrow.shares.size)}
-    rules = [t for t in narrow.constraints.values() if t.scope <= {"masses"}]
+    values["open"] = (values["masses"].sum(axis=0) > 0.0).astype(float)
+    rules = [t for t in narrow.constraints.values() if on_masses(t, rule_variables(narrow))]
     return A if all(t.relative_violation(values) <= ROUNDING for t in rules) else None
 
 
 def _refuse_others(p: FairFacilityLocation) -> None:
     own = {"row sum", "nonnegativity", "mass definition", "open sites", "at most open"}
-    own |= {"number of centers", *LEVELS}
-    strange = [
-        k for k, t in p.constraints.items() if not t.scope <= {"masses"} and k not in own
-    ] + [k for k in p.objective if k not in ("cost", "opening", "radius")]
+    own |= {"number of centers", "cost", "opening", "radius", *LEVELS}
+    names = rule_variables(p)
+    terms = {**p.constraints, **p.objective}
+    strange = [k for k, t in terms.items() if k not in own and not on_masses(t, names)]
     reason = ""
     if p.data["goal"] == "center":
         reason = "its goal is the largest cost of a row"
-    elif p.data["goal"] == "bottleneck" and "opening" in p.objective:
-        reason = "a bottleneck has no opening costs here"
+    elif p.data["goal"] == "bottleneck" and len(p.objective) > 1:
+        reason = f"a bottleneck is the largest cost alone here, without {[*p.objective][1]!r}"
     elif p.data["whole"] or "assignment" in p.integers:
         reason = "rows go to one site as a whole"
     elif strange:
         reason = f"{strange[0]!r} is no rule on masses"
-    elif not compile_rules(p).program.polyhedral:
+    elif not (rules := compile_rules(p)).program.polyhedral:
         reason = "its rules are not linear"
+    elif rules.room[rules.program.form.equal].nnz:
+        reason = "a rule says what masses are where a site is open, and not what they are at most"
     if reason:
         raise UnsupportedProblem(
             "these sites are not located by prices",

@@ -413,7 +413,7 @@ def taken_in(model: Any, X: Any, groups: Any, sample_weight: Any, *, fitted: Any
             f"fairness={model.fairness!r} compares groups",
             "give groups=, one label per row; or fairness=None for a plain mixture",
         )
-    check_row_order(X, sample_weight=sample_weight)
+    check_row_order(X=X, groups=groups, sample_weight=sample_weight)
     X, labels = without_groups(X, groups)
     columns = Columns.of(X, model.categorical) if fitted is None else fitted[0].columns
     rows = columns.encoded(X)

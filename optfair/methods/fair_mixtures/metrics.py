@@ -28,9 +28,11 @@ from optfair.numbers import (
     check_weights,
     checked,
 )
+from optfair.rows.frames import in_one_order
 
 
 @checked(soft=check_flag)
+@in_one_order("groups", "assignment", "sample_weight")
 def mean_gap(
     groups: Any, assignment: Any, *, soft: bool = False, sample_weight: Any = None
 ) -> float:
@@ -70,6 +72,7 @@ def mean_gap(
     return float(fraction_gaps(groups, assignment, soft, sample_weight).mean(axis=0).max())
 
 
+@in_one_order("X", "sample_weight")
 def negative_log_likelihood(model: Any, X: Any, *, sample_weight: Any = None) -> float:
     r"""Return the mean negative log density of rows.
 
@@ -147,6 +150,7 @@ def total_cost(
 
 
 @checked(soft=check_flag)
+@in_one_order("values", "assignment", "sample_weight")
 def category_profile(
     values: Any, assignment: Any, *, soft: bool = False, sample_weight: Any = None
 ) -> tuple[NDArray[Any], Floats]:

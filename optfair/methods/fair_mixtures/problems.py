@@ -117,7 +117,7 @@ class FairResponsibilities(GroupedRows):
         sample_weight: Any = None,
         fairness: Rule | None = PerfectFairness(),  # noqa: B008 - a frozen value
     ) -> None:
-        check_row_order(log_prob, groups=groups, sample_weight=sample_weight)
+        check_row_order(log_prob=log_prob, groups=groups, sample_weight=sample_weight)
         normalised = _normalised(log_prob)
         n = normalised.shape[0]
         weights = check_weights(sample_weight, n)
@@ -373,7 +373,7 @@ class FairMixtureLikelihood(GroupedRows):
         sample_weight: Any = None,
         fairness: Rule | None = PerfectFairness(),  # noqa: B008 - a frozen value
     ) -> None:
-        check_row_order(X, groups=groups, sample_weight=sample_weight)
+        check_row_order(X=X, groups=groups, sample_weight=sample_weight)
         points = check_matrix(X, "X")
         n = points.shape[0]
         weights = check_weights(sample_weight, n)

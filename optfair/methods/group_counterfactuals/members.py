@@ -35,6 +35,7 @@ from optfair.numbers import (
     check_seed,
     checked,
 )
+from optfair.rows.frames import in_one_order
 
 # The search keeps the distances of all pairs: 5,000 rows take 200 MB.
 MOST_ROWS = 5_000
@@ -63,6 +64,7 @@ class MedoidGroup:
 
 
 @checked(n_groups=check_count, min_size=check_count, max_size=check_count, random_state=check_seed)
+@in_one_order("X", "labels")
 def medoid_groups(
     X: Any,
     *,

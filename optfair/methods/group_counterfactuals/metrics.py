@@ -24,6 +24,7 @@ from optfair.numbers import (
     check_weights,
     checked,
 )
+from optfair.rows.frames import in_one_order
 
 # What a counterfactual must reach: a probability or a score of one class, from any classifier.
 
@@ -155,6 +156,7 @@ class LipschitzConstants(NamedTuple):
     lower_pair: tuple[int, int]
 
 
+@in_one_order("X", "Z", "sample_weight")
 def transport_cost(X: Any, Z: Any, *, sample_weight: Any = None) -> float:
     r"""Return the mean squared distance to the counterfactuals, the paper's :math:`W_2^2`.
 
@@ -196,6 +198,7 @@ def transport_cost(X: Any, Z: Any, *, sample_weight: Any = None) -> float:
     return float(weights @ np.einsum("ij,ij->i", images - members, images - members))
 
 
+@in_one_order("X", "Z")
 def lipschitz_constants(X: Any, Z: Any) -> LipschitzConstants:
     r"""Return the empirical constants :math:`\hat K` and :math:`\hat k` with the pairs that attain them.
 

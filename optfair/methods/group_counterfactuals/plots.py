@@ -27,6 +27,7 @@ from optfair.plots import (
     plain,
     tidy,
 )
+from optfair.rows.frames import in_one_order
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,6 +41,7 @@ BEFORE, AFTER = COLOURS[0], COLOURS[5]
 MOST_ARROWS = 150
 
 
+@in_one_order("X", "Z")
 def plot_arrows(
     X: Any,
     Z: Any,

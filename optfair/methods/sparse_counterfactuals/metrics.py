@@ -23,6 +23,7 @@ from optfair.numbers import (
     floats,
     real,
 )
+from optfair.rows.frames import in_one_order
 
 # Divergences of many lines of outputs from one target, as along a growing budget of edits.
 
@@ -336,6 +337,7 @@ def effect_from(factual: Any, target: Any, divergence: str) -> Callable[[Floats]
 
 
 @checked(factuals=check_table, refined=check_table)
+@in_one_order("factuals", "refined")
 def edit_mask(factuals: Any, refined: Any) -> Flags:
     """Return which cells of refined rows differ from the factual ones (n, d).
 
@@ -357,6 +359,7 @@ def edit_mask(factuals: Any, refined: Any) -> Flags:
     return Cells.of(factuals, refined).differ
 
 
+@in_one_order("factuals", "refined")
 def distance_ratio(factuals: Any, refined: Any, counterfactuals: Any) -> float:
     r"""Return how far refined rows are, as a share of the way to the counterfactuals.
 

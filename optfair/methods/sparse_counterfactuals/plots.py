@@ -34,6 +34,7 @@ from optfair.plots import (
     plain,
     tidy,
 )
+from optfair.rows.frames import in_one_order
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -53,6 +54,7 @@ NARROW, WIDE = 6.4, 11.0
 FLAT, LETTER = 0.5, 0.07
 
 
+@in_one_order("factuals", "edited")
 def plot_edits(
     factuals: Any,
     edited: Mapping[str, Any],
@@ -130,6 +132,7 @@ def plot_edits(
     return figure
 
 
+@in_one_order("factuals", "original", "refined")
 def plot_row_edits(
     factuals: Any,
     original: Any,

@@ -493,3 +493,38 @@ def test_the_largest_cost_of_a_group_with_links_in_any_units(unit: float) -> Non
         return p.with_constraints(link=fc.must_link([(0, 1)])).solve()
 
     assert solved(unit).objective / unit == pytest.approx(solved(1.0).objective, rel=1e-7)
+
+
+@pytest.mark.parametrize("n", [40, 400])
+@pytest.mark.parametrize(
+    "rule", [of.max_gap(0.2), of.additive_gap(0.3), of.cluster_share(0.1, 0.4)]
+)
+def test_a_mixture_of_assignments_is_proved_with_its_own_masses(n: int, rule: Any) -> None:
+    """Rules with auxiliaries were held to those of one assignment, and every other answer was lost."""
+    for seed in (4, 7, 15):
+        rng = np.random.default_rng(seed)
+        groups = rng.integers(0, 3, n)
+        X = rng.normal(size=(n, 3)) + 0.7 * groups[:, None]
+        p = of.FairAssignment(
+            X, centers=X[rng.permutation(n)[:5]], groups=groups, fairness=rule, goal="group"
+        )
+        s = p.solve("mass-dual")
+        assert str(s.grade) == "proved" and s.certificate.verify()
+        assert s.objective == pytest.approx(p.solve("highs").objective, rel=1e-6)
+
+
+def test_what_is_not_found_is_not_said_to_be_impossible(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a penalty is too small nothing proves that barred arcs are needed, and others are asked."""
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(30, 2)), np.arange(30) % 2
+    arcs = rng.random((30, 3)) < 0.3
+    arcs[arcs.all(axis=1), 0] = False
+    rules = {"gap": of.max_gap(0.2), "arcs": of.fair_clustering.forbidden_arcs(arcs)}
+    p = of.FairAssignment(X, centers=X[:3], groups=groups, fairness=rules)
+    truth = p.solve().objective
+    monkeypatch.setattr(charged_rows, "PENALTY", 1e-12)
+    with pytest.raises(of.SolverFailure, match="no assignment was found that obeys 'arcs'") as e:
+        p.solve("mass-dual")
+    assert "exceeded by 0 at most" in str(e.value)
+    near = p.solve()
+    assert near.solver != "mass-dual" and near.objective == pytest.approx(truth, rel=1e-6)

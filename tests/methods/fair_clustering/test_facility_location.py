@@ -321,13 +321,18 @@ def test_other_problems_are_refused() -> None:
     D, groups, *_ = more_drawn()
     for more, why in (
         ({"goal": "center"}, "largest cost"),
-        ({"capacities": 30.0}, "capacity"),
         ({"whole": True}, "as a whole"),
-        ({"goal": "bottleneck", "opening_costs": 1.0}, "no opening costs"),
+        ({"goal": "bottleneck", "opening_costs": 1.0}, "alone here, without 'opening'"),
         ({"goal": "bottleneck", "whole": True}, "as a whole"),
     ):
         with pytest.raises(UnsupportedProblem, match=why):
             located_sites(FairFacilityLocation(costs=D, groups=groups, **more))
+    p = FairFacilityLocation(costs=D, groups=groups, goal="bottleneck")
+    with pytest.raises(UnsupportedProblem, match="without 'soft fairness'"):
+        located_sites(p.soften("fairness", weight=1.0))
+    near = p.with_constraints(first=p["assignment"][0, 0] == 1.0)
+    with pytest.raises(UnsupportedProblem, match="'first' is no rule on masses"):
+        located_sites(near)
 
 
 @pytest.mark.parametrize("seed", [35, 37, 179])
@@ -366,3 +371,14 @@ def test_sites_with_opening_costs_are_found_where_all_of_them_are_needed(seed, u
     assert found.verify()
     assert found.bound <= truth.objective * (1 + 1e-6)
     assert found.objective == pytest.approx(truth.objective, rel=1e-6)
+
+
+def test_a_limit_is_written_with_what_is_open() -> None:
+    X, groups, sites = drawn(3)
+    rules = {"gap": of.max_gap(0.2), "share": of.cluster_share(lower=0.0, upper=0.6)}
+    p = FairFacilityLocation(X, groups=groups, sites=sites, n_centers=3, fairness=rules)
+    said = {k: t.latex for k, t in p.constraints.items()}
+    assert said["gap"].endswith(r"\varepsilon\, y_k") and said["share.upper"].endswith(r"u_k\, y_k")
+    assert not said["share.lower"].endswith("y_k")
+    again = p.with_constraints(more=of.balance(0.1)).at(eps=0.3)
+    assert again.constraints["gap"].latex == said["gap"] and again.solve().objective > 0.0

@@ -21,6 +21,8 @@ from optfair.methods.fair_clustering.algorithms.site_tree import (
 )
 from optfair.methods.fair_clustering.location_bound import Lagrangian, SitePrices
 from optfair.methods.fair_clustering.site_prices import located_sites
+from optfair.sweeps import dependence
+from optfair.transforms.relaxation import relaxed
 
 FairFacilityLocation = of.fair_clustering.FairFacilityLocation
 proportion = of.fair_clustering.proportion
@@ -111,7 +113,7 @@ def drawn(seed: int, unit: float, light: float = 1.0) -> dict[str, Any]:
     return {"D": D, "groups": groups, "w": w / w.sum(), "opening": opening, "most": 2 + seed % 2}
 
 
-def declared(case: dict[str, Any], rule: Any) -> Any:
+def declared(case: dict[str, Any], rule: Any, **more: Any) -> Any:
     return FairFacilityLocation(
         costs=case["D"],
         groups=case["groups"],
@@ -119,6 +121,7 @@ def declared(case: dict[str, Any], rule: Any) -> Any:
         opening_costs=case["opening"],
         n_centers=case["most"],
         fairness=rule,
+        **more,
     )
 
 
@@ -232,9 +235,13 @@ def test_a_rule_that_links_all_sites_is_no_rule_on_one() -> None:
     p = branched().without("fairness")
     M, pi = p["masses"], p.shares
     linked = p.with_constraints(linked=cp.max(cp.abs(M[0] / pi[0] - M[1] / pi[1])) <= 0.1)
-    assert (Lagrangian(linked).site_of_rule < 0).all()
-    own = Lagrangian(p.with_constraints(fairness=of.max_gap(0.1)))
-    assert set(own.site_of_rule.tolist()) == set(range(10))
+    assert not Lagrangian(linked).room.nnz
+    own = p.with_constraints(fairness=of.max_gap(0.1))
+    room = Lagrangian(own).room.toarray()
+    assert (room.sum(axis=0) == 0.1).all() and not Lagrangian(own).sides.any()
+    # half of a site has half the room: the relaxation is worth more
+    assert relaxed(own).solve().objective > 1.001 * relaxed(linked).solve().objective
+    assert own.solve("highs").objective == pytest.approx(linked.solve("highs").objective, rel=1e-6)
     found = located_sites(linked, gap=1e-6)
     truth = linked.solve("highs").objective
     assert found.verify() and found.gap <= 1e-6
@@ -255,3 +262,48 @@ def test_sites_without_an_assignment_are_excluded() -> None:
     assert found.bound <= truth * (1 + 1e-9) and found.verify()
     own = Lagrangian(p)
     assert bound_of_cases(own, own.completed(found.row_prices, found.mass_prices)) <= truth
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("unit", [1.0, 1e6])
+def test_penalties_of_softened_rules_and_capacities_are_located(rule: str, unit: float) -> None:
+    """Multipliers of a softened rule are at most its weight, in the bound and in the assignments."""
+    case = drawn(4 + (unit == 1.0), unit)
+    p = declared(case, RULES[rule][0])
+    held = declared(case, RULES[rule][0], capacities=np.array([0.5, 0.7, 0.6, 0.6]))
+    asked = [held]
+    for weight in () if rule == "none" else (0.01 * unit, 0.3 * unit, 100.0 * unit):
+        asked += [p.soften("fairness", weight), held.soften("fairness", weight)]
+    for q in asked:
+        found, truth = located_sites(q, gap=1e-6), q.solve("highs")
+        assert found.objective == pytest.approx(truth.objective, rel=1e-6)
+        assert found.bound <= truth.objective * (1 + 1e-9) and found.gap <= 1e-6 and found.verify()
+
+
+def test_a_limit_of_sites_is_a_factor_of_what_is_open() -> None:
+    """The optimum is no convex function of it, also where sites may be half open."""
+    p = branched().without("fairness").with_constraints(gap=of.max_gap(0.2))
+    assert not dependence(relaxed(p), "gap.eps", 0.1, 0.3).word
+    assert p.at(eps=0.1).solve().objective >= p.solve().objective - 1e-9
+
+
+@pytest.mark.parametrize("soft", [False, True])
+def test_rules_of_masses_and_open_sites_bound_every_choice(soft: bool) -> None:
+    rng = np.random.default_rng(7)
+    X, groups = rng.normal(size=(9, 2)), np.arange(9) % 2
+    p = FairFacilityLocation(X, groups=groups, sites=X[:4], n_centers=3, fairness=of.max_gap(0.2))
+    M, y = p["masses"], p["open"]
+    first = cp.sum(M[:, 0])
+    for row in (
+        first <= 0.4 * y[1],
+        cp.sum(M[:, 3]) <= 1 - y[1],
+        cp.sum(M[:, 2]) >= 0.3 * y[2],
+        first + M[1, 1] <= 0.5 * y[0] + 0.1,
+    ):
+        q = p.with_constraints(mine=row)
+        q = q.soften("mine", 0.5) if soft else q
+        found, truth = located_sites(q, gap=1e-6), q.solve("highs").objective
+        assert found.verify() and found.bound <= truth * (1 + 1e-9)
+        assert found.objective >= truth * (1 - 1e-6)
+    with pytest.raises(of.UnsupportedProblem, match="where a site is open"):
+        located_sites(p.with_constraints(mine=first == 0.3 * y[0]))

@@ -374,7 +374,10 @@ class ChargedRows:
             if spilled <= SPILL:  # rounding of the linear programs
                 rows, clusters, fractions = rows[~barred], clusters[~barred], fractions[~barred]
                 fractions = fractions / np.bincount(rows, fractions, cost.rows)[rows]
-        result = mixture.held if isinstance(mixture.held, MassResult) else mixture.held.result
+        result = _result(mixture.held)
+        if not self.program.form.P.nnz:  # what rules are held to has the masses of the mixture
+            y = np.sum([v * _result(p.held).y for v, p in mixture.parts], axis=0)
+            result = replace(result, y=y)
         flow = ChargedFlow(
             rows,
             clusters,
@@ -463,6 +466,12 @@ class ChargedRows:
             deadline=np.inf,
         )
         return np.asarray(sum(v * p.held for v, p in mixture.parts))
+
+
+def _result(held: Any) -> MassResult:
+    """Return the prices and masses behind an assignment."""
+    result: MassResult = held if isinstance(held, MassResult) else held.result
+    return result
 
 
 def _largest(cost: SeparableCost, chunk: int = 65_536) -> float:

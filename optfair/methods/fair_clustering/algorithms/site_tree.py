@@ -265,16 +265,8 @@ class _SiteProgram:
             shape=(form.b.size, self.width),
         )
         self.scale = row_scale(rules)
-        own = lagrangian.site_of_rule
-        place = np.full(lagrangian.m, -1)
-        place[sites] = np.arange(m)
-        held = (own >= 0) & (form.b > 0.0)
-        # where a site is closed for good its rules hold
-        held &= place[own] >= 0
-        linked = sp.csr_array(
-            (form.b[held], (np.flatnonzero(held), self.at[place[own[held]]])),
-            shape=rules.shape,
-        )
+        room = sp.coo_array(lagrangian.room[:, sites])
+        linked = sp.csr_array((room.data, (room.row, self.at[room.col])), shape=rules.shape)
         broken = sp.csr_array(
             (
                 np.append(-np.ones(form.b.size), np.ones(int(form.equal.sum()))),
@@ -285,7 +277,7 @@ class _SiteProgram:
             ),
             shape=rules.shape,
         )
-        right = np.where((own >= 0), 0.0, form.b) * self.scale
+        right = lagrangian.sides * self.scale
         cell = np.arange(n * m)
         row, site = cell // m, cell % m
         sums = sp.csr_array((np.ones(n * m), (row, cell)), shape=(n, self.width))
