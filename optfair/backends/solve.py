@@ -382,10 +382,10 @@ class _Search:
     @property
     def _final(self) -> bool:
         """Whether nothing better than the answer can be hoped for."""
-        answer = self.answer
-        hopeful = self.provable and answer is not None and answer.status.termination == "optimal"
-        sound = answer is not None and answer.grade.sound and not self._radial
-        return answer is not None and (sound or not hopeful)
+        answer, tolerance = self.answer, self.request.tolerance
+        if answer is None or not self.provable or answer.status.termination != "optimal":
+            return answer is not None
+        return (answer.grade.sound and not self._radial) or answer.residuals().bent(tolerance)
 
     def _ask(self, profile: SolverProfile, request: Request, left: int) -> Solution | None:
         """Return what a solver solved; None for a result that is rejected."""
