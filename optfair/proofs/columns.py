@@ -440,7 +440,8 @@ def bent(form: ConicForm, x: Floats, low: Floats, high: Floats) -> tuple[float, 
         return bool(np.isfinite(low[at]).all() and np.isfinite(high[at]).all())
 
     implied = propagated(linear_rows(form), low, high, suffice)
-    far, near = (np.maximum(np.abs(b - x), np.abs(a - x)) for a, b in ((low, high), implied))
+    ends = form.column_bounds, implied
+    far, near = (np.maximum(np.abs(b - x), np.abs(a - x)) for a, b in ends)
     own = BENT * max(form.unit, abs(form.objective(x))) / max(1.0, float(at.sum()))
     far = np.where(0.5 * shift * np.square(near) <= own, np.minimum(far, near), far)
     boxed = at & np.isfinite(far)
