@@ -207,8 +207,8 @@ class Compiled:
 
     def dual_vector(self, raw: Any, instance: Any) -> Floats | None:
         """Return z in row order from a solution at the level of a solver interface."""
-        found = raw.dual_vars or {}  # without rows, none are all of them
-        blocks = [np.ravel(found[c.id], order="F") for c in self._canonical if c.id in found]
+        known = raw.dual_vars or {}  # without rows, none are all of them
+        blocks = [np.ravel(known[c.id], order="F") for c in self._canonical if c.id in known]
         z = np.asarray(np.concatenate(blocks) if blocks else np.zeros(0), dtype=float)
         if z.size != self.form.b.size:
             return None

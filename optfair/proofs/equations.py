@@ -540,10 +540,10 @@ def independent(M: Any, *residuals: list[Fraction]) -> list[int] | None:
     # modulo a prime it is quick, and says which rows are a sum of which others, if any can be
     own = m + len(residuals)
     small = [{j: _residue(a) for j, a in row.items()} | {own + i: 1} for i, row in enumerate(exact)]
-    found = _eliminated([(i, small[i]) for i in order], often, TRIED, PRIME)
-    if found is None or any(j < own for left in found[1].values() for j in left):
+    likely = _eliminated([(i, small[i]) for i in order], often, TRIED, PRIME)
+    if likely is None or any(j < own for left in likely[1].values() for j in left):
         return None
-    due = {j - own for left in found[1].values() for j in left}
+    due = {j - own for left in likely[1].values() for j in left}
     sure = _eliminated([(i, exact[i]) for i in order if i in due], often, ELIMINATED)
     if sure is None or any(sure[1].values()):
         return None
