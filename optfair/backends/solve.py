@@ -258,7 +258,7 @@ class _Search:
         self.claims: list[SolverFailure] = []
         self.best: tuple[tuple[Any, ...], Solution] | None = None
         self.answer: Solution | None = None
-        self.hope, self.asked, self.further = HOPE, 0, False
+        self.hope, self.asked, self.further, self.bent = HOPE, 0, False, False
         self.compiled = 0.0  # seconds, of the last who was asked
         self.near: Floats | None = None  # its answer in compiled columns
         self.general = candidates[0].via != "structured"  # others multiply large matrices
@@ -383,9 +383,9 @@ class _Search:
     def _final(self) -> bool:
         """Whether nothing better than the answer can be hoped for."""
         answer = self.answer
-        hopeful = self.provable and answer is not None and answer.status.termination == "optimal"
-        sound = answer is not None and answer.grade.sound and not self._radial
-        return answer is not None and (sound or not hopeful)
+        if answer is None or not self.provable or answer.status.termination != "optimal":
+            return answer is not None
+        return self.bent or (answer.grade.sound and not self._radial)
 
     def _ask(self, profile: SolverProfile, request: Request, left: int) -> Solution | None:
         """Return what a solver solved; None for a result that is rejected."""
@@ -405,7 +405,7 @@ class _Search:
         self.compiled = outcome.seconds.get("compile", 0.0)
         asked = self.problem, profile, request
         solution, off, complaints = _verified(*asked, outcome, self.spent, self.attempts)
-        self.near = getattr(solution.proof, "x", None)
+        self.near, self.bent = getattr(solution.proof, "x", None), off.bent(request.tolerance)
         holds = max(off.feasibility, off.rows) <= request.tolerance
         bare = complaints and holds and self.provable and outcome.termination not in EARLY
         if bare and (near := faced(outcome, request)) is not None:

@@ -207,13 +207,8 @@ class Compiled:
 
     def dual_vector(self, raw: Any, instance: Any) -> Floats | None:
         """Return z in row order from a solution at the level of a solver interface."""
-        if not raw.dual_vars:
-            return None
-        blocks = [
-            np.ravel(raw.dual_vars[c.id], order="F")
-            for c in self._canonical
-            if c.id in raw.dual_vars
-        ]
+        known = raw.dual_vars or {}  # without rows, none are all of them
+        blocks = [np.ravel(known[c.id], order="F") for c in self._canonical if c.id in known]
         z = np.asarray(np.concatenate(blocks) if blocks else np.zeros(0), dtype=float)
         if z.size != self.form.b.size:
             return None

@@ -557,15 +557,14 @@ class Layout:
         return sp.csr_array((matrix.shape[0], at.size)) @ self.variables[name]
 
     def quadratic(self, P: Any, *, definite: bool = False) -> Any:
-        """Return ½ x'Px on the columns it uses."""
+        """Return ½ x'Px on the columns it uses, or on a vector: parts of one are copied by CVXPY."""
         used = np.flatnonzero(np.diff(sp.csc_array(P).indptr))
-        parts, order = [], []
-        for name, at in self.members.items():
-            own = used[np.isin(used, at)]
-            if own.size:
-                parts.append(self._part(name, self.place[own]))
-                order.append(own)
-        every = np.concatenate(order)
+        order = {name: used[np.isin(used, at)] for name, at in self.members.items()}
+        order = {name: own for name, own in order.items() if own.size}
+        if len(order) == 1:
+            order = {name: self.members[name] for name in order}
+        parts = [self._part(name, self.place[own]) for name, own in order.items()]
+        every = np.concatenate([*order.values()])
         z = parts[0] if len(parts) == 1 else cp.hstack(parts)
         half = 0.5 * sp.csc_array(P)[every, :][:, every]
         return cp.quad_form(z, cp.psd_wrap(half) if definite else half)

@@ -508,7 +508,8 @@ class _Reader:
                 raise self.source.fail(f"{words[0]!r}, {words[1]!r} is there already")
             entries[pair] = entries.get(pair, 0.0) + self.source.number(words[2])
             lines[pair] = self.source.line
-        triangular = s.name == "QUADOBJ"
+        upper = {i < j for i, j in entries if i != j}  # MOSEK writes one triangle, CPLEX both
+        triangular = s.name == "QUADOBJ" or (s.name == "QSECTION" and len(upper) == 1)
         scale = 1.0 if s.name == "QCMATRIX" else 0.5
         products: Products = {}
         for (i, j), v in entries.items():

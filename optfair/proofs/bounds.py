@@ -19,6 +19,7 @@ import scipy.sparse as sp
 from optfair.proofs.columns import (
     ROUNDS,
     Rows,
+    bent,
     declared_bounds,
     linear_rows,
     propagated,
@@ -399,7 +400,8 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, limits: Limits) -> Lower
     if (at := np.flatnonzero(boxes.unpaid(residual))).size:
         residual = sharper(form, residual, x, z, form.q, at)
     own, start = residual, z  # a residual, and the multipliers it is that of
-    some = bool(boxes.unpaid(residual).any())  # what costs nothing is not looked at step by step
+    # what costs nothing is not looked at step by step
+    some = form.b.size > 0 and bool(boxes.unpaid(residual).any())
     if some:
         best, plain = upper, linear_rows(form)
         rows = with_cut(form, plain, upper)
@@ -444,12 +446,8 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, limits: Limits) -> Lower
         total = max(total, total_of(form, x, z, residual, spent, boxes))
     curved = np.zeros(form.q.size, dtype=bool)
     if curvature.shift > 0.0:
-        curved = np.diff(sp.csc_array(form.P).indptr) > 0
-        curved &= True if curvature.shifted is None else curvature.shifted
-        far = np.maximum(np.abs(boxes.upper - x), np.abs(boxes.lower - x))
-        boxed = curved & np.isfinite(far)
-        total -= 0.5 * curvature.shift * float(np.square(far[boxed]).sum()) * (1.0 + 1e-9)
-        curved &= ~boxed
+        lost, curved = bent(form, x, boxes.lower, boxes.upper)
+        total -= lost
     total = min(float(np.nextafter(total, -np.inf)), best)
     if not np.isfinite(total):
         return LowerBound(-np.inf, fault="the numbers leave the range of floats")

@@ -426,6 +426,28 @@ def propagated(
     return lower, upper
 
 
+# Share of an objective that curvature may cost within bounds that only rows imply.
+BENT = 1e-8
+
+
+def bent(form: ConicForm, x: Floats, low: Floats, high: Floats) -> tuple[float, NDArray[np.bool_]]:
+    """Return what a shift of P costs within bounds, and the columns that need it and have none."""
+    shift, shifted = form.curvature.shift, form.curvature.shifted
+    at = np.diff(sp.csc_array(form.P).indptr) > 0
+    at &= True if shifted is None else shifted
+
+    def suffice(low: Floats, high: Floats) -> bool:
+        return bool(np.isfinite(low[at]).all() and np.isfinite(high[at]).all())
+
+    implied = propagated(linear_rows(form), low, high, suffice)
+    ends = form.column_bounds, implied
+    far, near = (np.maximum(np.abs(b - x), np.abs(a - x)) for a, b in ends)
+    own = BENT * max(form.unit, abs(form.objective(x))) / max(1.0, float(at.sum()))
+    far = np.where(0.5 * shift * np.square(near) <= own, np.minimum(far, near), far)
+    boxed = at & np.isfinite(far)
+    return 0.5 * shift * float(np.square(far[boxed]).sum()) * (1.0 + 1e-9), at & ~boxed
+
+
 def _gained(before: tuple[Floats, Floats], now: tuple[Floats, Floats]) -> NDArray[np.bool_]:
     """Return the columns that a pass gave a bound, or moved one by a share worth another pass."""
     gained = np.zeros(now[0].size, dtype=bool)

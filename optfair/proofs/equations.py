@@ -48,6 +48,8 @@ QUICK, LARGE, LONGEST = 10_000, 200_000, 1e6
 THIN = 16
 # Products of fractions that an elimination may take.
 ELIMINATED = 20_000
+# And products modulo a prime.
+TRIED = 200_000
 # Products of residues that one modulo a prime may take, and the prime: 2 ** 31 is 1.
 RESIDUES, PRIME = 20_000_000, 2**31 - 1
 
@@ -528,16 +530,45 @@ def independent(M: Any, *residuals: list[Fraction]) -> list[int] | None:
     k, m = rows.shape
     if apart(rows):
         return list(range(k))
+    order = np.argsort(np.diff(rows.indptr), kind="stable").tolist()  # the shortest first
     often = np.bincount(rows.indices, minlength=m)
+    each = np.split(np.arange(rows.nnz), rows.indptr[1:-1])
+    exact = [{int(rows.indices[e]): Fraction(rows.data[e]) for e in own} for own in each]
+    for at, r in enumerate(residuals):
+        for row, left in zip(exact, r, strict=True):
+            row[m + at] = left
+    # modulo a prime it is quick, and says which rows are a sum of which others, if any can be
+    own = m + len(residuals)
+    small = [{j: _residue(a) for j, a in row.items()} | {own + i: 1} for i, row in enumerate(exact)]
+    likely = _eliminated([(i, small[i]) for i in order], often, TRIED, PRIME)
+    if likely is None or any(j < own for left in likely[1].values() for j in left):
+        return None
+    due = {j - own for left in likely[1].values() for j in left}
+    sure = _eliminated([(i, exact[i]) for i in order if i in due], often, ELIMINATED)
+    if sure is None or any(sure[1].values()):
+        return None
+    kept = sorted(set(range(k)).difference(sure[1]))
+    return kept if len(kept) <= EQUATIONS else None
+
+
+def _residue(a: Fraction) -> int:
+    return a.numerator * pow(a.denominator, -1, PRIME) % PRIME
+
+
+def _eliminated(
+    rows: list[tuple[int, dict[int, Any]]], often: Ints, most: int, prime: int = 0
+) -> tuple[list[int], dict[int, dict[int, Any]]] | None:
+    """Return the rows that follow from none before, and what is left of the others behind the columns.
+
+    Exactly, or modulo a prime; None where that takes more products than it may.
+    """
+    m, work = often.size, 0
     kept: list[int] = []
-    reduced: list[tuple[int, dict[int, Fraction]]] = []
+    reduced: list[tuple[int, dict[int, Any]]] = []
     place: dict[int, int] = {}  # pivot -> which of the reduced has it
-    work = 0
-    for i in np.argsort(np.diff(rows.indptr), kind="stable").tolist():  # the shortest first
-        own = slice(rows.indptr[i], rows.indptr[i + 1])
-        pairs = zip(rows.indices[own].tolist(), rows.data[own].tolist(), strict=True)
-        row = {j: Fraction(a) for j, a in pairs if a}
-        row |= {m + k: r[i] for k, r in enumerate(residuals) if r[i]}
+    others: dict[int, dict[int, Any]] = {}
+    for i, whole in rows:
+        row = {j: a for j, a in whole.items() if a}
         # a reduced row has no pivot of an earlier one, so in their order none comes back
         due = [place[j] for j in row if j in place]
         heapq.heapify(due)
@@ -545,23 +576,23 @@ def independent(M: Any, *residuals: list[Fraction]) -> list[int] | None:
             pivot, other = reduced[heapq.heappop(due)]
             if pivot not in row:
                 continue  # cancelled, or met twice
-            factor = row[pivot] / other[pivot]
+            factor = row[pivot]  # of 1
             for j, a in other.items():
                 if j in place and j not in row:
                     heapq.heappush(due, place[j])
-                left = row.pop(j, Fraction(0)) - factor * a
+                left = row.pop(j, 0) - factor * a
+                left = left % prime if prime else left
                 if left:
                     row[j] = left
             work += len(other)
-            if work > ELIMINATED:
+            if work > most:
                 return None
         leads = [j for j in row if j < m]
-        if leads:
-            kept.append(i)
-            if len(kept) > EQUATIONS:
-                return None
-            place[pivot := min(leads, key=often.__getitem__)] = len(reduced)
-            reduced.append((pivot, row))
-        elif row:
-            return None
-    return sorted(kept)
+        if not leads:
+            others[i] = row
+            continue
+        kept.append(i)
+        place[pivot := min(leads, key=often.__getitem__)] = len(reduced)
+        one = pow(row[pivot], -1, prime) if prime else 1 / row[pivot]
+        reduced.append((pivot, {j: a * one % prime if prime else a * one for j, a in row.items()}))
+    return kept, others

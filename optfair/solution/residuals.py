@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -157,6 +157,13 @@ class Residuals:
         if radius * unit >= 1.0:  # a size that says something, and too near to be a proof
             because += f", proved {within(radius * unit).limits} where |x| is {self.extent:.1e}"
         return reported("", because)
+
+    def bent(self, tolerance: float) -> bool:
+        """Whether curvature that is not proved keeps any multipliers from a proof."""
+        if self.unpaid is None or not self.unpaid.curve:
+            return False
+        best = replace(self, gap=0.0, unpaid=replace(self.unpaid, slope=0.0))
+        return not best.grade(tolerance).sound
 
     def above(self, tolerance: float) -> tuple[str, ...]:
         """Return what exceeds the tolerance, in words.

@@ -246,3 +246,10 @@ def test_entries_beside_0_of_a_regularised_plan_are_proved(
     s = of.from_cvxpy(cp.Problem(cp.Minimize(goal), sums)).solve()
     assert s.grade.word == "proved" and s.objective == pytest.approx(optimum * unit, rel=1e-7)
     assert s.residuals().penalty <= 1e-8
+
+
+@pytest.mark.parametrize("solver", [None, "clarabel", "piqp", "highs", "osqp"])
+def test_a_quadratic_without_rows_is_proved_by_whom_is_asked_first(solver: str | None) -> None:
+    s = of.from_arrays(P=[[2.0, 1.0], [1.0, 2.0]], q=[1.0, -1.0]).solve(solver)
+    assert s.grade.word == "proved" and not s.attempts
+    assert s.objective == pytest.approx(-1.0)

@@ -244,3 +244,12 @@ def test_units_of_the_last_answer_keep_the_last_digits_of_quadratic_programs(
         except of.SolverFailure:
             lost += 1
     assert lost > 0
+
+
+def test_no_more_is_asked_where_the_objective_itself_leaves_no_proof() -> None:
+    root = np.round(np.random.default_rng(0).standard_normal((12, 40)), 2)
+    P = root.T @ root  # singular but for rounding, so it falls by next to nothing along a line
+    s = of.from_arrays(P=P, q=-P @ np.ones(40), lb=0.0).solve()
+    assert not s.attempts and not s.grade.sound and s.residuals().bent(1e-7)
+    sure = of.from_arrays(P=P + np.eye(40), q=-P @ np.ones(40), lb=0.0).solve()
+    assert sure.grade.word == "proved" and not sure.residuals().bent(1e-7)

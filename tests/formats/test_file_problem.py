@@ -308,3 +308,20 @@ def test_rows_measured_together_are_measured_as_one_by_one(p):
         alone = {n: t.relative_violation(values) for n, t in p.constraints.items()}
         assert list(together) == names and together == pytest.approx(alone, rel=1e-13)
     assert max(together.values()) == np.inf
+
+
+def test_a_quadratic_in_some_columns_is_one_of_the_vector() -> None:
+    """No column is copied, and no row says so: a chain of states is proved as it stands."""
+    n = 30
+    A = sp.diags_array([1.0, -1.0], offsets=[0, 1], shape=(n - 1, n))
+    A = sp.hstack([A, -0.25 * sp.eye_array(n - 1)])
+    P = sp.diags_array(np.append(np.zeros(n), np.ones(n - 1)))
+    fixed = np.full(2 * n - 1, np.inf)
+    fixed[[0, n - 1]] = 1.0, 5.0
+    p = of.from_arrays(
+        P=P, A=A, l=0.0, u=0.0, lb=np.where(fixed < np.inf, fixed, -np.inf), ub=fixed
+    )
+    form = compile_problem(p, "CLARABEL").form
+    assert form.q.size == 2 * n - 1 and form.b.size == n - 1 + 2
+    s = p.solve()
+    assert s.grade.word == "proved" and s.objective == pytest.approx(0.5 * (16.0**2) / (n - 1))

@@ -147,6 +147,8 @@ ENDATA
         ("QUADOBJ\n    x x 2\n    x y 1\n    y y 6", [[2.0, 1.0], [1.0, 6.0]]),
         ("QMATRIX\n    x x 2\n    x y 1\n    y x 1\n    y y 6", [[2.0, 1.0], [1.0, 6.0]]),
         ("QSECTION obj\n    x x 2\n    x y 1\n    y x 1\n    y y 6", [[2.0, 1.0], [1.0, 6.0]]),
+        ("QSECTION obj\n    x x 2\n    y x 1\n    y y 6", [[2.0, 1.0], [1.0, 6.0]]),
+        ("QSECTION\n    x x 2\n    x y 1\n    y y 6", [[2.0, 1.0], [1.0, 6.0]]),
     ],
 )
 def test_quadratic_objectives(section, expected, tmp_path):

@@ -335,7 +335,7 @@ ENDATA
     ("section", "line", "reason", "expected"),
     [
         ("QMATRIX\n x x 2\n x y 3\n y x 1\n y y 6", 12, "not symmetric", [[2, 2], [2, 6]]),
-        ("QSECTION goal\n x x 2\n x y 3\n y y 6", 12, "not symmetric", [[2, 1.5], [1.5, 6]]),
+        ("QSECTION goal\n x x 2\n x y 3\n y x 1", 12, "not symmetric", [[2, 2], [2, 0]]),
         ("QUADOBJ\n x x 2\n x y 1\n y x 1\n y y 6", 12, "both triangles", [[2, 2], [2, 6]]),
         ("QUADOBJ\n x x 1\n x x 1\n y y 6", 12, "there already", [[2, 0], [0, 6]]),
     ],

@@ -812,3 +812,18 @@ def test_squares_without_costs_are_at_least_0_only_where_they_are_squares() -> N
     bent = sp.csc_array([[1.0, 1.0], [1.0, 1.0 - 2.0**-53]])
     known = lower_bound(ConicForm(bent, np.zeros(2), 3.0, *nothing), x, z)
     assert known.fault or known.unpaid is not None or known.value == -np.inf
+
+
+def test_what_a_singular_quadratic_may_lack_is_paid_within_bounds_of_rows() -> None:
+    n = 40
+    root = np.round(np.random.default_rng(0).standard_normal((12, n)), 2)
+    rows = sp.csc_array(np.vstack([-np.eye(n), np.ones((1, n))]))
+    sides = np.append(np.zeros(n), 1.0)
+    P = sp.csc_array(root.T @ root)  # singular but for rounding
+    form = ConicForm(P, np.ones(n), 0.0, rows, sides, (Cone("nonneg", 0, n + 1),))
+    assert form.curvature.shift > 0.0
+    pair = np.zeros(n), np.append(np.ones(n), 0.0)
+    bound = lower_bound(form, *pair)
+    assert bound.unpaid is None and -1e-6 < bound.value <= 0.0
+    far = replace(form, b=np.append(np.zeros(n), 1e9))  # there it would cost much
+    assert lower_bound(far, *pair).unpaid is not None

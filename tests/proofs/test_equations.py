@@ -349,3 +349,23 @@ def test_dense_rows_of_floats_are_seen_to_be_independent_without_fractions() -> 
     assert not apart(sp.csr_array(M)) and not apart(sp.csr_array(M.T))
     twice = sp.csr_array((np.ones(3), [0, 0, 1], [0, 2, 3]), shape=(2, 2))  # an entry in two parts
     assert apart(twice)
+
+
+def staircase(k: int, m: int, seed: int = 0) -> sp.csr_array:
+    """Return rows of which each has entries in two neighbouring groups of columns."""
+    rng = np.random.default_rng(seed)
+    rows = np.zeros((k, m))
+    for i in range(k):
+        middle = i * m // k
+        near = np.clip(middle + rng.integers(-12, 13, 8), 0, m - 1)
+        rows[i, near] = np.round(rng.uniform(-3.0, 3.0, 8), 2)
+    return sp.csr_array(rows)
+
+
+def test_equations_with_long_fractions_are_told_apart_modulo_a_prime() -> None:
+    rows = staircase(300, 450)
+    nothing = [Fraction(1)] * 300
+    assert independent(rows, nothing) == list(range(300))
+    more = sp.csr_array(sp.vstack([rows, 2.0 * rows[[3]]]))
+    assert independent(more, [*nothing, Fraction(3)]) is None  # it contradicts the others
+    assert len(independent(more, [*nothing, Fraction(2)]) or []) == 300
