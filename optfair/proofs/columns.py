@@ -582,6 +582,9 @@ def feasible_near(A: Any, b: Floats, cones: tuple[Cone, ...], x: Floats) -> Floa
     if step is None:  # equations that follow from others are left out, where that is exact
         kept = independent(A[equations], [Fraction(v) for v in b[equations].tolist()])
         step = correction(A[equations][kept], missing[kept], room) if kept else None
+    if step is None and (due := missing > 0.0).any():  # what holds exactly stays as it is
+        room = np.where(abs(A[equations]).T @ (missing == 0.0) > 0.0, 0.0, room)
+        step = correction(A[equations][due], missing[due], room)
     if step is None or not np.isfinite(step).all():
         return None
     change = reached(abs(A), step)

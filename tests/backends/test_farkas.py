@@ -460,3 +460,23 @@ def test_rays_of_integers_move_what_terms_introduce_as_well(kink: Any) -> None:
     with pytest.raises(of.Unbounded) as e:
         p.solve()
     assert e.value.certificate.verify()
+
+
+def test_a_program_of_integers_falls_from_a_vertex_that_has_no_room() -> None:
+    x, k = cp.Variable(5, name="x"), cp.Variable(4, integer=True, name="k")
+    rows = [
+        5 * x[1] + 6 * x[3] - 6 * k[1] - 4 * k[3] == -36,
+        -9 * k[0] + 4 * x[1] - 5 * x[2] + 3 * k[1] + 6 * k[2] + 4 * x[3] + 7 * x[4] >= 17,
+        5 * k[0] + 9 * k[1] - 5 * k[2] + 4 * x[3] + 9 * k[3] <= 96,
+        x[[0, 1, 4]] >= 0,
+        x[2] >= -3,
+        x[3] <= 1,
+        k[[0, 1, 3]] >= 0,
+        k[[0, 3]] <= 1,
+    ]
+    cost = -6 * x[0] + 7 * (k[0] + x[1]) + 8 * x[2] - 8 * k[1] + 3 * (k[2] + k[3] - x[3]) + 9 * x[4]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cost), rows))
+    with pytest.raises(of.Unbounded) as caught:
+        p.solve()
+    assert caught.value.certificate is not None and caught.value.certificate.verify()
+    assert caught.value.certificate.faults(p) == ()

@@ -450,6 +450,24 @@ def test_what_is_lost_near_by_is_that_within_a_size_of_one_at_least() -> None:
     assert Unpaid(np.array([0]), 2.0, 0.0, 3.0).near == 6.0
 
 
+def test_what_holds_exactly_stays_where_another_row_is_mended() -> None:
+    # columns x, k, y: k is held, two rows leave x one value where both hold, and y is rounded
+    A = sp.csc_array(
+        [[0.0, 1.0, 0.0], [6.0, -4.0, 0.0], [4.0, 5.0, 0.0], [0.0, 3.0, -7.0], [0.0, 0.0, -1.0]]
+    )
+    b, y = np.array([1.0, -40.0, -19.0, -167.0, 0.0]), 170.0 / 7.0
+    cones = (Cone("zero", 0, 2), Cone("nonneg", 2, 5))
+    low = np.nextafter(y, 0.0) if Fraction(y) * 7 >= 170 else y
+    step = feasible_near(A, b, cones, np.array([-6.0, 1.0, low]))
+    assert step is not None and (step[:2] == 0.0).all() and 0.0 < step[2] < 1e-13
+    # x is where it has to be: nothing mends what is off there
+    assert feasible_near(A, b, cones, np.array([-6.0 + 1e-9, 1.0, low])) is None
+    # a row of columns that all stay is not mended either
+    fixed = sp.csc_array(sp.vstack([A, sp.csr_array([[0.0, 0.0, 1.0]])]))
+    held = (*cones, Cone("zero", 5, 6))
+    assert feasible_near(fixed, np.append(b, low), held, np.array([-6.0, 1.0, low])) is None
+
+
 def test_points_near_which_a_feasible_one_is() -> None:
     A = [[1.0, 1.0, 0.0], [0.0, 1.0, 1.0], [-1.0, 0.0, 0.0]]
     cones = (Cone("zero", 0, 2), Cone("nonneg", 2, 3))
