@@ -32,7 +32,6 @@ from typing import Any
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 
-from record import targets_table
 
 import optfair as of
 from optfair.backends.registry import profiles
@@ -404,6 +403,8 @@ def main() -> None:
     machines = {json.dumps(r["environment"], sort_keys=True) for r in rows if "environment" in r}
     print("## Public collections, verified here\n")
     print(rendered(rows))
+    from record import targets_table  # the documentation loads this file without its folder
+
     print("\n" + targets_table(result["must_reach"]))
     for text in sorted(machines):
         print("\n" + ", ".join(f"{k} {v}" for k, v in json.loads(text).items()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, replace
 from itertools import product
 from types import SimpleNamespace
@@ -211,9 +210,9 @@ def test_a_target_out_of_reach_is_refuted_choice_by_choice() -> None:
     lent = replace(proof, refuted={**proof.refuted, (0,): proof.refuted[1,]})
     (why,) = lent.verify().reasons
     assert why == "choice (0,): it is a proof of another problem"
-    error = copy.copy(proof.refuted[0,])
-    error.certificate = Refuted(getattr(error.certificate, "problem", None))
-    wrong = replace(proof, refuted={**proof.refuted, (0,): error})
+    certificate = Refuted(getattr(proof.refuted[0,].certificate, "problem", None))
+    given = of.Infeasible("refuted", certificate=certificate)
+    wrong = replace(proof, refuted={**proof.refuted, (0,): given})
     assert wrong.verify().reasons == ("choice (0,): refuted",)
     # a Farkas vector that holds, of another row's problem with the same choice
     x = cp.Variable(name="x")
