@@ -587,7 +587,8 @@ def _made(
             constraints[free_name(f"{IMPLIED} {k}", constraints)] = atoms.write(node) <= 0
         total = _sublevel(p, float(level))
         if total is None:
-            total = cp.max(atoms.write(p) - float(level) * atoms.write(q))
+            total = atoms.write(p) - float(level) * atoms.write(q)
+            total = total if total.size == 1 and total.is_quadratic() else cp.max(total)
     else:
         total = atoms.write(goal[1], True)
     for row in domains(built(t) for t in problem.terms):

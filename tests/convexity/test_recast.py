@@ -217,6 +217,12 @@ def test_what_is_proved_of_a_recast_problem_is_of_that_alone() -> None:
     assert replace(proofs[0], problem=made(0.75)).verify().reasons != ()
 
 
+def test_the_level_of_one_quadratic_ratio_is_a_quadratic_program() -> None:
+    problem = of.from_cvxpy(cp.Problem(cp.Maximize(c / (c * c + 1.0)), [c >= 0]))
+    assert problem.recast is not None and problem.recast.way == "level"
+    assert str(problem.recast.at(-0.25).inner.problem_class) == "QP"
+
+
 def test_the_largest_of_ratios_is_known_where_each_of_them_is() -> None:
     rows, ratio = [c >= 0, d >= 0, c + d <= 4], (c + 1) / (d + 2)
     known = of.from_cvxpy(cp.Problem(cp.Minimize(cp.maximum(ratio, (d + 1) / (c + 2))), rows))
