@@ -31,11 +31,11 @@ from optfair.convexity.domain import Domain
 from optfair.convexity.intervals import Interval
 from optfair.convexity.reading import Unread, demanded, leaf_of, read, read_constraint
 from optfair.core.canonical import built
-from optfair.core.certificate import OTHER, Certificate, Verdict, within
+from optfair.core.certificate import Certificate, Verdict, within
 from optfair.core.problem_class import parts_of
 from optfair.core.term import ConstraintTerm, Term, is_quadratic
 from optfair.errors import DataError, SolverFailure, Unbounded
-from optfair.numbers import Floats
+from optfair.numbers import Floats, Indices
 from optfair.proofs.bounds import infeasibility
 from optfair.proofs.columns import feasible_near, recession_faults
 from optfair.proofs.cones import Cone
@@ -80,10 +80,15 @@ class InfeasibilityProof(Certificate):
     states, of_objective = "no point satisfies the constraints", False
 
     def _faults(self, problem: Problem) -> tuple[str, ...]:
-        """Return why this is no proof about a problem, compiled anew: its rows are among others."""
-        from optfair.backends.recompiled import states_rows
+        from optfair.backends.recompilation import faults_anew as anew
 
-        return self.verify().reasons or (() if states_rows(problem, self.form) else (OTHER,))
+        return self.verify().reasons or anew(problem, self.form, self._anew)
+
+    def _anew(self, own: ConicForm, at: Indices) -> InfeasibilityProof | None:
+        """Return it on a program that has its rows; chains count them in a form of their own."""
+        if type(self) is InfeasibilityProof:
+            return replace(self, form=own, z=np.bincount(at, self.z, own.b.size).astype(float))
+        return None if own.rounded or self.form.rounded else self
 
     def verify(self) -> Verdict:
         """Recompute the contradiction, with everything that rounding leaves paid for."""

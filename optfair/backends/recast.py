@@ -96,7 +96,7 @@ class RecastCertificate(Certificate):
         if not verdict:
             return verdict
         faults = self.inner.faults(self.way.inner) if self.way.problem is self.problem else (OTHER,)
-        return Verdict(not faults, faults, self.inner.verify().grade)
+        return Verdict(not faults, faults)
 
     def __str__(self) -> str:
         return f"{self.way}: {self.inner}"

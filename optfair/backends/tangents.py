@@ -25,7 +25,7 @@ from optfair.convexity.proof import CurvatureProof, within
 from optfair.convexity.prove import proved_where
 from optfair.convexity.reading import Unread, leaf_of, read, read_constraint
 from optfair.core.canonical import built
-from optfair.core.certificate import DualCheck, Verdict, drift
+from optfair.core.certificate import Certificate, DualCheck, Verdict, drift
 from optfair.core.composition import constraint_term, objective_term
 from optfair.core.expressions import Values
 from optfair.core.identity import fingerprint
@@ -185,6 +185,10 @@ class TangentContradiction(InfeasibilityProof):
 
     problem: Problem = field(kw_only=True)
     points: tuple[Values, ...] = field(kw_only=True)
+
+    def _faults(self, problem: Problem) -> tuple[str, ...]:
+        """Return why this is no proof about a problem: its rows are made of the declared one."""
+        return Certificate._faults(self, problem)
 
     def verify(self) -> Verdict:
         """Check every proof of curvature, make the tangents anew, and the vector on their rows."""

@@ -29,10 +29,10 @@ from optfair.convexity.intervals import Interval
 from optfair.convexity.prove import WRITTEN, domain_of
 from optfair.convexity.reading import Unread, leaf_of, read
 from optfair.core.canonical import built
-from optfair.core.certificate import OTHER, Certificate, DualCheck, Verdict, drift
+from optfair.core.certificate import Certificate, DualCheck, Verdict, drift
 from optfair.core.expressions import Values
 from optfair.errors import DataError, OptfairError, UnsupportedProblem
-from optfair.numbers import Floats
+from optfair.numbers import Floats, Indices
 from optfair.proofs.reduction import Entries, Excluded, missed
 from optfair.solution.conic_form import ConicForm
 
@@ -66,10 +66,15 @@ class UnattainedOptimum(Certificate):
 
     def _faults(self, problem: Problem) -> tuple[str, ...]:
         """Return why this is no proof about a problem, which is compiled anew."""
-        from optfair.backends.recompiled import states_rows
+        from optfair.backends.recompilation import faults_anew
 
-        same = states_rows(problem, self.form, objective=True)
-        return self.verify().reasons or (() if same else (OTHER,))
+        return self.verify().reasons or faults_anew(problem, self.form, self._anew)
+
+    def _anew(self, own: ConicForm, at: Indices) -> UnattainedOptimum | None:
+        """Return the same chains on a program, whose rows and constants they count by."""
+        constants = (own.sign, own.offset) == (self.form.sign, self.form.offset)
+        same = constants and np.array_equal(at, np.arange(own.b.size))
+        return replace(self, form=own) if same else None
 
     def verify(self) -> Verdict:
         """Recompute both chains in fractions."""

@@ -18,7 +18,7 @@ from optfair.backends.branching import BranchedBound, BranchingProof, Split, cas
 from optfair.backends.facial_reduction import FaceContradiction, FaceRay, FacialContradiction
 from optfair.backends.farkas import InfeasibilityProof, Ray, stated_by_roots
 from optfair.backends.integer_programs import integer_columns
-from optfair.backends.recompiled import interfaces
+from optfair.backends.recompilation import interfaces
 from optfair.backends.registry import conic_interface
 from optfair.backends.tangents import TangentContradiction
 from optfair.backends.unattained import UnattainedOptimum

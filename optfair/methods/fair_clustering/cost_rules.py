@@ -536,8 +536,11 @@ class ExcessProof(Certificate):
         residuals = self.solution.residuals()
         ok = residuals.dual <= EXCESS and residuals.consistency <= 1e-12
         least = self.solution.bound
+        grade = self.solution.grade
+        if not grade.sound:
+            return Verdict(False, (f"the least excess is {grade}",), grade)
         if ok and least > self.allowed:
-            return Verdict(True, (), self.solution.grade)
+            return Verdict(True, (), grade)
         return Verdict(False, (f"at least {least:.6g} is proved, {self.allowed:g} is allowed",))
 
 

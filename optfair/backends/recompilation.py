@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,9 @@ import numpy as np
 from optfair.backends.registry import choose, conic_interface
 from optfair.backends.solve import solve
 from optfair.compile.form import compile_problem
+from optfair.core.certificate import OTHER, Certificate
 from optfair.errors import Infeasible, OptfairError
+from optfair.numbers import Indices
 from optfair.transforms.relaxation import relaxed
 
 if TYPE_CHECKING:
@@ -70,19 +72,29 @@ def _of_special_algorithms(problem: Problem) -> Iterator[ConicForm]:
                 continue
 
 
-def states_part(whole: ConicForm, part: ConicForm) -> bool:
-    """Whether every row of a form, of cones of several rows every cone, is one of another's."""
+def places(whole: ConicForm, part: ConicForm) -> Indices | None:
+    """Return which row of a form each row of another is, None where one is none of them.
+
+    Rows of a cone are those of one; rows that are there twice are the first of these, unless the
+    forms are the same, row by row.
+    """
     if whole.A.shape[1] != part.A.shape[1]:
-        return False
-    every, own = _Units(whole), _Units(part)
-    place = np.searchsorted(every.keys, own.keys)
-    if (place >= every.keys.size).any() or (every.keys[place] != own.keys).any():
-        return False
-    if (every.kinds[place] != own.kinds).any():
-        return False
-    rows, others = own.rows(np.arange(place.size)), every.rows(place)
-    apart = abs(part.rows[rows] - whole.rows[others]).sum()
-    return bool(apart == 0.0 and np.array_equal(part.b[rows], whole.b[others]))
+        return None
+    every = np.arange(part.b.size)
+    alike = whole.cones == part.cones and np.array_equal(whole.b, part.b)
+    if alike and not (whole.rows != part.rows).nnz:
+        return every
+    units, own = _Units(whole), _Units(part)
+    place = np.searchsorted(units.keys, own.keys)
+    if (place >= units.keys.size).any() or (units.keys[place] != own.keys).any():
+        return None
+    if (units.kinds[place] != own.kinds).any():
+        return None
+    rows, others = own.rows(np.arange(place.size)), units.rows(place)
+    if (part.rows[rows] != whole.rows[others]).nnz or (part.b[rows] != whole.b[others]).any():
+        return None
+    every[rows] = others
+    return every
 
 
 class _Units:
@@ -112,15 +124,27 @@ class _Units:
         return np.repeat(self.first[at], length) + within
 
 
-def states_rows(problem: Problem, form: ConicForm, *, objective: bool = False) -> bool:
-    """Whether a problem, compiled anew, has the rows of a form; and no others, and its objective."""
+def faults_anew(
+    problem: Problem, form: ConicForm, made: Callable[[ConicForm, Indices], Certificate | None]
+) -> tuple[str, ...]:
+    """Return why a certificate over the rows of a form is none of a problem, empty when it is one.
+
+    It is verified on the problem's own rows, compiled anew.
+
+    Parameters
+    ----------
+    problem : Problem
+        What it may be about.
+    form : ConicForm
+        What the certificate keeps.
+    made : callable
+        Returns the certificate on a program of the problem, from that and from which of its rows
+        those of the form are; None where it cannot be one.
+    """
+    reasons: tuple[str, ...] = (OTHER,)
     for own in programs(problem):
-        same = not objective or (
-            own.b.size == form.b.size
-            and (own.sign, own.offset) == (form.sign, form.offset)
-            and np.array_equal(own.q, form.q)
-            and not (own.P - form.P).nnz
-        )
-        if same and states_part(own, form):
-            return True
-    return False
+        at = places(own, form)
+        again = None if at is None else made(own, at)
+        if again is not None and not (reasons := again.verify().reasons):
+            return ()
+    return reasons
