@@ -365,7 +365,7 @@ def _bound_as_it_stands(form: ConicForm, x: Floats, z: Floats, limits: Limits) -
     if not np.isfinite(near).all():
         return LowerBound(-np.inf, fault="the multipliers leave the range of floats")
     with np.errstate(over="ignore", invalid="ignore"):
-        known = _in_digits(form, x, z, limits[1], _lower_bound(form, x, near, limits))
+        known = _in_digits(form, x, z, limits[1], _lower_bound(form, x, near, limits, z))
     far = -np.inf if known.unpaid is None else known.value - REACH * known.unpaid.near
     if form.q.any() or curvature.shift > 0.0 or form.offset < far:
         return known
@@ -390,13 +390,16 @@ def _in_digits(form: ConicForm, x: Floats, z: Floats, goal: float, known: LowerB
     )
 
 
-def _lower_bound(form: ConicForm, x: Floats, z: Floats, limits: Limits) -> LowerBound:
-    """Return the bound of multipliers that are in the dual cone."""
+def _lower_bound(
+    form: ConicForm, x: Floats, z: Floats, limits: Limits, given: Floats
+) -> LowerBound:
+    """Return the bound of multipliers in the dual cone, near those that show a face."""
     curvature, (upper, enough) = form.curvature, limits
     enough = np.inf if curvature.shift > 0.0 else enough  # that is charged for at the end
     residual = residual_of(form, x, z, form.q)
     boxes = bare = Boxes(*form.column_bounds, x=x, floor=curvature.floor)
     best, spent = np.inf, 0.0
+    facing: list[LowerBound] = []
     if (at := np.flatnonzero(boxes.unpaid(residual))).size:
         residual = sharper(form, residual, x, z, form.q, at)
     own, start = residual, z  # a residual, and the multipliers it is that of
@@ -432,8 +435,13 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, limits: Limits) -> Lower
         if boxes.unpaid(residual).any():
             residual, spent = peeled_in_turn(form, residual, z, boxes)
     if some and boxes.unpaid(residual).any():
-        if (facing := _on_face(form, residual, x, z, limits, boxes)) is not None:
-            return facing
+        if (face := on_face(form, given)) is not None:
+            total = total_of(form, x, z, residual, 0.0, boxes)
+            slight = SLIGHT * max(abs(total), form.unit)
+            there = _lower_bound(face.form, x, in_dual(face.form.cones, face.z), limits, face.z)
+            facing = [there] if there.value >= min(total - slight, enough) else []
+            if facing and there.unpaid is None:
+                return there
         z, residual, spent = closed(form, residual, x, z, boxes, enough)
     total = total_of(form, x, z, residual, spent, boxes)
     dear = boxes is not bare and not boxes.unpaid(residual).any() and total < enough
@@ -463,7 +471,7 @@ def _lower_bound(form: ConicForm, x: Floats, z: Floats, limits: Limits) -> Lower
         float(worst[open_ones] @ near[open_ones]),
         _natural(form, np.flatnonzero(open_ones | curved)),
     )
-    return LowerBound(total, unpaid)
+    return max([LowerBound(total, unpaid), *facing], key=LowerBound.worth)
 
 
 def _dear(form: ConicForm, x: Floats, residual: Residual, boxes: Boxes) -> Ints:
@@ -476,20 +484,6 @@ def _dear(form: ConicForm, x: Floats, residual: Residual, boxes: Boxes) -> Ints:
     if not float(charge.sum()) > slight:
         return np.zeros(0, dtype=np.int64)
     return np.flatnonzero(charge > slight / (4.0 * charge.size))
-
-
-def _on_face(
-    form: ConicForm, residual: Residual, x: Floats, z: Floats, limits: Limits, boxes: Boxes
-) -> LowerBound | None:
-    """Return the bound on the face of the multipliers, where that is proved and says as much."""
-    face = on_face(form, z)
-    if face is None:
-        return None
-    near = _lower_bound(face.form, x, in_dual(face.form.cones, face.z), limits)
-    total = total_of(form, x, z, residual, 0.0, boxes)
-    slight = SLIGHT * max(abs(total), form.unit)
-    good = not near.fault and near.unpaid is None and near.value >= min(total - slight, limits[1])
-    return near if good else None
 
 
 def _natural(form: ConicForm, at: Ints) -> float:

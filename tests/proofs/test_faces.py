@@ -89,6 +89,24 @@ def test_the_block_gets_smaller_and_its_multipliers_go_back() -> None:
     assert face.form.b @ face.z == pytest.approx(form.b @ z, abs=1e-9)
 
 
+def test_a_face_is_looked_for_before_multipliers_are_moved_into_their_cone() -> None:
+    """A block so large is moved further than its least eigenvalue on the face, which hid it."""
+    n, small = 260, 1e-10
+    problem, C = bisection(n)
+    form = compile_problem(problem, cp.CLARABEL).form
+    waves = np.full(n, small)
+    waves[0], waves[1 : n // 4] = 0.0, 1.0
+    waves[-1 : -n // 4 : -1] = 1.0
+    row = np.fft.ifft(waves * n / waves.sum()).real
+    Z = row[(np.arange(n)[:, None] - np.arange(n)) % n]  # Z e = 0, and 1 along the diagonal
+    (c,) = form.cones
+    i, j = c.places
+    z = Z[i, j] * np.where(i == j, 1.0, np.sqrt(2.0))
+    bound = lower_bound(form, np.zeros(form.q.size), z)
+    assert bound.unpaid is None or bound.unpaid.slope < 1e-11
+    assert bound.value == pytest.approx(-float((C * Z).sum()), rel=1e-6)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_a_wrong_face_proves_nothing_false(seed: int) -> None:
     problem, _ = bisection(5, seed)
