@@ -23,7 +23,7 @@ from optfair.core.certificate import BEYOND, PROVED
 from optfair.core.problem import Problem
 from optfair.core.solution import LazyValues, Solution, Status
 from optfair.errors import Infeasible
-from optfair.proofs.moves import KeptBound
+from optfair.proofs.kept_bound import KeptBound
 from optfair.proofs.rounding import coordinates, equilibrated
 
 if TYPE_CHECKING:

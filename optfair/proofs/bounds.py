@@ -445,7 +445,7 @@ def _lower_bound(
         z, residual, spent = closed(form, residual, x, z, boxes, enough)
     total = total_of(form, x, z, residual, spent, boxes)
     dear = boxes is not bare and not boxes.unpaid(residual).any() and total < enough
-    if dear and (less := cheaper(form, own, x, start, total, boxes, bare)) is not None:
+    if dear and (less := cheaper(form, own, x, start, total, boxes, bare, enough)) is not None:
         z, residual, spent = less
         total = total_of(form, x, z, residual, spent, boxes)
     open_ones = boxes.unpaid(residual)

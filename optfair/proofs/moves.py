@@ -1,4 +1,4 @@
-"""Multipliers near given ones, whose residual is paid for by bounds or by a move; and what they prove for other numbers."""
+"""Multipliers near given ones, whose residual is paid for by bounds or by a move."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.proofs.columns import declared_bounds, linear_rows, propagated
 from optfair.proofs.cones import FLOOR
 from optfair.proofs.residual import (
     Ints,
@@ -28,7 +26,7 @@ from optfair.proofs.residual import (
     sharper,
     tilted,
 )
-from optfair.proofs.rounding import UNIT, Floats, dot, gamma, length
+from optfair.proofs.rounding import UNIT, Floats, dot, length
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
@@ -42,6 +40,8 @@ FAR = 100.0
 # Share of the objective that a tilt may cost, and times what multipliers fall short of it at which
 # a cost is no reason to look for less.
 SLIGHT, SHORT = 2e-8, 4.0
+# What residuals cost at the point, in gaps that are allowed, from which on any proof will do.
+HOPELESS = 1e3
 # Multipliers below such a share of the largest cost, times their rows, may be rounding.
 NOISE = (1e-11, 1e-8)
 # Times that columns which a move opens are made 0 with the others.
@@ -156,10 +156,10 @@ def total_of(
     paid = residual.cost(lower, upper, ~residual.unpaid(lower, upper))
     value, spared = value_of(form, x, z)
     total = value - spared + paid - spent
-    return _with_offset(form, total - 8.0 * UNIT * (abs(value) + abs(paid) + spent))
+    return with_offset(form, total - 8.0 * UNIT * (abs(value) + abs(paid) + spent))
 
 
-def _with_offset(form: ConicForm, total: float) -> float:
+def with_offset(form: ConicForm, total: float) -> float:
     """Return a float that is not above the total plus the constant, and next to it."""
     s = form.offset + total
     t = s - form.offset
@@ -248,6 +248,11 @@ def _without_noise(
             yield near, sharper(form, residual, x, near, form.q, at)
 
 
+def far_from(objective: float, enough: float, here: float) -> bool:
+    """Whether residuals cost so much at the point that no move nearby proves enough."""
+    return np.isfinite(enough) and here > HOPELESS * (objective - enough)
+
+
 class _Moves:
     """Multipliers near given ones, with fewer unpaid columns, that cost little enough.
 
@@ -279,6 +284,8 @@ class _Moves:
         self.least = total - max(DEAR * here, self.slight, share)
         short = min(SHORT * (objective - total), share)
         self.enough = min(total - max(1e-2 * max(self.slight, share), short), enough)
+        if far_from(objective, enough, here):
+            self.enough = -np.inf
 
     def offer(self, z: Floats, residual: Residual, spent: float) -> bool:
         """Take others that leave less; of those that leave nothing, what says most."""
@@ -405,196 +412,37 @@ def cheaper(
     total: float,
     boxes: Boxes,
     bare: Boxes,
+    enough: float = np.inf,
 ) -> tuple[Floats, Residual, float] | None:
     """Return a move that leaves little to the bounds that rows imply, where these are dear.
 
     In mixed units, and along unstable recursions, they are far out: what is rounding in one column
     is much there. The residual is that of the multipliers, not what a move has left; the total is
     what they prove without this. The columns that are dear are closed, and where that is not
-    enough, those whose bounds are far out, and all that have none of their own.
+    enough, those whose bounds are far out, and all that have none of their own, if they are few.
     """
     slight = SLIGHT * max(abs(total), form.unit)
     free = total_of(form, x, z, residual, 0.0, bare)
-    if not free - total > slight:
-        return None
     open_ones = bare.unpaid(residual)
+    here = float(residual.size[open_ones] @ np.abs(x[open_ones]))
+    if not free - total > slight or far_from(form.objective(x), enough, here):
+        return None
     with np.errstate(invalid="ignore"):
         reach = np.maximum(np.abs(boxes.lower), np.abs(boxes.upper))
         dear = open_ones & ~(residual.size * reach <= slight / (4.0 * open_ones.sum()))
     best, before = None, list[NDArray[np.bool_]]()
     for shut in (dear, reach > FAR * np.abs(x).max(initial=1.0), open_ones):
         own = shut & open_ones
-        if late() or any(np.array_equal(own, other) for other in before):
+        many = before and np.count_nonzero(own) > FEW
+        if late() or many or any(np.array_equal(own, other) for other in before):
             continue
         before.append(own)
         lower = np.where(shut, bare.lower, boxes.lower)
         within = bare.tighter(lower, np.where(shut, bare.upper, boxes.upper))
-        near = closed(form, residual, x, z, within)
+        near = closed(form, residual, x, z, within, enough)
         value = -np.inf if within.unpaid(near[1]).any() else total_of(form, x, *near, within)
         if value > total:
             best, total = near, value
-        if free - total <= slight:
+        if free - total <= slight or total >= enough:
             break
     return best
-
-
-# Columns that may be without a bound and without curvature.
-OPEN = 500
-# Room for sums of nonnegative numbers that are computed.
-ROOM = 1.0 + 1e-9
-
-
-class KeptBound:
-    r"""The bound of `lower_bound` where only right-hand sides and costs move, in a few products.
-
-    With :math:`r = Px + q + A^T z`, z in the dual cone, :math:`P \succeq \operatorname{diag}(\mu)`,
-
-    .. math::
-        f(y) \ge -\tfrac12 x^T P x - b^T z + \sum_j \min_{y_j}
-        \bigl( r_j y_j + \tfrac12 \mu_j (y_j - x_j)^2 \bigr),
-
-    and a column costs :math:`|r_j| \max(|l_j|, |u_j|)` between bounds of its own, or
-    :math:`|r_j x_j| + r_j^2 / 2 \mu_j` with curvature. So does one between bounds that rows imply
-    whose right-hand sides do not move. The open columns U, which have none of these,
-    must cancel: with the equations E, :math:`z_E` moves by
-    :math:`\delta = -A_{EU}^{-T} r_U`, which is never computed but bounded by an approximate
-    inverse B and :math:`\rho = \| I - B A_{EU}^T \|_\infty < 1`,
-
-    .. math:: |\delta| \le |B| |r_U| + \frac{\rho}{1 - \rho} \bigl\| |B| |r_U| \bigr\|_\infty
-
-    and costs :math:`|b_E|^T |\delta|` and the residual :math:`|A_E|^T |\delta|` elsewhere. All of it
-    is known but for the numbers that move.
-
-    Parameters
-    ----------
-    form : ConicForm
-        Points and half-lines only, with a curvature that is proved without a shift.
-    moving : array (m,) of bool, optional
-        Rows whose right-hand sides move; by default all.
-
-    Raises
-    ------
-    ValueError
-        The open columns do not cancel, or there are too many: `lower_bound` says more.
-
-    Examples
-    --------
-    >>> from optfair.proofs.cones import Cone
-    >>> from optfair.solution.conic_form import ConicForm
-    >>> A, b = sp.csc_array([[1.0, -1.0], [-1.0, 0.0]]), np.array([0.0, -1.0])
-    >>> P, cones = sp.csc_array([[0.0, 0.0], [0.0, 1.0]]), (Cone("zero", 0, 1), Cone("nonneg", 1, 2))
-    >>> form = ConicForm(P, np.zeros(2), 0.0, A, b, cones)
-    >>> kept = KeptBound(form)
-    >>> bound = kept(form, np.ones(2), np.array([1.0, 1.0]))
-    >>> bound < 0.5, round(bound, 9)
-    (True, 0.5)
-    """
-
-    def __init__(self, form: ConicForm, moving: NDArray[np.bool_] | None = None) -> None:
-        curvature = form.curvature
-        curved = form.rooted or any(c.kind not in ("zero", "nonneg") for c in form.cones)
-        if curvature.shift != 0.0 or curved:
-            raise ValueError("not of points and half-lines, or not convex without a shift")
-        n, rows = form.q.size, form.rows
-        self._nonneg = form.nonnegative
-        self._floor = np.zeros(n) if curvature.floor is None else curvature.floor
-        lower, upper = form.column_bounds
-        boxed = np.isfinite(lower) & np.isfinite(upper)
-        # a bound is one of the sides of rows of one entry, whichever: the largest is paid for
-        single = np.flatnonzero(np.diff(rows.indptr) == 1)
-        at = rows.indptr[single]
-        single, at = single[rows.data[at] != 0.0], at[rows.data[at] != 0.0]
-        order = np.argsort(rows.indices[at], kind="stable")
-        self._single, at = single[order], at[order]
-        self._entry = np.abs(rows.data[at])
-        columns, self._first = np.unique(rows.indices[at], return_index=True)
-        self._column, self._kept = columns[boxed[columns]], boxed[columns]
-        self._boxed = boxed
-        self._curved = ~boxed & (self._floor > 0.0)
-        opened = np.flatnonzero(~boxed & ~self._curved)
-        self._fixed, self._sides = np.zeros(0, dtype=np.intp), np.zeros(0)
-        self._implied, self._reach = opened[:0], np.zeros(0)
-        if moving is not None and opened.size:
-            opened = self._bounded(form, opened, moving)
-        equal = np.flatnonzero(form.equal)
-        if opened.size > min(OPEN, equal.size):
-            raise ValueError(f"{opened.size} columns without a bound")
-        self._open, self._equal = opened, equal[:0]
-        if opened.size:
-            self._cancel(form, equal)
-
-    def _bounded(
-        self, form: ConicForm, opened: NDArray[np.int64], moving: NDArray[np.bool_]
-    ) -> NDArray[np.int64]:
-        """Bound open columns by the rows that stay, and return those that are left."""
-        rows = linear_rows(form)
-        rows.low[moving], rows.high[moving] = -np.inf, np.inf
-
-        def suffice(lower: Floats, upper: Floats) -> bool:
-            return bool((np.isfinite(lower) & np.isfinite(upper))[opened].all())
-
-        ends = propagated(rows, *declared_bounds(rows), suffice)
-        reach = np.abs(np.array(ends))[:, opened].max(axis=0)
-        held = np.isfinite(reach)
-        self._implied, self._reach = opened[held], reach[held]
-        if held.any():
-            self._fixed = np.flatnonzero(~moving)
-            self._sides = form.b[self._fixed]
-        left: NDArray[np.int64] = opened[~held]
-        return left
-
-    def _cancel(self, form: ConicForm, equal: NDArray[np.int64]) -> None:
-        """Choose the equations that cancel the open columns, and invert them."""
-        M = form.rows[equal][:, self._open].toarray().T
-        _, _, order = scipy.linalg.qr(M, mode="economic", pivoting=True)
-        chosen = np.sort(order[: self._open.size])
-        M, self._equal = np.ascontiguousarray(M[:, chosen]), equal[chosen]
-        try:
-            B = np.linalg.inv(M)
-        except np.linalg.LinAlgError:
-            raise ValueError("open columns that the equations do not cancel") from None
-        size = np.abs(B)
-        with np.errstate(over="ignore", invalid="ignore"):
-            off = np.abs(np.eye(len(M)) - B @ M) + 2.0 * UNIT
-            off += gamma(2.0 * len(M) + 4.0) * (size @ np.abs(M))
-            rho = float(off.sum(axis=1).max()) * ROOM
-        if not rho < 0.5:
-            raise ValueError("open columns that the equations hardly cancel")
-        self._inverse, self._slack = size * ROOM, rho / (1.0 - rho) * ROOM
-        self._elsewhere = sp.csr_array(abs(form.rows[self._equal]).T)
-
-    def __call__(self, form: ConicForm, x: Floats, z: Floats) -> float:
-        """Return a float below the objective of every feasible point, -inf where nothing is proved.
-
-        Parameters
-        ----------
-        form : ConicForm
-            With the matrix and the curvature this was made of.
-        x, z : array
-            Any point, and any vector that is not negative on inequalities.
-        """
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            if not (z[self._nonneg] >= 0.0).all():
-                return -np.inf
-            if self._fixed.size and not np.array_equal(form.b[self._fixed], self._sides):
-                return -np.inf
-            rest = residual_of(form, x, z, form.q).size
-            value, radius = value_of(form, x, z)
-            cost = 0.0
-            if self._open.size:
-                moved = self._inverse @ rest[self._open]
-                moved = (moved + self._slack * moved.max()) * ROOM
-                rest = (rest + self._elsewhere @ moved) * ROOM
-                cost = float(np.abs(form.b[self._equal]) @ moved)
-            if self._column.size:
-                sides = np.abs(form.b[self._single]) / self._entry
-                reach = np.maximum.reduceat(sides, self._first)[self._kept]
-                cost += float(rest[self._column] @ reach)
-            cost += float(rest[self._implied] @ self._reach)
-            at = self._curved
-            if at.any():
-                own = rest[at]
-                cost += float(own @ (np.abs(x[at]) + own / self._floor[at]))
-            bound = value - (radius + cost + 16.0 * UNIT * abs(value)) * ROOM - 1e-300
-            bound = _with_offset(form, bound)
-        return bound if np.isfinite(bound) else -np.inf

@@ -18,7 +18,7 @@ from optfair.backends.repeat import KEPT, MISSES, ActiveSet, _kept
 from optfair.backends.request import Request
 from optfair.errors import Infeasible
 from optfair.proofs.cones import Cone
-from optfair.proofs.moves import KeptBound
+from optfair.proofs.kept_bound import KeptBound
 from optfair.solution.conic_form import ConicForm
 
 Floats = NDArray[np.float64]

@@ -192,6 +192,48 @@ def test_a_move_replaces_bounds_that_are_dear(left: float) -> None:
     assert (cheap is None) == (left < 1e-12)
 
 
+def test_no_move_is_for_what_proves_far_from_enough_anyway() -> None:
+    # min v, w = v >= 0, at w = 1: the residual of w costs 1e-3 there, and 1e-9 or so is allowed
+    cones = (Cone("zero", 0, 1), Cone("nonneg", 1, 2))
+    form = form_of([[-1.0, 1.0], [-1.0, 0.0]], [0.0, 0.0], cones, [1.0, 0.0])
+    x, z = np.ones(2), np.array([1e-3, 0.5])
+    bare = bounds.Boxes(*form.column_bounds, x=x)
+    wide = bare.tighter(np.array([0.0, -1e12]), np.array([1e12, 1e12]))
+    residual = bounds.residual_of(form, x, z, form.q)
+    total = bounds.total_of(form, x, z, residual, 0.0, wide)
+    for enough, tried in ((1.0 - 9e-7, False), (1.0 - 2e-6, True), (np.inf, True), (-np.inf, True)):
+        near = moves.cheaper(form, residual, x, z, total, wide, bare, enough)
+        assert (near is not None) == tried
+        made = moves._Moves(form, residual, x, z, bare, enough)
+        assert (made.enough == -np.inf) == (not tried or enough == -np.inf)
+
+
+@pytest.mark.parametrize(("n", "times"), [(moves.FEW, 2), (moves.FEW + 1, 1)])
+def test_many_columns_are_closed_only_for_bounds_that_are_dear(
+    n: int, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # min sum v, w = v >= 0: at first the column whose bounds are dear, then all that have none
+    one = np.eye(n)
+    A = np.block([[-one, one], [-one, np.zeros((n, n))]])
+    cones = (Cone("zero", 0, n), Cone("nonneg", n, 2 * n))
+    form = form_of(A, np.zeros(2 * n), cones, np.append(np.ones(n), np.zeros(n)))
+    x, z = np.zeros(2 * n), np.append(np.full(n, 1e-9), np.full(n, 0.5))
+    bare = bounds.Boxes(*form.column_bounds, x=x)
+    far = np.append(1e12, np.ones(n - 1))
+    wide = bare.tighter(np.append(np.zeros(n), -far), np.append(far, far))
+    residual = bounds.residual_of(form, x, z, form.q)
+    total = bounds.total_of(form, x, z, residual, 0.0, wide)
+    asked: list[int] = []
+
+    def closed(form: Any, left: Any, x: Any, z: Any, within: Any, enough: float) -> Any:
+        asked.append(np.count_nonzero(within.unpaid(left)))
+        return z, left, 0.0
+
+    monkeypatch.setattr(moves, "closed", closed)
+    moves.cheaper(form, residual, x, z, total, wide, bare)
+    assert asked == [1, n][:times]
+
+
 def test_a_bound_that_is_enough_is_not_improved_upon(monkeypatch: pytest.MonkeyPatch) -> None:
     # min v + 1e-9 w, 0 <= v <= 1, v + 1e-6 w >= -1: w is as low as -2e6 as far as rows say
     form = form_of(
