@@ -10,6 +10,7 @@ as a bound: what the multipliers leave over must be paid with bounds that every 
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from optfair.proofs.columns import (
     rotated_rows,
     zeroing_rows,
 )
+from optfair.proofs.definiteness import definiteness
 from optfair.proofs.digits import bound_nearby
 from optfair.proofs.faces import on_face
 from optfair.proofs.moves import (
@@ -35,6 +37,7 @@ from optfair.proofs.moves import (
     carrying,
     cheaper,
     closed,
+    dear_columns,
     lightly_peeled,
     lowered,
     peeled_in_turn,
@@ -320,13 +323,26 @@ def lower_bound(
 
     def proved() -> LowerBound:
         held, within = loosened(form, upper, (x, z))
-        bound = _bound_of_rows(held, x, z, (upper, enough))
+        cheap = _bound_in_boxes(held, x, z, (upper, enough))
+        bound = cheap or _bound_of_rows(held, x, z, (upper, enough))
         if held is not form:  # loosened where the objective is at most that
             bound = replace(bound, value=min(bound.value, upper))
         return bound if within is None else replace(bound, unpaid=within.joined(bound.unpaid))
 
     # a pair is looked at by its solver and by others
     return form.remembered("bound", (x.tobytes(), z.tobytes(), upper, enough), proved)
+
+
+def _bound_in_boxes(form: ConicForm, x: Floats, z: Floats, limits: Limits) -> LowerBound | None:
+    """Return a bound where that is enough with a slight shift of P, which bounded columns pay for."""
+    # whether P is exactly semidefinite takes longer to see than that it nearly is
+    bounded = all(np.isfinite(ends).all() for ends in form.column_bounds)
+    if not (form.P.nnz and bounded and np.isfinite(limits[1]) and "curvature" not in vars(form)):
+        return None
+    light = copy.copy(form)
+    vars(light)["curvature"] = definiteness(form.P)
+    bound = _bound_as_it_stands(light, x, z, limits)
+    return bound if bound.unpaid is None and bound.value >= limits[1] else None
 
 
 def _bound_of_rows(form: ConicForm, x: Floats, z: Floats, limits: Limits) -> LowerBound:
@@ -449,7 +465,10 @@ def _lower_bound(
         z, residual, spent = less
         total = total_of(form, x, z, residual, spent, boxes)
     open_ones = boxes.unpaid(residual)
-    if not (spent or some or total >= enough) and (at := _dear(form, x, residual, boxes)).size:
+    if (
+        not (spent or some or total >= enough)
+        and (at := dear_columns(form, x, residual, boxes)).size
+    ):
         residual = sharper(form, residual, x, z, form.q, at)
         total = max(total, total_of(form, x, z, residual, spent, boxes))
     curved = np.zeros(form.q.size, dtype=bool)
@@ -472,18 +491,6 @@ def _lower_bound(
         _natural(form, np.flatnonzero(open_ones | curved)),
     )
     return max([LowerBound(total, unpaid), *facing], key=LowerBound.worth)
-
-
-def _dear(form: ConicForm, x: Floats, residual: Residual, boxes: Boxes) -> Ints:
-    """Return the columns whose residual costs much because of its rounding, if they are few."""
-    lower, upper = boxes.of(residual)
-    with np.errstate(invalid="ignore"):
-        charge = (residual.high - residual.low) * np.maximum(np.abs(lower), np.abs(upper))
-    charge = np.where(np.isfinite(charge), charge, 0.0)
-    slight = SLIGHT * max(abs(form.objective(x)), form.unit)
-    if not float(charge.sum()) > slight:
-        return np.zeros(0, dtype=np.int64)
-    return np.flatnonzero(charge > slight / (4.0 * charge.size))
 
 
 def _natural(form: ConicForm, at: Ints) -> float:

@@ -446,3 +446,15 @@ def cheaper(
         if free - total <= slight or total >= enough:
             break
     return best
+
+
+def dear_columns(form: ConicForm, x: Floats, residual: Residual, boxes: Boxes) -> Ints:
+    """Return the columns whose residual costs much because of its rounding, if they are few."""
+    lower, upper = boxes.of(residual)
+    with np.errstate(invalid="ignore"):
+        charge = (residual.high - residual.low) * np.maximum(np.abs(lower), np.abs(upper))
+    charge = np.where(np.isfinite(charge), charge, 0.0)
+    slight = SLIGHT * max(abs(form.objective(x)), form.unit)
+    if not float(charge.sum()) > slight:
+        return np.zeros(0, dtype=np.int64)
+    return np.flatnonzero(charge > slight / (4.0 * charge.size))

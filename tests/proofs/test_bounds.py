@@ -24,6 +24,7 @@ from optfair.proofs.columns import (
     rotated_rows,
 )
 from optfair.proofs.cones import Cone, beside_diagonals
+from optfair.proofs.definiteness import Definiteness
 from optfair.proofs.moves import sides_of
 from optfair.proofs.residual import residual_of, sharper
 from optfair.proofs.rounding import unscaled
@@ -206,6 +207,27 @@ def test_no_move_is_for_what_proves_far_from_enough_anyway() -> None:
         assert (near is not None) == tried
         made = moves._Moves(form, residual, x, z, bare, enough)
         assert (made.enough == -np.inf) == (not tried or enough == -np.inf)
+
+
+def test_bounded_columns_pay_for_a_slight_shift_before_a_form_is_looked_at_exactly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # min |u v'x - 1|^2 / 2 between bounds: singular, and 1 at the least
+    v = np.array([1.0, 3.0, 0.7])
+    P, cones = np.outer(v, v), (Cone("nonneg", 0, 6),)
+    form = form_of(np.vstack([-np.eye(3), np.eye(3)]), np.ones(6), cones, -v, P=P, offset=0.5)
+    x, z = np.full(3, 1.0 / v.sum()), np.zeros(6)
+    seen = []
+    monkeypatch.setattr(
+        bounds, "definiteness", lambda P: seen.append(True) or Definiteness(1e-9, size=9.0)
+    )
+    bound = lower_bound(form, x, z, enough=-1e-8)
+    assert -1e-8 <= bound.value < -1e-9 and bound.unpaid is None and "curvature" not in vars(form)
+    assert lower_bound(form, x, z, enough=-1e-12).value > -1e-12  # with what is exact
+    half = replace(form, A=form.A[:5], b=form.b[:5], cones=(Cone("nonneg", 0, 5),))
+    assert lower_bound(half, x, z[:5], enough=-1e-8).value > -1e-12  # not all are bounded
+    assert lower_bound(replace(form), x, z).value > -1e-12  # as much as can be is asked for
+    assert len(seen) == 2
 
 
 @pytest.mark.parametrize(("n", "times"), [(moves.FEW, 2), (moves.FEW + 1, 1)])

@@ -146,7 +146,7 @@ def test_no_start_is_tried_after_the_deadline(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize("total", [0.5, -1.0 / 3.0, 1e-20, 7e9])
 def test_a_constant_costs_a_bound_one_rounding(offset: float, total: float) -> None:
     form = replace(least_norm(), offset=offset)
-    near = moves._with_offset(form, total)
+    near = moves.with_offset(form, total)
     exact = Fraction(offset) + Fraction(total)
     assert Fraction(near) <= exact < Fraction(float(np.nextafter(near, np.inf)))
 
