@@ -538,6 +538,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     def call(compiled: Compiled, scale: float, options: dict[str, Any], verbose: bool) -> RawPoint:
         form, rows, columns = compiled.form.congruent or (compiled.form, 1.0, 1.0)
         left, begin = options.pop("time_limit", np.inf), time.perf_counter()
+        options["log"] = log = print if verbose else None
         beside, end = Beside.of(form), begin + left
         ways: list[tuple[ConicForm, Callable[..., tuple[Floats, Floats]], Any]]
         ways = [(form, lambda x, z: (x, z), None)]
@@ -555,7 +556,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
                 if (on := _on_face(own, *known, lacks, end, **options)) is not None:
                     x, z = back(on.x, on.z)
                     return RawPoint(on.status, x * columns, z * rows)
-        (stated, back, _), log = ways[-1], print if verbose else None
+        stated, back, _ = ways[-1]
         program = stated.q, stated.A, stated.b, stated.cones
         pair: Any = None
         if (spheres := Spheres.of(*program)) is not None:
@@ -580,7 +581,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
                 looked = True
             return lack if proved is None else 0.0
 
-        ended = interior_point(*program, deadline=begin + left, short=lacking, log=log, **options)
+        ended = interior_point(*program, deadline=begin + left, short=lacking, **options)
         if ended.status == "time_limit" and ended.iterations == 0:
             return RawPoint(ended.status, *(pair or (None, None)))  # not a step was made
         if proved is not None:

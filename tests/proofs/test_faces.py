@@ -186,7 +186,9 @@ def test_columns_with_a_cost_or_with_other_rows_or_indefinite_ones_force_nothing
     assert forced(program(0.0, e, cp.bmat([[t, 1], [1, 2 - t]]) >> 0)) is None
 
 
-def test_a_program_with_a_forced_face_is_solved_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_with_a_forced_face_is_solved_on_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     # a sparse graph: off the face the method needs many times the steps, and proves less
     rng = np.random.default_rng(0)
     W = np.triu(rng.random((40, 40)) < 0.05, 1).astype(float)
@@ -201,9 +203,11 @@ def test_a_program_with_a_forced_face_is_solved_on_it(monkeypatch: pytest.Monkey
         return interior_point(q, A, b, cones, **options)
 
     monkeypatch.setattr(blocks_backend, "interior_point", followed)
-    s = problem.solve(ROUTE, tolerance=1e-6)
+    s = problem.solve(ROUTE, tolerance=1e-6, verbose=True)
     assert str(s.grade) == "proved" and s.is_optimal(1e-6)
     assert orders == [[39]]
+    steps = [line.split()[0] for line in capsys.readouterr().out.splitlines() if "e+" in line]
+    assert {"0", "1", "2"} <= {*steps}  # each step has a line
     assert np.linalg.eigvalsh(C - np.diag(s["y"]) + s["t"])[0] >= -1e-8
 
 
