@@ -203,7 +203,7 @@ def test_a_program_with_a_forced_face_is_solved_on_it(
         return interior_point(q, A, b, cones, **options)
 
     monkeypatch.setattr(blocks_backend, "interior_point", followed)
-    s = problem.solve(ROUTE, tolerance=1e-6, verbose=True)
+    s = problem.solve(ROUTE, tolerance=1e-6, verbose=2)
     assert str(s.grade) == "proved" and s.is_optimal(1e-6)
     assert orders == [[39]]
     steps = [line.split()[0] for line in capsys.readouterr().out.splitlines() if "e+" in line]
