@@ -33,8 +33,8 @@ FEW = 8
 LARGE, KRYLOV, CLOSE = 300, 60, 0.02
 # Entries for each that is not 0 from which on matrices of that order are multiplied as sparse ones.
 SPARSE = 20
-# Seconds for one product of entries, and for one of a dense product of matrices (measured).
-GATHERED, MULTIPLIED = 6e-9, 3e-11
+# Seconds for one product of entries, of a sparse line with a matrix, and of matrices (measured).
+GATHERED, SPREAD, MULTIPLIED = 6e-9, 6e-10, 3e-11
 
 
 @dataclass(eq=False)
@@ -81,9 +81,10 @@ class Block:
         line = np.unique(entry.row.astype(np.int64) * n + entry.col // n)
         count = np.bincount(line // n, minlength=k)
         order = np.argsort(count, kind="stable")
-        some = np.concatenate([[0], np.cumsum(count[order])])
+        some = np.concatenate([[0.0], np.cumsum(count[order], dtype=float)])
+        read = np.concatenate([[0.0], np.cumsum(np.diff(self.full.indptr)[order], dtype=float)])
         dense = (k - np.arange(k + 1)) * (4.0 * n**3 * MULTIPLIED + 2e-9 * k * n)
-        best = int(np.argmin(GATHERED * some.astype(float) ** 2 + dense))
+        best = int(np.argmin(GATHERED * some**2 + 2.0 * n * SPREAD * read + dense))
         sparse = np.zeros(k, dtype=bool)
         sparse[order[:best]] = True
         self.few, self.many = np.flatnonzero(sparse), np.flatnonzero(~sparse)

@@ -147,6 +147,15 @@ def test_a_singular_matrix_is_raised_by_rounding_only(rank: int) -> None:
     assert np.linalg.eigvalsh(cone.matrix(inside))[0] > -1e-15 * np.abs(z).max()
 
 
+def test_a_matrix_without_zeros_beside_single_entries_is_multiplied_by_dense_products() -> None:
+    n = 300
+    i, j = np.tril_indices(n)
+    units = sp.csc_array((np.ones(n), np.flatnonzero(i == j), np.arange(n + 1)), (i.size, n))
+    block = Block(n, np.arange(i.size), i, j)
+    block.prepare(sp.csr_array(sp.hstack([np.ones((i.size, 1)), units])))
+    assert block.many.tolist() == [0] and block.few.tolist() == [*range(1, n + 1)]
+
+
 @pytest.mark.parametrize("density", [0.0, 0.02, 0.3])
 def test_products_of_sparse_and_dense_matrices_are_what_they_stand_for(density: float) -> None:
     """T A_j T' and tr(A_i Z A_j S⁻¹): single entries, a few lines, and matrices without zeros."""
