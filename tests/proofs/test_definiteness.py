@@ -67,6 +67,15 @@ def test_forms_that_are_rounded_are_refuted_before_the_elimination(
     assert not exactly_semidefinite(P)
 
 
+@pytest.mark.parametrize("below", [False, True])
+def test_roots_have_the_signs_of_their_products(below: bool) -> None:
+    F = np.random.default_rng(3).integers(-3, 4, (3, 6)).astype(float)
+    assert (P := F.T @ F).min() < 0.0 < P.max()
+    root = module.exact_root(P, below=below)
+    assert root is not None
+    np.testing.assert_allclose(root.T @ root, P, atol=1e-12 * P.max())
+
+
 @settings(deadline=None, max_examples=60)
 @given(st.integers(2, 8), st.integers(1, 8), st.integers(-60, 60), st.integers(0, 2**32 - 1))
 def test_roots_of_singular_forms_of_whole_numbers_are_below(

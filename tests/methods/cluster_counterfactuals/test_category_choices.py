@@ -13,6 +13,7 @@ import pytest
 
 import optfair as of
 from optfair.core.certificate import Certificate, DualCheck, Verdict, least_check
+from optfair.methods.cluster_counterfactuals import adapters
 from optfair.methods.cluster_counterfactuals.choices import (
     MOST,
     ONE_HOT_CHOICES,
@@ -282,3 +283,12 @@ def test_an_answer_of_another_choice_proves_nothing() -> None:
     assert isinstance(near.proof, ChoiceProof)
     dear = {**proof.answers, best: near.proof.answers[best]}
     assert replace(proof, answers=dear).check(s.values, s.multipliers).bound == -np.inf
+
+
+def test_what_is_proved_or_says_too_little_is_not_proved_again() -> None:
+    proved = SimpleNamespace(grade=SimpleNamespace(sound=True), bound=2.0)
+    little = SimpleNamespace(grade=SimpleNamespace(sound=False), bound=0.5)
+    answers: dict[Any, Any] = dict(enumerate((of.Infeasible("no point"), proved, little)))
+    before = dict(answers)
+    adapters._settle(answers, 1.0, None)  # type: ignore[arg-type]  # it would be asked for
+    assert answers == before

@@ -18,7 +18,7 @@ import optfair as of
 from optfair.backends.registry import profile
 from optfair.core.composition import objective_term
 from optfair.methods.fair_clustering.algorithms import price_search as search
-from optfair.methods.fair_clustering.algorithms.costs import CostRows, SeparableCost
+from optfair.methods.fair_clustering.algorithms.costs import Charge, CostRows, SeparableCost
 from optfair.methods.fair_clustering.algorithms.pricing import price, select_arcs, value_within
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 
@@ -310,6 +310,17 @@ def test_rows_ordered_by_groups_cost_what_they_do_in_any_order() -> None:
         for g, start, stop, block in own.blocks():
             assert np.allclose(block, D[:, own.rows[start:stop]], rtol=1e-12)
             assert (index[own.rows[start:stop]] == g).all()
+
+
+def test_charges_are_of_rows_in_the_order_they_were_given_in() -> None:
+    X, groups, centers = gaussian(200)
+    index = np.unique(groups, return_inverse=True)[1]
+    factors = np.random.default_rng(0).uniform(1.0, 2.0, 200)
+    cost = SeparableCost("sqeuclidean", X, centers, charge=Charge(factors))
+    own, D = CostRows(cost, index, np.full(200, 5e-3)), cost.columns(slice(None))
+    assert (np.diff(index) != 0).any()  # rows change places
+    for _, start, stop, block in own.blocks():
+        assert np.allclose(block, D[:, own.rows[start:stop]], rtol=1e-12)
 
 
 def test_blocks_give_the_same_answer_as_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
