@@ -70,7 +70,8 @@ def test_forms_that_are_rounded_are_refuted_before_the_elimination(
 @pytest.mark.parametrize("below", [False, True])
 def test_roots_have_the_signs_of_their_products(below: bool) -> None:
     F = np.random.default_rng(3).integers(-3, 4, (3, 6)).astype(float)
-    assert (P := F.T @ F).min() < 0.0 < P.max()
+    P = F.T @ F
+    assert P.min() < 0.0 < P.max()
     root = module.exact_root(P, below=below)
     assert root is not None
     np.testing.assert_allclose(root.T @ root, P, atol=1e-12 * P.max())
