@@ -351,6 +351,16 @@ def test_functions_of_all_entries_and_along_axes_have_their_own_optimum(
     assert optimum == pytest.approx(value, rel=1e-6) and grade in ("proved", "within")
 
 
+@pytest.mark.parametrize("axis", [None, 0, (0, 2)])
+def test_values_that_variables_have_change_no_rows(axis: Any) -> None:
+    x = cp.Variable((2, 3, 2), name="x")
+    numbers = np.random.default_rng(0).normal(size=x.shape)
+    largest = cp.sum(cp.sum_largest(x, 2, axis=axis))
+    problem = cp.Problem(cp.Minimize(largest), [x == numbers])
+    x.value = numbers  # as after a solve
+    assert of.from_cvxpy(problem).solve().objective == pytest.approx(largest.value, rel=1e-9)
+
+
 def test_a_name_somebody_gave_is_not_taken_by_entries_that_are_whole() -> None:
     z, own = cp.Variable(2, boolean=[(0,)]), cp.Variable()
     for given in ({"z": z, "z boolean": own}, {"z boolean": own, "z": z}):
