@@ -113,7 +113,7 @@ class Program:
         goal = node if problem.sense == "minimize" else Algebra(domain).scaled(-1.0, node)
         goal = _with_signs(goal, domain)
         unknown = [n for n in subnodes(goal) if isinstance(n, Opaque)]
-        if unknown and not np.isfinite(domain.range(goal).low).all():
+        if unknown and not (domain.empty or np.isfinite(domain.range(goal).low).all()):
             raise UnsupportedProblem(
                 "boxes bound functions whose ranges are known",
                 f"that of {' '.join(str(unknown[0].expression).split())[:80]} is not",

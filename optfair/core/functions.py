@@ -38,9 +38,7 @@ def exact_functions(written: Any) -> Any:
     """
     if not written.args:
         return written
-    if isinstance(written, PowCone3D) and written.args[0].ndim > 1:  # CVXPY's solvers take vectors
-        sides = [cp.vec(side, order="F") for side in (*written.args, written.alpha)]
-        written = PowCone3D(*sides, constr_id=written.id)
+    written = _power_cone(written) if isinstance(written, PowCone3D) else written
     args = [exact_functions(arg) for arg in written.args]
     if (
         not _APPROXIMATED.isdisjoint(type(written).__mro__)
@@ -48,6 +46,15 @@ def exact_functions(written: Any) -> Any:
     ):
         return other
     return written if list(map(id, args)) == list(map(id, written.args)) else written.copy(args)
+
+
+def _power_cone(written: Any) -> Any:
+    """Return a power cone of vectors, as CVXPY's solvers take them, with the exponents it was given."""
+    matrices = written.args[0].ndim > 1
+    if type(written) is PowCone3D and not matrices:
+        return written
+    sides = [cp.vec(e, "F") if matrices else e for e in (*written.args, written.alpha)]
+    return PowCone3D(*sides, constr_id=written.id)
 
 
 # Functions that CVXPY may take for others, or has no matrix of.

@@ -204,6 +204,9 @@ def test_a_function_of_which_no_range_is_known_is_refused_at_once(atom: Any) -> 
     with pytest.raises(of.UnsupportedProblem, match="ranges are known") as e:
         of.solve(cp.Problem(cp.Maximize(atom(x)), [x >= 0.1, x <= 0.9]))
     assert "(x" in e.value.evidence
+    with pytest.raises(of.Infeasible) as none:  # whatever its range is
+        of.solve(cp.Problem(cp.Minimize(atom(x)), [x == -1, cp.ceil(x) >= 1]))
+    assert none.value.certificate is not None and none.value.certificate.verify()
 
 
 def test_a_time_limit_is_for_the_search_and_the_proof_of_what_it_leaves(
