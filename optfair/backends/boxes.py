@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from optfair.compile.program import QuadraticForms
     from optfair.core.problem import Problem
     from optfair.core.quadratics import QuadraticMap
+    from optfair.core.solution import Solution
 
 # Scalars, boxes and rounds of a search; starts of local searches; boxes looked at together.
 SCALARS, BOXES, ROUNDS, STARTS, TOGETHER = 6, 400_000, 120, 3, 4096
@@ -112,7 +113,7 @@ class Program:
         goal = node if problem.sense == "minimize" else Algebra(domain).scaled(-1.0, node)
         goal = _with_signs(goal, domain)
         unknown = [n for n in subnodes(goal) if isinstance(n, Opaque)]
-        if unknown and not np.isfinite(domain.range(goal).low).all():
+        if unknown and not (domain.empty or np.isfinite(domain.range(goal).low).all()):
             raise UnsupportedProblem(
                 "boxes bound functions whose ranges are known",
                 f"that of {' '.join(str(unknown[0].expression).split())[:80]} is not",
@@ -297,25 +298,78 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     if sum(v.size for v in problem.variables.values()) > SCALARS:
         raise UnsupportedProblem("boxes are for few variables", f"at most {SCALARS} scalars")
     program = Program.of(problem)
-    bounded, whole = np.isfinite(program.high - program.low).all(), list(program.whole)
-    if not bounded and whole:
-        raise UnsupportedProblem(
-            "boxes with integers have ends", "a variable has no bounds", "state bounds"
-        )
+    bounded = np.isfinite(program.high - program.low).all()
     if not bounded and problem.problem_class.curvature in ("log-log convex", "quasiconvex"):
         raise UnsupportedProblem(
             "boxes without ends are for what nobody else takes",
             f"this is a {problem.problem_class}, and a variable has no bounds",
             "state bounds",
         )
-    sign = 1.0 if problem.sense == "minimize" else -1.0
+    ended, proof = _searched(problem, program, request)
+    seconds = {"solve": time.perf_counter() - begin}
+    return Outcome(ended, dict(proof.values), {}, proof, seconds)
+
+
+def enclosed(solution: Solution, tolerance: float, time_limit: float) -> tuple[Solution, BoxProof]:
+    """Return a solution of a small nonconvex program, or a better one, and boxes that bound it.
+
+    Raises
+    ------
+    UnsupportedProblem
+        There are too many variables, or a term is not read.
+    SolverFailure
+        Boxes are left when the time is over.
+    """
+    problem = solution.problem
+    if (size := sum(v.size for v in problem.variables.values())) > SCALARS:
+        raise UnsupportedProblem(
+            "only bounds of convex problems are proved, with integers by branching, and of few "
+            "variables by boxes",
+            f"this is {problem.problem_class} of {size} scalars; its bound is {solution.grade}",
+        )
+    program, request = Program.of(problem), Request(tolerance, time_limit)
+    ended, proof = _searched(problem, program, request, solution.values)
+    if ended != "optimal":
+        raise SolverFailure(
+            f"boxes are left after {time_limit:g} s",
+            f"the bound is {proof.check(proof.values, {}).bound:.8g}",
+            "give more time, or narrow the bounds",
+            solution=solution,
+        )
+    at = problem.objective_at(proof.values)
+    return replace(solution, values=proof.values, objective=at, multipliers={}), proof
+
+
+def _searched(
+    problem: Problem,
+    program: Program,
+    request: Request,
+    known: Values | None = None,
+) -> tuple[str, BoxProof]:
+    """Halve boxes until each is without a point that is better than the best, or than a known one."""
+    whole, sign = list(program.whole), 1.0 if problem.sense == "minimize" else -1.0
+    if whole and not np.isfinite(program.high - program.low).all():
+        raise UnsupportedProblem(
+            "boxes with integers have ends", "a variable has no bounds", "state bounds"
+        )
     leaves = {name: leaf_of(v) for name, v in problem.variables.items()}
     integers = {leaves[name] for name in problem.integers}
     free = len(program.whole) < len(program.entries)  # else there is nothing to search
     best: tuple[float, dict[str, Any]] | None = None
 
-    def offer(x: Floats) -> None:
+    def take(x: Floats, values: dict[str, Any]) -> None:
         nonlocal best
+        if not program.defined(x):
+            return
+        off = [t.relative_violation(values) for t in problem.constraints.values()]
+        off.append(program.outside(x))
+        with np.errstate(all="ignore"):
+            value = sign * problem.objective_at(values)
+        good = max(off) <= 0.1 * request.tolerance and np.isfinite(value)
+        if good and (best is None or value < best[0]):
+            best = value, values
+
+    def offer(x: Floats) -> None:
         x[whole] = np.round(x[whole])
         point = {leaf: np.zeros(leaf.size) for leaf in leaves.values()}
         for (leaf, j), v in zip(program.entries, x, strict=True):
@@ -329,17 +383,12 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
                 n: np.reshape(p[leaf], problem.variables[n].shape, order="F")
                 for n, leaf in leaves.items()
             }
-            x = np.array([p[leaf][j] for leaf, j in program.entries])
-            if not program.defined(x):
-                continue
-            off = [t.relative_violation(values) for t in problem.constraints.values()]
-            off.append(program.outside(x))
-            with np.errstate(all="ignore"):
-                value = sign * problem.objective_at(values)
-            good = max(off) <= 0.1 * request.tolerance and np.isfinite(value)
-            if good and (best is None or value < best[0]):
-                best = value, values
+            take(np.array([p[leaf][j] for leaf, j in program.entries]), values)
 
+    if known is not None:
+        held = {n: np.array(known[n], dtype=float) for n in leaves}
+        flat = {leaf: np.ravel(held[n], order="F") for n, leaf in leaves.items()}
+        take(np.array([flat[leaf][j] for leaf, j in program.entries]), held)
     low, high = program.low[:, None], program.high[:, None]
     cuts: list[NDArray[np.int8]] = []
     seen, closed, wide = 0, 0, np.isinf(program.high - program.low)[:, None]
@@ -398,8 +447,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         raise Infeasible(
             "no point satisfies the constraints", str(proof_of), "diagnose()", certificate=proof_of
         )
-    seconds = {"solve": time.perf_counter() - begin}
-    return Outcome(ended, best[1], {}, BoxProof(problem, tree, best[1]), seconds)
+    return ended, BoxProof(problem, tree, best[1])
 
 
 def _extent(x: Floats, wide: NDArray[Any], width: Floats) -> Floats:

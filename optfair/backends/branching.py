@@ -221,7 +221,7 @@ class BranchedBound:
 
 
 def proved(certificate: Optimality, time_limit: float) -> Optimality:
-    """Return a certificate with a bound proved by branching, or, without integers, in more digits.
+    """Return a certificate with a bound proved by branching, in more digits, or by boxes.
 
     Parameters
     ----------
@@ -233,9 +233,9 @@ def proved(certificate: Optimality, time_limit: float) -> Optimality:
     Raises
     ------
     UnsupportedProblem
-        The relaxation is not convex, or nothing is reported.
+        The relaxation is not convex and has many variables, or nothing is reported.
     SolverFailure
-        The tree is not closed in time.
+        The tree, or the cover by boxes, is not closed in time.
     """
     if not isinstance(certificate, Optimality):
         raise UnsupportedProblem(f"{kind_of(certificate)} is proved as it stands, or not")
@@ -248,10 +248,9 @@ def proved(certificate: Optimality, time_limit: float) -> Optimality:
     if solution.grade.sound:
         return certificate
     if not problem.problem_class.convex:
-        raise UnsupportedProblem(
-            "only bounds of convex problems are proved, with integer variables by branching",
-            f"this is {problem.problem_class}; its bound is {solution.grade}",
-        )
+        from optfair.backends.boxes import enclosed
+
+        return _graded(*enclosed(solution, tolerance, time_limit), tolerance)
     inner = getattr(solution.proof, "relaxed", None)
     if inner is not None:  # tangents: their linear program has the integers
         closed = proved(Optimality(inner, 0.1 * tolerance), time_limit).solution

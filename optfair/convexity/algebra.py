@@ -436,8 +436,7 @@ def sides_of(
     Of positive variables, products of sums of no known sign are multiplied out, and one function of
     no known sign is taken for N where there is a P: P <= N asks for that sign.
     """
-    sides: tuple[list[Term], list[Term]] = ([], [])
-    unknown: list[Term] = []
+    sides, unknown = (list[Term](), list[Term]()), list[Term]()
     for c, n in _multiplied(terms_of(node), a) if positive else terms_of(node):
         sign, part = a.signed(n) or (0.0, n)
         (sides[sign * c < 0.0] if sign else unknown).append((abs(c) if sign else -c, part))
@@ -474,10 +473,12 @@ def logarithm_of(terms: list[Term], a: Algebra, up: bool) -> Node:
     shift = constant(value.high if up else value.low)
     if n is ONE:
         return shift
-    whole = all(a.nonnegative(b) and Fraction(float(p)) == p for b, p in factors_of(n))
+    signed = ((b, p, p % 2 == 0 and a.nonpositive(b)) for b, p in factors_of(n))
+    factors = [(a.scaled(-1.0, b) if turned else b, p) for b, p, turned in signed]
+    whole = all(a.nonnegative(b) and Fraction(float(p)) == p for b, p in factors)
     if not whole:  # log(x y) and log(x^2) are defined where log x is not
         return a.total([shift, a.call("log", [n], 1)])
-    parts = [(a.call("log", [b], 1), p) for b, p in factors_of(n)]
+    parts = [(a.call("log", [b], 1), p) for b, p in factors]
     return a.total([shift, *(b for b, _ in parts)], [1.0, *(float(p) for _, p in parts)])
 
 

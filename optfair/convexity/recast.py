@@ -30,7 +30,7 @@ from optfair.convexity.algebra import (
     terms_of,
     without_number,
 )
-from optfair.convexity.domain import IMPLIED, Domain
+from optfair.convexity.domain import IMPLIED, Domain, Fact
 from optfair.convexity.expression import (
     Call,
     Exhausted,
@@ -351,6 +351,12 @@ def _in_logarithms(problem: Any, domain: Domain) -> Recast | None:
         return None
     logs = _Logarithms(problem, domain)
     rows: dict[str, tuple[Piece, ...]] = {}
+    demands: dict[str, Node] = {}  # as far as they are convex: they have no value elsewhere
+    for k, node in enumerate(asked(map(built, problem.terms), domain)):
+        pieces = logs.rows(f"{IMPLIED} {k}", node, False) if node.size <= SCALARS else None
+        demands |= {p.name: p.after for p in pieces or ()}
+    logs.b = Algebra(logs.b.domain.extended([Fact(IMPLIED, n) for n in demands.values()]))
+    logs.atoms = Atoms(logs.flat, logs.b)
     for name, t in sorted(problem.constraints.items(), key=lambda item: np.prod(item[1].shape)):
         c = built(t)
         if not isinstance(c, (Equality, Zero, Inequality, NonPos, NonNeg)):
@@ -358,20 +364,14 @@ def _in_logarithms(problem: Any, domain: Domain) -> Recast | None:
         facts = read_constraint(name, c, domain)
         if not facts or facts[-1].node.size > SCALARS:
             return None
-        pieces = logs.rows(name, facts[-1].node, facts[-1].zero)
-        if pieces is None:
+        if (pieces := logs.rows(name, facts[-1].node, facts[-1].zero)) is None:
             return None
         rows[name] = tuple(pieces)
-    demands: dict[str, Node] = {}  # as far as they are convex: they have no value elsewhere
-    for k, node in enumerate(asked(map(built, problem.terms), domain)):
-        pieces = logs.rows(f"{IMPLIED} {k}", node, False) if node.size <= SCALARS else None
-        demands |= {p.name: p.after for p in pieces or ()}
     goal, _ = _objective(problem, domain)
     word: Word = "log-log convex"
     for (core, offset), sense in product(without_number(goal, logs.a), SENSES[problem.sense]):
         sign, b = 1.0 if sense == "minimize" else -1.0, logs.b
-        terms = logs.moved(logs.a.scaled(sign, core))
-        if terms is None or terms[1] or not terms[0]:
+        if (terms := logs.moved(logs.a.scaled(sign, core))) is None or terms[1] or not terms[0]:
             continue
         f = terms[0]
         held = logs.grow(f) if sign > 0.0 else logs.plain(f)

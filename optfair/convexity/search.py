@@ -189,7 +189,7 @@ class Search:
     def subdivided(self, node: Node, kind: Kind, a: Algebra) -> Boxes | None:
         """Search for boxes on each of which the curvature is proved; None when it takes too many."""
         places = tuple(entries(node))
-        if node.size != 1 or not 1 <= len(places) <= WHOLE:
+        if node.size != 1 or not 1 <= len(places) <= WHOLE or _steps(node, a.domain):
             return None
         low = np.array([float(a.domain.box(leaf).low[j]) for leaf, j in places])
         high = np.array([float(a.domain.box(leaf).high[j]) for leaf, j in places])
@@ -217,11 +217,20 @@ class Search:
                 return None
             if level and _refuted(node, kind, places, lows[:, ~good], highs[:, ~good]):
                 return None
+            if not (highs > lows)[:, ~good].any():  # one point is not cut
+                return None
             axis = np.argmax((highs - lows) / width[:, None], axis=0).astype(np.int8)
             cuts.append(np.where(good, -1, axis).astype(np.int8))
             bad = ~good
             lows, highs = halved(lows[:, bad], highs[:, bad], axis[bad].astype(int))
         return None
+
+
+def _steps(node: Node, domain: Domain) -> bool:
+    """Whether a function jumps within its domain: second derivatives say nothing there."""
+    rounded = (n for n in subnodes(node) if isinstance(n, Call) and n.function == "ceil")
+    ranges = (domain.range(n) for n in rounded if affine(n.args[0]))
+    return any(bool((r.low < r.high).any()) for r in ranges)
 
 
 def _refuted(

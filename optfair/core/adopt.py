@@ -403,7 +403,7 @@ def from_cvxpy(problem: Any, names: Sequence[str] | None = None) -> AdoptedProbl
         adopted = _adopted(problem, names)
     except (DeclarationError, UnsupportedProblem):
         hiding = [part for part in (problem.objective, *problem.constraints) if _hides(part)]
-        if not (hiding and all(part.is_dcp() for part in hiding)):
+        if not (hiding and all(isinstance(part, cp.FiniteSet) or part.is_dcp() for part in hiding)):
             raise
         with warnings.catch_warnings():  # of how CVXPY's own reductions use CVXPY
             warnings.simplefilter("ignore", FutureWarning)

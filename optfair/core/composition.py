@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
 _CONES = {"SOC": "soc", "PSD": "psd", "ExpCone": "exp", "PowCone3D": "pow", "PowConeND": "pow"}
-_KNOWN = {*_CONES, "NonNeg", "NonPos"}
+_KNOWN = {*_CONES, "PowCone3DApprox", "NonNeg", "NonPos"}
 # Right-hand sides of curved functions from which on none is looked at for being a rounding.
 ROUNDED = 1e-9
 NONLINEAR = ProblemClass(cones=frozenset({"nonlinear"}), curvature="unverified")

@@ -14,6 +14,7 @@ from cvxpy.atoms.elementwise.power import Power, PowerApprox
 from cvxpy.atoms.geo_mean import GeoMeanApprox
 from cvxpy.atoms.pnorm import Pnorm, PnormApprox
 from cvxpy.atoms.quad_form import QuadForm
+from cvxpy.constraints import PowCone3D
 from cvxpy.utilities.power_tools import is_power2
 
 from optfair.core.expressions import dense, substitute
@@ -37,6 +38,7 @@ def exact_functions(written: Any) -> Any:
     """
     if not written.args:
         return written
+    written = _power_cone(written) if isinstance(written, PowCone3D) else written
     args = [exact_functions(arg) for arg in written.args]
     if (
         not _APPROXIMATED.isdisjoint(type(written).__mro__)
@@ -44,6 +46,15 @@ def exact_functions(written: Any) -> Any:
     ):
         return other
     return written if list(map(id, args)) == list(map(id, written.args)) else written.copy(args)
+
+
+def _power_cone(written: Any) -> Any:
+    """Return a power cone of vectors, as CVXPY's solvers take them, with the exponents it was given."""
+    matrices = written.args[0].ndim > 1
+    if type(written) is PowCone3D and not matrices:
+        return written
+    sides = [cp.vec(e, "F") if matrices else e for e in (*written.args, written.alpha)]
+    return PowCone3D(*sides, constr_id=written.id)
 
 
 # Functions that CVXPY may take for others, or has no matrix of.
@@ -115,6 +126,18 @@ def _reduced(e: Any, x: Any) -> Any:
         flat = cp.reshape(cp.moveaxis(x, e.axis, 0), (x.shape[e.axis], e.size), order="F")
         return cp.reshape(cp.norm(flat, axis=0), e.shape, order="F")
     return None
+
+
+def largest_entries(e: Any, args: Sequence[Any], solver_context: Any = None) -> tuple[Any, Any]:
+    """Return a sum of largest entries and its rows, whatever values the variables have.
+
+    CVXPY takes these for a start, which fails of matrices with few rows.
+    """
+    x, level, over = args[0], cp.Variable(e.shape), cp.Variable(args[0].shape)
+    along = cp.sum(x, axis=e.axis, keepdims=True).shape
+    each = cp.reshape(level, along, order="F") if e.axis is not None else level
+    total = cp.sum(over, axis=e.axis, keepdims=e.keepdims) + e.k * level
+    return total, [x <= over + each, over >= 0]
 
 
 def _even(e: Any) -> bool:

@@ -37,6 +37,7 @@ from cvxpy.settings import SCIPY_CANON_BACKEND as SCIPY
 from numpy.typing import NDArray
 
 from optfair.core.expressions import dense
+from optfair.core.functions import largest_entries
 from optfair.core.term import power_of, products_of
 from optfair.errors import shortened
 from optfair.numbers import Floats
@@ -587,4 +588,7 @@ def cones_of(written: Any) -> dict[type, Any]:
 
 
 # What CVXPY reduces to rows of cones, and how.
-CONES: dict[Any, Any] = CANON_METHODS | {QuadForm: squares_of_form}
+CONES: dict[Any, Any] = CANON_METHODS | {
+    QuadForm: squares_of_form,
+    cp.sum_largest: largest_entries,
+}

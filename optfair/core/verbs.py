@@ -219,12 +219,13 @@ class CertificateVerbs:
         """Prove the bound of an integer program by branching, where a solver only reports it.
 
         That of a small convex program which holds within a radius, or is reported, is looked for in
-        numbers of 32 digits; one within a radius stays as it is where there is no other.
+        numbers of 32 digits; one within a radius stays as it is where there is no other. That of a
+        nonconvex program of few variables is looked for by boxes that are halved.
 
         Parameters
         ----------
         time_limit : float
-            Wall seconds for the tree of cases, or for the program.
+            Wall seconds for the tree of cases, the boxes, or the program.
 
         Returns
         -------
@@ -235,9 +236,9 @@ class CertificateVerbs:
         Raises
         ------
         UnsupportedProblem
-            The certificate is of something else, or the relaxation is not convex.
+            The certificate is of something else, or the relaxation is not convex and not small.
         SolverFailure
-            The tree is not closed in time, or there is no proof in 32 digits either.
+            The tree or the cover is not closed in time, or there is no proof in 32 digits either.
 
         Examples
         --------

@@ -15,14 +15,22 @@ from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
 from optfair.proofs.definiteness import definiteness, dense_shift
 from optfair.proofs.rounding import ROOT, UNIT, Floats, enclosed_sums, length, lengths_of
+from optfair.proofs.triples import FLOOR as FLOOR
+from optfair.proofs.triples import (
+    exp_above,
+    exp_dual_points,
+    exp_moves,
+    exp_rows,
+    power_depth,
+    power_dual_point,
+    power_moves,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 ConeKind = Literal["zero", "nonneg", "soc", "psd", "exp", "pow"]
 
-# What is positive but smaller is taken for this: below it floats lose digits.
-FLOOR = 1e-290
 # Largest orders of matrices whose eigenvalues are found, and of those whose roots are squared exactly.
 LONG, DIGITS = 250, 1_200
 # Steps of inverse iteration, which find the least eigenvalue to a few percent; entries for each that is
@@ -96,9 +104,9 @@ class Cone:
         if self.kind == "nonneg":
             return np.maximum(-entries, 0.0)
         if self.kind == "exp":
-            return _exp_moves(entries, dual=dual)
+            return exp_moves(entries, dual=dual)
         if self.kind == "pow":
-            return _power_moves(entries, self.power, dual=dual)
+            return power_moves(entries, self.power, dual=dual)
         moves = np.zeros(entries.size)
         if self.kind == "psd":
             moves[self.diagonal] = below_semidefinite(self.matrix(entries))
@@ -166,19 +174,16 @@ class Cone:
         elif self.kind == "exp":
             z = exp_dual_points(z.reshape(-1, 3)).ravel()
         elif self.kind == "pow":
-            u, v, a = max(z[0], 0.0), max(z[1], 0.0), self.power
-            with np.errstate(over="ignore", invalid="ignore"):
-                base = u**a * v ** (1.0 - a) * a**-a * (1.0 - a) ** (a - 1.0)
-            sure = min(u, v) > FLOOR and FLOOR < base < np.inf
-            most = base * (1.0 - 1e-13) if sure else 0.0
-            z = np.array([u, v, np.sign(z[2]) * min(abs(z[2]), most)])
+            z = power_dual_point(z, self.power)
         return z
 
     def depth(self, z: Floats) -> float:
-        """Return a proved distance of a psd block from the boundary of the cone, 0 without proof.
+        """Return a proved distance of a psd or pow block from the boundary of the dual, 0 without proof.
 
         What moves the scaled entries by no more, in length, stays in the cone.
         """
+        if self.kind == "pow":
+            return power_depth(z, self.power)
         Z = self.matrix(z)
         own = np.diag(Z).copy()
         least = 0.5 * _least_eigenvalue(Z) if np.isfinite(Z).all() else 0.0
@@ -208,7 +213,7 @@ class Cone:
         ex, ey, ez = error.reshape(-1, 3).T
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             if self.kind == "exp":  # y exp(x/y) is convex in y: its largest is at an end
-                ends = [h * _exp_above((x + ex) / h) for h in (y - ey, y + ey)]
+                ends = [h * exp_above((x + ex) / h) for h in (y - ey, y + ey)]
                 most = np.maximum(np.maximum(*ends), FLOOR) * (1.0 + 1e-12)
                 inner = (y - ey > 0.0) & (z - ez >= most)
                 edge = (y == 0.0) & (ey == 0.0) & (x + ex <= 0.0) & (z - ez >= 0.0)
@@ -522,77 +527,15 @@ def _beyond(Z: Floats, F: Floats | None = None) -> float:
     return float(np.sqrt(np.square(np.abs(left) + error).sum())) * (1.0 + 1e-9) + 1e-150
 
 
-def _exp_above(power: Floats) -> Floats:
-    """Return exp, not below what has all digits of a float: a large factor would show the others."""
-    return np.asarray(np.maximum(np.exp(power), FLOOR))
-
-
-def _exp_least(u: Floats, v: Floats) -> tuple[NDArray[np.bool_], Floats]:
-    """Return where u < 0, and there floats that are not below -u exp(v/u - 1)."""
-    inner = u < -np.finfo(float).tiny
-    safe = np.where(inner, u, -1.0)
-    with np.errstate(over="ignore"):
-        power = v / safe - 1.0
-        rounded = np.where(power == 0.0, 0.0, (16.0 + 8.0 * np.abs(power)) * UNIT)  # exp(0) is 1
-        least = -safe * _exp_above(power) * (1.0 + rounded)
-    return inner, np.maximum(least, FLOOR)  # positive, however far below the smallest float
-
-
-def exp_depths(z: Floats) -> Floats:
-    """Return by how much at least the last entry of each triple of a dual point may be less."""
-    u, v, w = z.reshape(-1, 3).T
-    inner, least = _exp_least(u, v)
-    return np.where(inner, np.maximum((w - least) * (1.0 - 1e-12) - FLOOR, 0.0), 0.0)
-
-
-def exp_rows(cones: Iterable[Cone]) -> NDArray[np.intp]:
-    """Return the rows of all exponential cones (k, 3)."""
-    starts = [k for c in cones if c.kind == "exp" for k in range(c.start, c.stop, 3)]
-    return np.array(starts, dtype=np.intp)[:, None] + np.arange(3)
-
-
 def _exp_figures(S: Floats, Z: Floats) -> tuple[float, ...]:
     """Return the figures of exponential cones, as `cone_figures` has them of all."""
     known_s, known_z = (np.isfinite(V).all(axis=1) for V in (S, Z))
     off, outside = np.full(S.shape, np.inf), np.full(len(Z), np.inf)
-    off[known_s] = _exp_moves(S[known_s], dual=False).reshape(-1, 3)
-    outside[known_z] = _exp_moves(Z[known_z], dual=True).reshape(-1, 3).max(axis=1)
+    off[known_s] = exp_moves(S[known_s], dual=False).reshape(-1, 3)
+    outside[known_z] = exp_moves(Z[known_z], dual=True).reshape(-1, 3).max(axis=1)
     product = largest_entry((S * Z).sum(axis=1))
     sums = outside @ np.abs(S).sum(axis=1), (off * np.abs(Z)).sum()
     return largest_entry(off), largest_entry(outside), product, product, *map(float, sums)
-
-
-def exp_dual_points(z: Floats) -> Floats:
-    """Return triples in {u < 0, -u exp(v/u - 1) <= w} or {u = 0, v >= 0, w >= 0}."""
-    u, v, w = z.T
-    inner, least = _exp_least(u, v)
-    edge = ~(inner & np.isfinite(least))  # the edge u = 0 is nearer than a w out of reach
-    v, w = np.where(edge, np.maximum(v, 0.0), v), np.maximum(w, np.where(edge, 0.0, least))
-    return np.column_stack([np.where(edge, 0.0, u), v, w])
-
-
-def _exp_moves(v: Floats, *, dual: bool) -> Floats:
-    """Return the shorter move, of z or of x, into z >= y exp(x/y), or into its dual cone, of triples."""
-    x, y, z = v.reshape(-1, 3).T
-    tiny, at = np.finfo(float).tiny, 1 if dual else 0
-    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-        if dual:  # K* = {(u, v, w): u < 0, -u exp(v/u - 1) <= w} and {u = 0, v, w >= 0}
-            inside, u = x < -tiny, np.minimum(x, -tiny)
-            above, beside = -x * np.exp(y / u - 1.0) - z, u * (1.0 + np.log(z / -u)) - y
-        else:
-            inside, h = y > tiny, np.maximum(y, tiny)
-            above, beside = y * np.exp(x / h) - z, x - h * np.log(z / h)
-    moves, near = np.column_stack([x, -y, -z]), inside & (beside < above)
-    moves[inside] = 0.0
-    moves[inside, 2] = np.nan_to_num(above[inside], posinf=np.inf)
-    moves[near, 2], moves[near, at] = 0.0, beside[near]
-    return np.maximum(moves, 0.0).ravel()
-
-
-def _power_moves(v: Floats, power: float, *, dual: bool) -> Floats:
-    x, y, z = v / np.array([power, 1.0 - power, 1.0]) if dual else v
-    base = max(x, 0.0) ** power * max(y, 0.0) ** (1.0 - power)
-    return np.maximum([-x, -y, abs(z) - base], 0.0)
 
 
 def largest_entry(vector: Any) -> float:

@@ -14,9 +14,10 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
-from optfair.proofs.cones import Cone, SecondOrder, beside_diagonals, exp_rows
+from optfair.proofs.cones import Cone, SecondOrder, beside_diagonals
 from optfair.proofs.digits import simple_denominators, whole_multiple
 from optfair.proofs.rounding import ROOT, Floats
+from optfair.proofs.triples import exp_rows, power_normal
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
@@ -545,18 +546,16 @@ CURVED, BLOCK, KERNEL = 10_000, 5_000, 1e-6
 
 
 def normals_of(form: ConicForm, z: Floats) -> tuple[Any, Floats]:
-    """Return by which rows the depth of multipliers in each curved cone grows, and how large it is.
-
-    Of cones of which all multipliers are 0 nothing moves.
-    """
+    """Return by which rows the depth of multipliers in curved cones, not all 0, grows, and how large it is."""
     parts: list[tuple[int, Floats, float]] = []
     for c in form.cones:
         own = z[c.start : c.stop]
         if c.kind == "soc" and own.any():
             tail = float(np.linalg.norm(own[1:]))
             parts.append((c.start, np.append(1.0, -own[1:] / (tail or 1.0)), own[0] - tail))
-    exp = exp_rows(form.cones)
-    u, v, w = z[exp].T
+        if c.kind == "pow" and (normal := power_normal(own, c.power))[0].any():
+            parts.append((c.start, *normal))
+    u, v, w = z[exp := exp_rows(form.cones)].T
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         slope = np.where(u < 0.0, np.exp(v / u - 1.0), 0.0)
         normals = np.stack([slope * (1.0 - v / u), slope, np.ones(u.size)], axis=1)

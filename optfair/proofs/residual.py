@@ -12,10 +12,11 @@ import scipy.optimize
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.proofs.cones import FLOOR, Cone, SecondOrder, exp_depths, exp_dual_points, exp_rows
+from optfair.proofs.cones import Cone, SecondOrder
 from optfair.proofs.equations import correcting_step, correction, implying
 from optfair.proofs.faces import kernels_of, normals_of
 from optfair.proofs.rounding import UNIT, Floats, entries_of, exact_products, gamma, length, reached
+from optfair.proofs.triples import FLOOR, exp_depths, exp_dual_points, exp_rows
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
@@ -28,6 +29,7 @@ NEAR = 1e-6
 # Times that rows are looked for which have one unpaid column only: so long is a chain of states.
 LEVELS = 10_000
 EDGE: Mapping[int, float] = MappingProxyType({})  # nowhere is a block known to have room
+DEEP = ("psd", "pow")  # cones that say how deep they hold a point
 # Times that columns which a move opens are made 0, too; all that it may, up to so many for each.
 ROUNDS, MANY = 3, 2
 
@@ -230,9 +232,8 @@ def _movable(form: ConicForm, z: Floats, depths: Mapping[int, float] = EDGE) -> 
 
     Rows of equalities move freely. Entries behind the head of a second-order cone, those of a
     positive semidefinite block off its diagonal, and the first two of an exponential cone move
-    too: the head, the diagonal or the last entry is then raised. Inside a second-order cone or a
-    positive semidefinite block every entry moves as far as its depth, and so does the last one of an
-    exponential cone.
+    too: the head, the diagonal or the last entry is then raised. Inside a cone every entry moves as
+    far as its depth, of an exponential one only the last.
     """
     room = np.zeros(z.size)
     for c in form.cones:
@@ -243,8 +244,8 @@ def _movable(form: ConicForm, z: Floats, depths: Mapping[int, float] = EDGE) -> 
             room[at] = z[at]
         elif c.kind == "soc" or not z[at].any():
             continue  # to raise its head would cost columns that are exact
-        elif c.kind == "psd" and depths.get(c.start, 0.0) > 0.0:
-            room[at] = depths[c.start]
+        elif c.kind == "pow" or (c.kind == "psd" and depths.get(c.start, 0.0) > 0.0):
+            room[at] = depths.get(c.start, 0.0)
         elif c.kind == "psd":
             room[at] = np.where(c.diagonal, 0.0, np.inf)
     exp = exp_rows(form.cones)
@@ -300,7 +301,7 @@ def polished(
     """
     at = np.flatnonzero(residual.unpaid(lower, upper))
     middle = 0.5 * (residual.low[at] + residual.high[at])
-    anywhere = {c.start: np.inf for c in form.cones if c.kind == "psd"}
+    anywhere = {c.start: np.inf for c in form.cones if c.kind in DEEP}
     room = _movable(form, z, anywhere | _curved_depths(form, z))
     M, used = _equations(form.columns_of_rows, at, room)
     part = correcting_step(M, middle, room[used])
@@ -309,8 +310,7 @@ def polished(
         step[used] = part
     if step is None or not np.abs(step).max() <= NEAR * np.abs(z).max():
         return z, residual  # these multipliers are not nearly right
-    near = in_dual(form.cones, z + step)
-    if not np.isfinite(near).all():
+    if not np.isfinite(near := in_dual(form.cones, z + step)).all():
         return z, residual
     again = residual_of(form, x, near, q)
     # columns that were 0 are as exact as before
@@ -343,7 +343,7 @@ def repaired(
     """Return the residual, moved so that less of it is unpaid, and what that costs."""
     before = residual.unpaid(lower, upper)
     best, least = (residual, 0.0), float(residual.size[before].sum())
-    inner = {c.start: c.depth(z[c.start : c.stop]) for c in form.cones if c.kind == "psd"}
+    inner = {c.start: c.depth(z[c.start : c.stop]) for c in form.cones if c.kind in DEEP}
     exp = exp_rows(form.cones)
     inner |= dict(zip(exp[:, 0].tolist(), exp_depths(z[exp.ravel()]).tolist(), strict=True))
     inner |= _curved_depths(form, z)

@@ -204,6 +204,9 @@ def test_a_function_of_which_no_range_is_known_is_refused_at_once(atom: Any) -> 
     with pytest.raises(of.UnsupportedProblem, match="ranges are known") as e:
         of.solve(cp.Problem(cp.Maximize(atom(x)), [x >= 0.1, x <= 0.9]))
     assert "(x" in e.value.evidence
+    with pytest.raises(of.Infeasible) as none:  # whatever its range is
+        of.solve(cp.Problem(cp.Minimize(atom(x)), [x == -1, cp.ceil(x) >= 1]))
+    assert none.value.certificate is not None and none.value.certificate.verify()
 
 
 def test_a_time_limit_is_for_the_search_and_the_proof_of_what_it_leaves(
@@ -401,3 +404,39 @@ def test_integers_without_ends_and_between_which_none_is() -> None:
         p = of.from_cvxpy(cp.Problem(goal, [n >= 0.2, n <= 0.8]))
         boxes.run(p, profile("interval-boxes"), Request())
     assert e.value.certificate is not None and e.value.certificate.verify()
+
+
+a, b = cp.Variable(2, name="a"), cp.Variable(2, integer=True, name="b")
+QUADRATICS: dict[str, tuple[Any, list[Any], float]] = {
+    "a product without ends": (cp.Minimize(x * y), [x >= 0, y >= 0], 0.0),
+    "one point": (cp.Minimize(a[1] ** 2 - a[0] ** 2), [a == [1.0, 2.0]], 3.0),
+    "a corner": (cp.Maximize(a[0] * a[1] + cp.sum_squares(a)), [a >= -1, a <= 2], 12.0),
+    "integers": (cp.Maximize(b[0] * b[1]), [b >= -3, b <= 4, cp.sum(b) <= 3.5], 9.0),
+    "a row": (cp.Maximize(x), [x * y <= 1, y >= 0.5, y <= 3, x >= -1, x <= 5], 2.0),
+}
+
+
+@pytest.mark.parametrize("name", QUADRATICS)
+def test_what_a_solver_reports_of_a_small_nonconvex_program_is_proved_on_request(name: str) -> None:
+    goal, rows, truth = QUADRATICS[name]
+    s = of.from_cvxpy(cp.Problem(goal, rows)).solve()
+    assert s.grade.word == "reported"
+    proved = s.certificate.prove(time_limit=20.0)
+    assert proved.solution.grade.word == "proved" and proved.verify()
+    assert proved.solution.objective == pytest.approx(truth, abs=1e-6)
+
+
+def test_a_cover_that_is_not_closed_and_many_variables_prove_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    many = cp.Variable(8, name="many")
+    rows = [many >= -3, many <= 4]
+    s = of.from_cvxpy(cp.Problem(cp.Maximize(cp.sum_squares(many)), rows)).solve()
+    with pytest.raises(of.UnsupportedProblem, match="of 8 scalars"):
+        s.certificate.prove()
+    goal = cp.Minimize(x * x - 0.6 * x - y * y)
+    s = of.from_cvxpy(cp.Problem(goal, [x >= -1, x <= 1, y >= -1, y <= 1])).solve()
+    monkeypatch.setattr(boxes, "ROUNDS", 4)
+    with pytest.raises(of.SolverFailure, match="boxes are left") as failure:
+        s.certificate.prove()
+    assert failure.value.solution is s

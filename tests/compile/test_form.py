@@ -365,6 +365,20 @@ def test_every_row_lies_in_a_cone(interface: str) -> None:
     )
 
 
+def test_a_matrix_of_power_cones_has_each_its_exponent_and_its_multipliers() -> None:
+    x, y, z = (cp.Variable((2, 3), name=name) for name in "xyz")
+    alpha, most = np.array([[0.1, 0.9, 0.3], [0.5, 0.2, 0.6]]), np.array([[4.0, 1, 2], [1, 3, 1]])
+    rows = [cp.PowCone3D(x, y, z, alpha), x <= most, y <= 5 - most]
+    problem = cp.Problem(cp.Maximize(cp.sum(z)), rows)
+    s = of.from_cvxpy(problem).solve(write_back=True)
+    reached = most**alpha * (5 - most) ** (1 - alpha)
+    np.testing.assert_allclose(s["z"], reached, rtol=1e-5)
+    assert s.objective == pytest.approx(reached.sum(), rel=1e-7) and s.grade.word == "proved"
+    np.testing.assert_allclose(rows[0].dual_value[0], alpha * reached / most, rtol=1e-4)
+    with pytest.raises(of.Infeasible):
+        of.from_cvxpy(cp.Problem(cp.Minimize(0), [*rows, z >= 1.1 * reached])).solve()
+
+
 def sided(row: float) -> tuple[Compiled, dict[str, Any]]:
     x, y = cp.Variable(2, name="x"), cp.Variable(name="y")
     rows = [row * x <= row * np.array([0.0, 3.0]), row * (x[0] - y) == 0, x <= 1e9]

@@ -742,8 +742,13 @@ def test_integers_between_which_there_is_none() -> None:
             lambda u: [x * y * cp.one_minus_pos(x / (4 * u)) >= u * u],
             lambda u: 2.3305004 * u,
         ),
+        (
+            lambda u: x * y,
+            lambda u: [(y * cp.one_minus_pos(x / y)) ** 2 >= u * u, x >= y / 3],
+            lambda u: 0.75 * u * u,
+        ),
     ],
-    ids=["difference", "exponential below a logarithm", "one minus a quotient"],
+    ids=["difference", "exponential below a logarithm", "one minus a quotient", "square"],
 )
 def test_products_of_differences_and_functions_of_any_sign_are_geometric(
     goal: Any, rows: Any, truth: Any, unit: float
@@ -753,6 +758,17 @@ def test_products_of_differences_and_functions_of_any_sign_are_geometric(
     s = p.solve()
     assert s.solver == "equivalent-convex" and s.grade.word == "proved"
     assert s.objective == pytest.approx(truth(unit), rel=1e-6) and s.is_optimal(1e-6)
+
+
+def test_the_square_of_a_difference_of_any_sign_is_not_geometric() -> None:
+    rows = [cp.square(y - x) >= 1, x >= y / 3]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x * y), rows))
+    assert p.recast is None and not p.problem_class.convex
+    asked = of.from_cvxpy(cp.Problem(cp.Minimize(x * y), [cp.diff_pos(y, x) ** 4 >= x, rows[1]]))
+    s = asked.solve()  # y = 3 x and 16 x^4 = x
+    assert s.grade.word == "proved" and s.objective == pytest.approx(
+        3 * 0.0625 ** (2 / 3), rel=1e-6
+    )
 
 
 def test_what_a_difference_asks_for_stays_where_it_is_multiplied_out() -> None:

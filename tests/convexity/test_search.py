@@ -8,6 +8,7 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
+from optfair.convexity import search as search_module
 from optfair.convexity import theorems
 from optfair.convexity.domain import Domain
 from optfair.convexity.prove import domain_of, prove
@@ -48,6 +49,22 @@ def test_parts_are_taken_out_only_where_they_are_curved_as_it_needs(
 def test_parts_that_are_curved_as_it_needs_are_found(text: str, bounds: str) -> None:
     node, search = rules_only(text, bounds)
     assert search.prove(node, "convex") is not None
+
+
+@pytest.mark.parametrize("ends", [(-3.0, 2.0), (-1.0, -1.0)])
+def test_steps_and_single_points_are_not_cut_into_boxes(
+    monkeypatch: pytest.MonkeyPatch, ends: tuple[float, float]
+) -> None:
+    rounds = []
+    own = search_module.bends
+    monkeypatch.setattr(
+        search_module, "bends", lambda *asked: (rounds.append(asked), own(*asked))[1]
+    )
+    x = cp.Variable(name="x")
+    found = read(-cp.ceil(x), domain_of({"low": x >= ends[0], "high": x <= ends[1]}))
+    assert Search(found.domain).prove(found.node, "convex") is None
+    claims = {asked[:2] for asked in rounds}  # of both, once: no box of one point gets smaller
+    assert len(rounds) == len(claims) == (0 if ends[0] < ends[1] else 2)
 
 
 def test_of_two_claims_the_smaller_is_asked_first() -> None:

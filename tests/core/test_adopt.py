@@ -726,6 +726,16 @@ def test_finite_sets_stand_beside_products_and_perspectives_within_each_other() 
     assert of.from_cvxpy(twice).solve().objective == pytest.approx(4.0 / 5.0)
 
 
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_product_may_be_one_of_finitely_many_numbers(ordered: bool) -> None:
+    x, y = cp.Variable(pos=True, name="x"), cp.Variable(pos=True, name="y")
+    rows = [cp.FiniteSet(x * y, {1, 2, 3.5}, ineq_form=ordered), x == 1]
+    plain = cp.Problem(cp.Maximize(x * y - y / 2), rows)
+    s = of.from_cvxpy(plain, ["numbers", "one"]).solve(write_back=True)
+    assert s.objective == pytest.approx(1.75, abs=1e-6) and "numbers" in s.problem.constraints
+    assert y.value == pytest.approx(3.5, abs=1e-6) and rows[0].violation() < 1e-6
+
+
 def test_two_constraints_of_one_name_are_refused_and_variables_warned_about() -> None:
     x, y = cp.Variable(name="x"), cp.Variable(name="x")
     plain = cp.Problem(cp.Minimize(x + y), [x >= 1, y >= 2])

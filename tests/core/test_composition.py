@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from cvxpy.atoms.affine import wraps
+from cvxpy.constraints.power import PowCone3DApprox
 
 import optfair as of
 from optfair.core.composition import Parts, Rule, constraint_term, named_term, objective_term
@@ -349,6 +350,24 @@ def test_functions_of_all_entries_and_along_axes_have_their_own_optimum(
 ) -> None:
     optimum, value, grade = _of_axes(make, shape)
     assert optimum == pytest.approx(value, rel=1e-6) and grade in ("proved", "within")
+
+
+def test_a_power_cone_that_cvxpy_approximates_is_the_cone() -> None:
+    x, y, z = (cp.Variable(name=name) for name in "xyz")
+    rows = [PowCone3DApprox(x, y, z, 0.3001), x + y <= 2, x >= 0]
+    s = of.from_cvxpy(cp.Problem(cp.Maximize(z), rows)).solve()
+    assert s.objective == pytest.approx(2 * 0.3001**0.3001 * 0.6999**0.6999, rel=1e-8)
+    assert s.grade.word == "proved" and str(s.problem.problem_class) == "CONIC(pow)"
+
+
+@pytest.mark.parametrize("axis", [None, 0, (0, 2)])
+def test_values_that_variables_have_change_no_rows(axis: Any) -> None:
+    x = cp.Variable((2, 3, 2), name="x")
+    numbers = np.random.default_rng(0).normal(size=x.shape)
+    largest = cp.sum(cp.sum_largest(x, 2, axis=axis))
+    problem = cp.Problem(cp.Minimize(largest), [x == numbers])
+    x.value = numbers  # as after a solve
+    assert of.from_cvxpy(problem).solve().objective == pytest.approx(largest.value, rel=1e-9)
 
 
 def test_a_name_somebody_gave_is_not_taken_by_entries_that_are_whole() -> None:

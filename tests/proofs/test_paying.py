@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import optfair as of
 from optfair.proofs import bounds as bounds_module
 from optfair.proofs.columns import linear_rows
-from optfair.proofs.cones import Cone, exp_depths
+from optfair.proofs.cones import Cone
 from optfair.proofs.definiteness import (
     curvature_of,
     definiteness,
@@ -42,6 +42,7 @@ from optfair.proofs.residual import (
 )
 from optfair.proofs.roots import lower_root
 from optfair.proofs.rounding import reached
+from optfair.proofs.triples import exp_depths
 from optfair.solution.conic_form import ConicForm
 
 
