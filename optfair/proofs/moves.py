@@ -387,19 +387,21 @@ def closed(
         if not boxes.unpaid(left).any() and moves.offer(near, left, 0.0) and moves.settled:
             return moves.best
     given, few = moves.own, np.count_nonzero(boxes.unpaid(residual)) <= FEW
-    first = 2 if form.polyhedral else 1  # a basis may be exact before it is polished
+    # a basis may be exact before it is polished; a solver's pair of a quadratic program is none
+    bent = form.P.nnz > 0 and all(c.kind in ("zero", "nonneg") for c in form.cones)
+    first = 2 if form.polyhedral else 0 if bent else 1
     if not (form.polyhedral or late()):  # in curved cones there is seldom room as they are
         moves.tilt(quick=True)
-    if few and not moves.settled:
+    if few and first and not moves.settled:
         moves.close(given, most=first)
     for quick, most in ((True, 1), (False, None)):
         if late():
             return moves.best
         if not moves.settled and (form.polyhedral or not quick):
             moves.tilt(quick=quick)
-        if moves.left > 0.0 and not (few and moves.own is given):
+        if moves.left > 0.0 and not (few and moves.own is given) and not (bent and quick):
             moves.close(moves.own, most=most)
-    if few and not moves.settled:
+    if few and not moves.settled and not (bent and moves.left == 0.0):
         moves.close(given, first=first)
     return moves.best
 

@@ -157,3 +157,32 @@ def test_an_optimum_beside_a_large_constant_is_proved() -> None:
         rows = [cp.sum(x) <= 1] if offset == 0.5 else [x >= 0.3]
         s = of.from_cvxpy(cp.Problem(cp.Minimize(cost + 1e8), rows)).solve()
         assert s.grade.word == "proved" and s.objective - s.bound <= 1e-7
+
+
+@pytest.mark.parametrize(
+    ("kind", "quadratic", "order"),
+    [
+        ("nonneg", False, ["close 2", "tilt True", "tilt False", "close on from 2"]),
+        ("nonneg", True, ["tilt True", "tilt False", "close on from 0"]),
+        ("soc", True, ["tilt True", "close 1", "tilt False", "close on from 1"]),
+    ],
+)
+def test_moves_are_tried_in_the_order_of_what_settles_such_programs(
+    kind: Any, quadratic: bool, order: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[str] = []
+
+    def tilt(_: Any, *, quick: bool) -> None:
+        tried.append(f"tilt {quick}")
+
+    def close(_: Any, around: Any, first: int = 0, most: int | None = None) -> None:
+        tried.append(f"close on from {first}" if most is None else f"close {most}")
+
+    monkeypatch.setattr(moves._Moves, "tilt", tilt)
+    monkeypatch.setattr(moves._Moves, "close", close)
+    P = sp.csc_array(np.diag([1.0 * quadratic, 0.0]))
+    form = ConicForm(P, np.ones(2), 0.0, sp.csc_array(-np.eye(2)), np.zeros(2), (Cone(kind, 0, 2),))
+    x, z = np.ones(2), np.full(2, 0.5)
+    bare = Boxes(np.full(2, -np.inf), np.full(2, np.inf), x=x)
+    moves.closed(form, residual_of(form, x, z, form.q), x, z, bare)
+    assert tried == order
