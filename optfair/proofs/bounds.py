@@ -104,15 +104,18 @@ class Unpaid:
         parts = (self.slope * factor, self.curve * factor)
         return replace(self, slope=parts[0], curve=parts[1], here=self.here * factor)
 
+    def spread(self, copies: Ints, factor: float) -> Unpaid:
+        """Return the same where columns count for others, which are so many times as large then."""
+        return replace(self.times(factor), columns=np.union1d(self.columns, copies))
+
     def joined(self, other: Unpaid | None) -> Unpaid:
         """Return what the lesser of two bounds may lose."""
         if other is None:
             return self
         names = ("slope", "curve", "size", "here", "natural")
         parts = {name: max(getattr(self, name), getattr(other, name)) for name in names}
-        parts |= {
-            name: min(getattr(self, name), getattr(other, name)) for name in ("reach", "unit")
-        }
+        least = ("reach", "unit")
+        parts |= {name: min(getattr(self, name), getattr(other, name)) for name in least}
         return Unpaid(np.union1d(self.columns, other.columns), **parts)
 
     @property
@@ -401,9 +404,8 @@ def _in_digits(form: ConicForm, x: Floats, z: Floats, goal: float, known: LowerB
     if sharp is None or not sharp[0] - sharp[1] * float(np.abs(x).sum()) > value - loss + slight:
         return known
     at, size = np.arange(form.q.size), float(np.abs(x).max(initial=0.0))
-    return LowerBound(
-        sharp[0], Unpaid(at, sharp[1], 0.0, size, sharp[1] * size, _natural(form, at))
-    )
+    left_out = Unpaid(at, sharp[1], 0.0, size, sharp[1] * size, _natural(form, at))
+    return LowerBound(sharp[0], left_out)
 
 
 def _lower_bound(
@@ -455,6 +457,7 @@ def _lower_bound(
             total = total_of(form, x, z, residual, 0.0, boxes)
             slight = SLIGHT * max(abs(total), form.unit)
             there = _lower_bound(face.form, x, in_dual(face.form.cones, face.z), limits, face.z)
+            there = replace(there, unpaid=there.unpaid and there.unpaid.spread(*face.copies))
             facing = [there] if there.value >= min(total - slight, enough) else []
             if facing and there.unpaid is None:
                 return there
@@ -465,10 +468,8 @@ def _lower_bound(
         z, residual, spent = less
         total = total_of(form, x, z, residual, spent, boxes)
     open_ones = boxes.unpaid(residual)
-    if (
-        not (spent or some or total >= enough)
-        and (at := dear_columns(form, x, residual, boxes)).size
-    ):
+    short = not (spent or some or total >= enough)
+    if short and (at := dear_columns(form, x, residual, boxes)).size:
         residual = sharper(form, residual, x, z, form.q, at)
         total = max(total, total_of(form, x, z, residual, spent, boxes))
     curved = np.zeros(form.q.size, dtype=bool)

@@ -43,6 +43,7 @@ TESTED, ROUNDED = 3e9, 1e-9
 # Entries of all columns that are looked through for copies; denominators that are tried first, and
 # the largest.
 ENTRIES, SIMPLE, COPIES = 8_000_000, 12, 2_000
+Copies = tuple[Any, float]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,12 +60,15 @@ class Face:
         Those of the program itself.
     bases : dict
         V by the number of the cone.
+    copies : (array, float)
+        Columns that count for others, and how many times as large these may then be.
     """
 
     form: ConicForm
     z: Floats
     cones: tuple[Cone, ...]
     bases: dict[int, Floats]
+    copies: Copies
 
     @cached_property
     def stated(self) -> tuple[ConicForm, Floats]:
@@ -144,7 +148,7 @@ def on_face(form: ConicForm, z: Floats) -> Face | None:
         form.last["face"] = (tried, known)
     if known is None:
         return None
-    smaller, used = known
+    smaller, used, copies = known
     inverses = {k: np.asarray(np.linalg.pinv(V), dtype=float) for k, V in used.items()}
     own = []
     for k, c in enumerate(form.cones):
@@ -156,7 +160,7 @@ def on_face(form: ConicForm, z: Floats) -> Face | None:
             roots = np.where(inner.diagonal, 1.0, inner.root)
             multipliers = (0.5 * (W + W.T))[inner.places] * roots
         own.append(multipliers)
-    return Face(smaller, np.concatenate(own), form.cones, used)
+    return Face(smaller, np.concatenate(own), form.cones, used, copies)
 
 
 @dataclass(frozen=True, eq=False)
@@ -278,8 +282,8 @@ def forced(
 
 def _relaxed(
     form: ConicForm, tried: dict[int, list[Floats]]
-) -> tuple[ConicForm, dict[int, Floats]] | None:
-    """Return the program with smaller blocks, and V of each; None where none is written down."""
+) -> tuple[ConicForm, dict[int, Floats], Copies] | None:
+    """Return the program with smaller blocks, V of each, and copies; None where none is written down."""
     columns: Any = sp.hstack([form.rows, sp.csr_array(form.b[:, None])], format="csr")
     used: dict[int, Floats] = {}
     blocks, parts, start = [], [], 0
@@ -297,11 +301,9 @@ def _relaxed(
     if not used:
         return None
     both = sp.csc_array(sp.vstack(parts))
-    A, q = both[:, :-1], form.q
-    if not form.P.nnz:
-        A, q = _without_copies(A, q)
+    A, q, copies = _without_copies(both[:, :-1], form.q, form.P.nnz == 0)
     b = both[:, [-1]].toarray().ravel()
-    return replace(form, q=q, A=A, b=b, cones=tuple(blocks)), used
+    return replace(form, q=q, A=A, b=b, cones=tuple(blocks)), used, copies
 
 
 def turned(form: ConicForm, bases: Mapping[int, Floats]) -> ConicForm | None:
@@ -354,38 +356,38 @@ def _alike(some: list[Floats], others: list[Floats]) -> bool:
     return len(some) == len(others) and all(map(np.array_equal, some, others))
 
 
-def _without_copies(A: Any, q: Floats) -> tuple[Any, Floats]:
-    """Return the columns, and 0 for those that are proved to be combinations of others."""
-    m, n = A.shape
-    if m * n > ENTRIES:
-        return A, q
+def _without_copies(A: Any, q: Floats, linear: bool = True) -> tuple[Any, Floats, Copies]:
+    """Return the columns, and 0 for those that are proved to be combinations of others, with these."""
+    (m, n), whole = A.shape, (A, q, (np.zeros(0, dtype=np.intp), 1.0))
+    if not linear or m * n > ENTRIES:
+        return whole
     nonzero = np.flatnonzero(np.diff(A.indptr))
     with np.errstate(over="ignore"):
         size = np.asarray(A.multiply(A).sum(axis=0)).ravel()[nonzero] ** 0.5
     if not ((size > 0.0) & np.isfinite(size)).all():
-        return A, q  # squares leave the range of floats
+        return whole  # squares leave the range of floats
     own = sp.csc_array(A[:, nonzero] @ sp.diags_array(1.0 / size))
     if nonzero.size and np.linalg.eigvalsh((own.T @ own).toarray())[0] > APART_COLUMNS:
-        return A, q
+        return whole
     M = np.vstack([A.toarray(), q[None, :]])
     weight = 1.0 / np.maximum(np.count_nonzero(M, axis=0), 1) ** 2  # short columns are kept
     _, R, order = scipy.linalg.qr(M * weight, mode="economic", pivoting=True)
     size = np.abs(np.diag(R))
     rank = int((size > 1e-10 * size.max(initial=0.0)).sum())
     kept, others = order[:rank], order[rank:]
-    on_grid = (np.round(M * GRID) == M * GRID).all()
-    if not (others.size and rank and on_grid):
-        return A, q
+    if not (others.size and rank and (np.round(M * GRID) == M * GRID).all()):
+        return whole
     Y = np.linalg.lstsq(M[:, kept], M[:, others], rcond=None)[0]
     common = denominators(Y)
-    whole = np.round(Y * common)
-    fits = (GRID * (np.abs(M[:, kept]) @ np.abs(whole) + np.abs(M[:, others]) * common)).max(axis=0)
-    proved = (M[:, kept] @ whole == M[:, others] * common).all(axis=0) & (fits < EXACT)
-    used = np.ones(n)
-    used[others[proved]] = 0.0
+    near = np.round(Y * common)
+    fits = (GRID * (np.abs(M[:, kept]) @ np.abs(near) + np.abs(M[:, others]) * common)).max(axis=0)
+    proved = (M[:, kept] @ near == M[:, others] * common).all(axis=0) & (fits < EXACT)
+    used = 1.0 - np.isin(np.arange(n), others[proved])
     A = sp.csc_array(A @ sp.diags_array(used))
     A.eliminate_zeros()
-    return A, q * used
+    at = proved & near.any(axis=0)
+    share = np.abs(near / common)[:, at].sum(axis=1).max(initial=0.0)
+    return A, q * used, (others[at], (1.0 + float(share)) * (1.0 + 1e-9))
 
 
 def denominators(Y: Floats) -> Floats:

@@ -18,7 +18,7 @@ import optfair as of
 from optfair.backends import blocks_backend
 from optfair.backends.blocks_backend import interior_point
 from optfair.compile.form import compile_problem
-from optfair.proofs.bounds import lower_bound
+from optfair.proofs.bounds import Unpaid, lower_bound
 from optfair.proofs.cones import Cone
 from optfair.proofs.faces import (
     _declared,
@@ -226,12 +226,37 @@ def test_columns_that_are_combinations_of_others_are_left_out_with_their_costs()
     mix = np.array([[1.0, 0.5], [2.0, 0.0], [0.0, -1.5], [0.0, 1.0]])
     cost = np.array([1.0, 2.0, 3.0, -1.0])
     A, q = sp.csc_array(np.hstack([base, base @ mix])), np.r_[cost, cost @ mix]
-    fewer, left = _without_copies(A, q)
+    fewer, left, (others, most) = _without_copies(A, q)
     empty = np.diff(fewer.indptr) == 0
     assert empty.sum() == 2 and not left[empty].any()
+    assert sorted(others) == np.flatnonzero(empty).tolist() and 2.0 <= most < 4.5
     # one whose cost does not follow stays, as a price without end
-    fewer, left = _without_copies(A, q + np.eye(6)[5])
-    assert (np.diff(fewer.indptr) == 0).sum() == 1
+    fewer, _, (others, _) = _without_copies(A, q + np.eye(6)[5])
+    assert (np.diff(fewer.indptr) == 0).sum() == len(others) == 1
+
+
+def test_a_column_that_counts_for_another_may_be_larger_than_either() -> None:
+    # F = [3 a + 3 b + 7 c, 0; 0, b + 1024]: on the face of the first line a and b are one column
+    slight = 2.0**-18
+    A, b = -np.array([[3.0, 3.0, 7.0], [0.0, 0.0, 0.0], [0.0, 1.0, 0.0]]), np.array([0, 0, 1024.0])
+    q = np.array([3.0 + slight, 3.0 + slight, 7.0])
+    form = ConicForm(
+        sp.csc_array((3, 3)), q, 0.0, sp.csc_array(A), b, (Cone("psd", 0, 3, order=2),)
+    )
+    z = np.array([1.0, 0.0, 0.0])
+    face = on_face(form, z)
+    assert face is not None and len(face.copies[0]) == 1 and 2.0 <= face.copies[1] < 2.1
+    bound = lower_bound(form, np.zeros(3), z)
+    # with y = -R (1, 1, -6/7) the objective is -2 slight R, and no entry is larger than R
+    assert bound.unpaid is not None
+    R = Fraction(700)
+    y = (-R, -R, R * 6 / 7)
+    assert Fraction(3) * (y[0] + y[1]) + 7 * y[2] == 0 and y[1] + 1024 >= 0
+    value = sum(Fraction(float(c)) * v for c, v in zip(q, y, strict=True))
+    assert Fraction(bound.value) - Fraction(bound.unpaid.slope) * R <= value
+    # on the face itself the two count once, and both are said to be unpaid
+    spread = Unpaid(np.array([1]), slight, 0.0, 0.0).spread(*face.copies)
+    assert spread.slope >= 2.0 * slight and spread.columns.tolist() == [0, 1]
 
 
 def test_floats_that_share_their_product_with_the_root_of_2_are_charged_for_or_refused() -> None:
@@ -312,7 +337,7 @@ def test_products_that_are_not_exact_in_floats_have_no_face() -> None:
     for size, count in ((1.0, 1), (2.0**31, 0)):
         A = np.hstack([base, base[:, :1] + base[:, 1:2]])
         A[0] *= size
-        fewer, _ = _without_copies(sp.csc_array(A), np.zeros(4))
+        fewer, *_ = _without_copies(sp.csc_array(A), np.zeros(4))
         assert (np.diff(fewer.indptr) == 0).sum() == count
 
 
@@ -375,7 +400,7 @@ def test_bounds_by_edges_of_cones_are_below_the_optimum(seed: int) -> None:
 @pytest.mark.parametrize("size", [2.0**-900, 2.0**900])
 def test_columns_whose_squares_are_no_floats_are_left_as_they_are(size: float) -> None:
     A, q = sp.csc_array([[size, 2.0 * size], [size, 2.0 * size]]), np.array([1.0, 2.0])
-    kept, costs = _without_copies(A, q)
+    kept, costs, _ = _without_copies(A, q)
     assert kept is A and costs is q
     assert np.count_nonzero(_without_copies(A / size, q)[1]) == 1
 
