@@ -416,8 +416,7 @@ def _lower_bound(
     enough = np.inf if curvature.shift > 0.0 else enough  # that is charged for at the end
     residual = residual_of(form, x, z, form.q)
     boxes = bare = Boxes(*form.column_bounds, x=x, floor=curvature.floor)
-    best, spent = np.inf, 0.0
-    facing: list[LowerBound] = []
+    best, spent, facing = np.inf, 0.0, list[LowerBound]()
     if (at := np.flatnonzero(boxes.unpaid(residual))).size:
         residual = sharper(form, residual, x, z, form.q, at)
     own, start = residual, z  # a residual, and the multipliers it is that of
@@ -458,9 +457,10 @@ def _lower_bound(
             slight = SLIGHT * max(abs(total), form.unit)
             there = _lower_bound(face.form, x, in_dual(face.form.cones, face.z), limits, face.z)
             there = replace(there, unpaid=there.unpaid and there.unpaid.spread(*face.copies))
-            facing = [there] if there.value >= min(total - slight, enough) else []
-            if facing and there.unpaid is None:
-                return there
+            if not there.fault and there.value >= min(total - slight, enough):
+                facing = [there]
+                if there.unpaid is None:
+                    return there
         z, residual, spent = closed(form, residual, x, z, boxes, enough)
     total = total_of(form, x, z, residual, spent, boxes)
     dear = boxes is not bare and not boxes.unpaid(residual).any() and total < enough

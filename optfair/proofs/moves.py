@@ -52,8 +52,9 @@ CLOSE = 1e-6
 INSIDE = 1e-9
 # So many unpaid columns are closed by equations before anything larger is solved.
 FEW = 200
-# Unpaid columns from which on one factorisation is tried before an inverse of their equations.
-SEVERAL = 60
+# Unpaid columns from which on one factorisation is tried before an inverse of their equations, and
+# from which on nothing else is, once.
+SEVERAL, MANY = 60, 1_000
 # When moves end, by `time.perf_counter`: a bound is then of the best that is known.
 DEADLINE: ContextVar[float] = ContextVar("deadline of moves", default=np.inf)
 
@@ -311,11 +312,14 @@ class _Moves:
                 self.own = (near, start)
             lower, upper = self.boxes.of(start)
             again = (self.form, start, self.x, near, self.form.q, lower, upper)
-            several = np.count_nonzero(start.unpaid(lower, upper)) > SEVERAL
-            for quick in (True, False) if several else (False,):
+            count = np.count_nonzero(start.unpaid(lower, upper))
+            ways = (True, False) if count <= MANY else (True,)
+            for quick in ways if count > SEVERAL else (False,):
                 self.offer(near, *repaired(*again, quick=quick))
                 if self.settled or late():
                     return
+            if count > MANY:
+                return
 
     def _starts(self, z: Floats, residual: Residual) -> Iterator[tuple[Floats, Residual]]:
         """Yield multipliers polished, as they are, and both without what may be rounding."""

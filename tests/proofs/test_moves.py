@@ -186,3 +186,30 @@ def test_moves_are_tried_in_the_order_of_what_settles_such_programs(
     bare = Boxes(np.full(2, -np.inf), np.full(2, np.inf), x=x)
     moves.closed(form, residual_of(form, x, z, form.q), x, z, bare)
     assert tried == order
+
+
+@pytest.mark.parametrize(
+    ("several", "many", "ways"), [(9, 9, [False] * 2), (1, 9, [True, False] * 2), (1, 2, [True])]
+)
+def test_of_many_columns_one_factorisation_is_tried_once(
+    several: int, many: int, ways: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[bool] = []
+
+    def repaired(form: Any, left: Any, *_: Any, quick: bool) -> Any:
+        tried.append(quick)
+        return left, 0.0
+
+    monkeypatch.setattr(moves, "repaired", repaired)
+    monkeypatch.setattr(moves, "SEVERAL", several)
+    monkeypatch.setattr(moves, "MANY", many)
+    none = sp.csc_array((3, 3))
+    form = ConicForm(
+        none, np.ones(3), 0.0, sp.csc_array(-np.eye(3)), np.zeros(3), (Cone("nonneg", 0, 3),)
+    )
+    x, z = np.ones(3), np.full(3, 0.5)
+    bare = Boxes(np.full(3, -np.inf), np.full(3, np.inf), x=x)
+    own = moves._Moves(form, residual_of(form, x, z, form.q), x, z, bare)
+    monkeypatch.setattr(own, "_starts", lambda z, left: [(z, left)] * 2)
+    own.close(own.own)
+    assert tried == ways
