@@ -18,7 +18,7 @@ from optfair.proofs import bounds, moves
 from optfair.proofs.bounds import lower_bound
 from optfair.proofs.cones import Cone
 from optfair.proofs.moves import DEADLINE, Boxes, carrying, lowered
-from optfair.proofs.residual import residual_of
+from optfair.proofs.residual import Residual, residual_of
 from optfair.solution.conic_form import ConicForm
 from optfair.solution.residuals import measure
 
@@ -213,3 +213,11 @@ def test_of_many_columns_one_factorisation_is_tried_once(
     monkeypatch.setattr(own, "_starts", lambda z, left: [(z, left)] * 2)
     own.close(own.own)
     assert tried == ways
+
+
+def test_columns_are_dear_whose_rounding_costs_much_within_their_bounds() -> None:
+    form = ConicForm(sp.csc_array((2, 2)), np.ones(2), 0.0, sp.csc_array((0, 2)), np.zeros(0), ())
+    left = Residual(np.full(2, -1e-12), np.full(2, 1e-12))
+    for far, dear in ((1e9, [0]), (1.0, [])):
+        boxes = Boxes(np.zeros(2), np.array([far, 1.0]), x=np.ones(2))
+        assert moves.dear_columns(form, np.ones(2), left, boxes).tolist() == dear

@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.proofs.triples import exp_depths, power_depth, power_dual_point, power_normal
+from optfair.proofs.triples import (
+    exp_depths,
+    exp_moves,
+    power_depth,
+    power_dual_point,
+    power_normal,
+)
 
 
 def test_the_last_entry_of_an_exponential_multiplier_may_be_less_by_its_depth() -> None:
@@ -76,3 +82,11 @@ def test_columns_without_bounds_are_closed_by_multipliers_inside_power_cones(see
     s = of.from_cvxpy(cp.Problem(goal, [cp.PowCone3D(x, y, z, power)])).solve()
     assert s.grade.word == "proved" and s.bound <= 0.0
     assert s.certificate.verify()
+
+
+def test_multipliers_of_exponential_cones_move_along_the_shorter_way() -> None:
+    # -u exp(v/u - 1) <= w at u = -1: v >= -1 - log(w), or w >= exp(-v - 1)
+    beside = exp_moves(np.array([-1.0, -15.0, 1e6]), dual=True)
+    np.testing.assert_allclose(beside, [0.0, 14.0 - np.log(1e6), 0.0], rtol=1e-12)
+    above = exp_moves(np.array([-1.0, 12.0, 1e-6]), dual=True)
+    np.testing.assert_allclose(above, [0.0, 0.0, np.exp(-13.0) - 1e-6], rtol=1e-9)
