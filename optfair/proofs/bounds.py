@@ -339,8 +339,8 @@ def lower_bound(
 def _bound_in_boxes(form: ConicForm, x: Floats, z: Floats, limits: Limits) -> LowerBound | None:
     """Return a bound where that is enough with a slight shift of P, which bounded columns pay for."""
     # whether P is exactly semidefinite takes longer to see than that it nearly is
-    bounded = all(np.isfinite(ends).all() for ends in form.column_bounds)
-    if not (form.P.nnz and bounded and np.isfinite(limits[1]) and "curvature" not in vars(form)):
+    asked = form.P.nnz > 0 and np.isfinite(limits[1]) and "curvature" not in vars(form)
+    if not (asked and all(np.isfinite(ends).all() for ends in form.column_bounds)):
         return None
     light = copy.copy(form)
     vars(light)["curvature"] = definiteness(form.P)

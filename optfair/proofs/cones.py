@@ -15,8 +15,8 @@ from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 
 from optfair.proofs.definiteness import definiteness, dense_shift
 from optfair.proofs.rounding import ROOT, UNIT, Floats, enclosed_sums, length, lengths_of
-from optfair.proofs.triples import FLOOR as FLOOR
 from optfair.proofs.triples import (
+    FLOOR,
     exp_above,
     exp_dual_points,
     exp_moves,

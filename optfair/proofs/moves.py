@@ -13,7 +13,6 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.proofs.cones import FLOOR
 from optfair.proofs.residual import (
     Ints,
     Residual,
@@ -27,6 +26,7 @@ from optfair.proofs.residual import (
     tilted,
 )
 from optfair.proofs.rounding import UNIT, Floats, dot, length
+from optfair.proofs.triples import FLOOR
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
@@ -251,7 +251,7 @@ def _without_noise(
 
 def far_from(objective: float, enough: float, here: float) -> bool:
     """Whether residuals cost so much at the point that no move nearby proves enough."""
-    return np.isfinite(enough) and here > HOPELESS * (objective - enough)
+    return 0.0 < HOPELESS * (objective - enough) < here
 
 
 class _Moves:

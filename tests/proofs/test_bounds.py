@@ -202,7 +202,8 @@ def test_no_move_is_for_what_proves_far_from_enough_anyway() -> None:
     wide = bare.tighter(np.array([0.0, -1e12]), np.array([1e12, 1e12]))
     residual = bounds.residual_of(form, x, z, form.q)
     total = bounds.total_of(form, x, z, residual, 0.0, wide)
-    for enough, tried in ((1.0 - 9e-7, False), (1.0 - 2e-6, True), (np.inf, True), (-np.inf, True)):
+    limits = (1.0 - 9e-7, False), (1.0 - 2e-6, True), (1.1, True), (np.inf, True), (-np.inf, True)
+    for enough, tried in limits:
         near = moves.cheaper(form, residual, x, z, total, wide, bare, enough)
         assert (near is not None) == tried
         made = moves._Moves(form, residual, x, z, bare, enough)
