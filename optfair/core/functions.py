@@ -21,7 +21,8 @@ from optfair.core.expressions import dense, substitute
 from optfair.core.problem_class import known_symmetric, parts_of
 from optfair.core.term import constant_numbers, is_quadratic
 from optfair.errors import DeclarationError
-from optfair.proofs.definiteness import DENSE, curvature_of, dense_shift, symmetric
+from optfair.proofs.definiteness import DENSE, as_array, curvature_of, dense_shift, symmetric
+from optfair.proofs.rounding import coordinates
 
 
 def exact_functions(written: Any) -> Any:
@@ -189,9 +190,8 @@ def _tested(name: str, matrix: Any) -> Any:
         if dense_shift(whole, 0.0) == 0.0:  # most are definite
             return wraps.psd_wrap(cp.Constant(whole))
     P = symmetric(value)
-    stored: Any = P if sp.issparse(value) else P.toarray()
-    constant = cp.Constant(stored)
-    if not P.count_nonzero():
+    constant = cp.Constant(sp.csc_array(P) if sp.issparse(value) else as_array(P))
+    if not coordinates(P)[2].any():
         return constant  # it is both, which no wrap says
     if curvature_of(P).accepted:
         return wraps.psd_wrap(constant)

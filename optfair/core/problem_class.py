@@ -334,7 +334,8 @@ def vanishing(constraint: Any) -> tuple[Any, list[Any]]:
     from cvxpy.expressions.variable import Variable
 
     from optfair.core.expressions import dense
-    from optfair.proofs.definiteness import exactly_semidefinite, symmetric
+    from optfair.proofs.definiteness import symmetric
+    from optfair.proofs.elimination import exactly_semidefinite
 
     if constraint.parameters():
         return constraint, []

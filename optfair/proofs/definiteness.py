@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from math import gcd, sqrt
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -17,15 +17,20 @@ import scipy.sparse.csgraph
 import scipy.sparse.linalg as spla
 from numpy.typing import NDArray
 
-from optfair.proofs.rounding import UNIT, Floats, exact_products, gamma, quadratic_value, root_down
+from optfair.proofs.elimination import exactly_semidefinite
+from optfair.proofs.rounding import (
+    UNIT,
+    Floats,
+    coordinates,
+    gamma,
+    group_products,
+    quadratic_value,
+)
 
 # A matrix of this order is factored densely; a larger one sparsely, unless it is full.
 DENSE, FULL = 400, 4_000
 # Sum of squared orders of blocks that are decided in fractions, times their ranks and what each costs.
 FRACTIONS, EACH = 200_000, 8
-# Lines of matrices that are decided in whole numbers at once, and vectors that are tried first in
-# others; binary digits that factors of whole numbers must have.
-TESTED, TRIED, SHORT = 4, 8, 30
 # Shares of the diagonal that are taken off to prove how definite a matrix is.
 SHARES = (1e-2, 1e-4, 1e-7, 1e-10)
 # Least and largest shift that is tried, in units of the rounding of the largest row.
@@ -91,9 +96,12 @@ SILENT = 64.0
 
 
 def symmetric(P: Any) -> Any:
-    """Return (P + P')/2 as a sparse matrix."""
-    whole: Any = sp.csc_array(P) if hasattr(P, "toarray") else np.asarray(P)
-    return sp.csc_array((whole + whole.T) * 0.5)
+    """Return (P + P')/2: an array where P is small, else sparse by columns."""
+    if P.shape[0] <= DENSE:
+        whole = as_array(P)
+        return (whole + whole.T) * 0.5
+    P = sp.csc_array(P)
+    return sp.csc_array((P + P.T) * 0.5)
 
 
 def definiteness(P: Any, *, sharp: bool = False) -> Definiteness:
@@ -132,21 +140,19 @@ def definiteness(P: Any, *, sharp: bool = False) -> Definiteness:
     Rump: Verification of positive definiteness, BIT 46, 2006. Higham: Accuracy and Stability of
     Numerical Algorithms, Theorem 10.3.
     """
-    P = sp.csc_array(P)
-    P.sum_duplicates()
-    if not P.data.all():
-        P = P.copy()
-        P.eliminate_zeros()
-    nothing = np.zeros(P.shape[0])
-    if not P.nnz:
+    P = stored(P)
+    n, (row, column, entry) = P.shape[0], coordinates(P)
+    nothing, met = np.zeros(n), np.zeros(n, dtype=bool)
+    met[row] = met[column] = True
+    used = np.flatnonzero(met)  # empty rows and columns do not matter
+    if not used.size:
         return Definiteness(0.0, floor=nothing, shifted=nothing > 0.0)
-    if not np.isfinite(P.data).all() or not is_symmetric(P):
-        return Definiteness(np.inf)
-    used = np.flatnonzero(np.diff(P.indptr))  # empty rows and columns do not matter
     core = _part(P, used)
-    size = float(np.bincount(core.indices, np.abs(core.data)).max()) * (1.0 + 1e-10)
+    if not np.isfinite(entry).all() or not is_symmetric(core):
+        return Definiteness(np.inf)
+    size = float(np.bincount(row, np.abs(entry)).max()) * (1.0 + 1e-10)
     own = core.diagonal()
-    alone = (np.diff(core.indptr) == 1) & (own != 0.0)  # diagonal: nothing to factor
+    alone = (np.bincount(column, minlength=n)[used] == 1) & (own != 0.0)  # nothing to factor
     least = float(own[alone].min(initial=np.inf))
     if least < -ROUNDING * size:
         return Definiteness(
@@ -160,7 +166,7 @@ def definiteness(P: Any, *, sharp: bool = False) -> Definiteness:
     if rest.size:
         shift_of_rest, own_floor, own_shifted, v = _joined(_part(core, rest), size, sharp)
         if v is not None:
-            full = np.zeros(P.shape[0])
+            full = np.zeros(n)
             full[used[rest]] = v
             low = quadratic_value(P, full)[1] / float(v @ v)
             if low < -ROUNDING * size:
@@ -230,16 +236,37 @@ def _along_axis(P: Any, j: int) -> Floats:
 
 
 def _part(P: Any, at: NDArray[Any]) -> Any:
-    """Return some rows and the same columns."""
-    return P if at.size == P.shape[0] else sp.csc_array(P[at][:, at])
+    """Return some rows and the same columns, as they are looked at."""
+    P = stored(P)
+    if at.size == P.shape[0]:
+        return P
+    if isinstance(P, np.ndarray):
+        return P[np.ix_(at, at)]
+    if at.size > DENSE:
+        return sp.csc_array(P[at][:, at])
+    place = np.full(P.shape[0], at.size)
+    place[at] = np.arange(at.size)
+    row, column, entry = coordinates(P)
+    core = np.zeros((at.size + 1, at.size + 1))
+    core[place[row], place[column]] = entry
+    return np.ascontiguousarray(core[:-1, :-1])
+
+
+def stored(P: Any) -> Any:
+    """Return a matrix as it is looked at: an array where it is small, else by columns, without zeros."""
+    if P.shape[0] <= DENSE:
+        return as_array(P)
+    P = sp.csc_array(P)
+    P.sum_duplicates()
+    if not P.data.all():
+        P = P.copy()
+        P.eliminate_zeros()
+    return P
 
 
 def is_symmetric(P: Any) -> bool:
-    """Whether a sparse matrix is symmetric to the last digit."""
-    if P.shape[0] > DENSE:
-        return not (P - P.T).nnz
-    dense = P.toarray()
-    return bool((dense == dense.T).all())
+    """Whether a matrix is symmetric to the last digit."""
+    return not (P != P.T).sum()
 
 
 def _joined(
@@ -254,7 +281,7 @@ def _joined(
     if dominant(core):
         floor = floor_of(core) if sharp else None
         return 0.0, none if floor is None else floor, nowhere, None
-    core = core.toarray() if n <= DENSE else core
+    core = as_array(core) if n <= DENSE else core
     floor, shift, v = _factored(core, size)
     if floor is not None:
         return 0.0, floor, nowhere, None
@@ -419,77 +446,18 @@ def dominant(P: Any) -> bool:
 
     Examples
     --------
-    >>> dominant([[1.0, -1.0], [-1.0, 1.0]])
+    >>> dominant(np.array([[1.0, -1.0], [-1.0, 1.0]]))
     True
     """
-    P = sp.csc_array(P)
-    n, own, sizes = P.shape[0], P.diagonal(), np.abs(P.data)
+    n, (row, column, entry) = P.shape[0], coordinates(P)
+    own, sizes = P.diagonal(), np.abs(entry)
     # crude first: most matrices fail it by much
-    total = np.bincount(P.indices, sizes, n)
+    total = np.bincount(column, sizes, n)
     if (own + np.abs(own) - total < -1e-6 * sizes.max(initial=0.0)).any():
         return False
-    signed = -abs(P)
-    signed.setdiag(own)
-    center, radius = exact_products(signed, np.ones(n), np.arange(n))
+    signed = np.where(row == column, entry, -sizes)
+    center, radius = group_products(signed, np.ones(signed.size), column, n)
     return bool((center >= radius).all())
-
-
-def exactly_semidefinite(P: Floats) -> bool:
-    """Whether a small matrix of floats is positive semidefinite, by elimination in whole numbers.
-
-    Examples
-    --------
-    >>> exactly_semidefinite(np.ones((2, 2))), exactly_semidefinite(np.array([[0.0, 1e-300], [1e-300, 1.0]]))
-    (True, False)
-    """
-    if len(P) > TESTED and P.any():
-        # rounded forms without full rank fall along half of the vectors next to their null space
-        vectors = np.linalg.eigh(np.ldexp(P, -int(np.frexp(abs(P).max())[1])))[1][:, :TRIED].T
-        tried, M = np.rint(np.ldexp(vectors, 30)).astype(np.int64).astype(object), _whole(P)[0]
-        if any(v @ M @ v < 0 for v in tried):
-            return False
-    return exact_root(P) is not None
-
-
-def _whole(P: Floats) -> tuple[NDArray[Any], int]:
-    """Return whole multiples of a power of two that are the entries, and its exponent."""
-    part, power = np.frexp(P)
-    lowest = int(power[P != 0.0].min(initial=0))
-    up = np.where(P != 0.0, power.astype(np.int64) - lowest, 0).astype(object)
-    return np.left_shift(np.ldexp(part, 53).astype(np.int64).astype(object), up), lowest
-
-
-def exact_root(P: Floats, *, below: bool = False) -> Floats | None:
-    """Return F with F'F = P, every entry rounded once; None for what is not semidefinite.
-
-    Below, rows of short whole numbers lose a share, by their factors; None where they are not short.
-    """
-    M, lowest = _whole(P)
-    before, left, rows, digits = 1, np.arange(len(M)), [], 53 - lowest
-    while M.size:
-        # the first of the largest, as near as a factor of 2: rows of simple numbers stay simple
-        k = int(np.argmax([v.bit_length() if v > 0 else 0 for v in M.diagonal()]))
-        pivot, rest = M[k, k], np.arange(len(M)) != k
-        if pivot <= 0:
-            if pivot < 0 or M.any():
-                return None
-            break
-        under = (pivot * before << max(digits, 0), max(-digits, 0))
-        row, own = np.zeros(len(P)), gcd(*M[k]) if below else 1
-        if below:
-            free = 53 - max(abs(v) // own for v in M[k]).bit_length()
-            if free < SHORT:
-                return None
-            factor = root_down(own**2 << under[1], under[0], free)
-            row[left] = [factor * (v // own) for v in M[k]]
-        else:
-            row[left] = [sqrt((v * v << under[1]) / under[0]) * (1 if v > 0 else -1) for v in M[k]]
-        rows.append(row)
-        lead = M[rest, k]
-        # minors of the matrix, whole numbers (Bareiss 1968): positive before, of the same sign now
-        M = (pivot * M[rest][:, rest] - np.outer(lead, lead)) // before
-        before, left = pivot, left[rest]
-    return np.array(rows).reshape(-1, len(P))
 
 
 def _unit(P: Any, at: int) -> Floats:

@@ -10,14 +10,12 @@ import scipy.sparse as sp
 
 from optfair.proofs.definiteness import (
     DENSE,
-    TESTED,
     as_array,
     cholesky,
-    exact_root,
-    exactly_semidefinite,
     factors,
     sparse_shift,
 )
+from optfair.proofs.elimination import TESTED, exact_root, exactly_semidefinite
 from optfair.proofs.rounding import UNIT
 
 # What a singular matrix has left in its last pivots, in roundings a column; what sparse factors lose.

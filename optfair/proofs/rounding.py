@@ -137,13 +137,16 @@ def reached(sizes: Any, step: Floats) -> Floats:
 
 
 def coordinates(M: Any) -> tuple[NDArray[Any], NDArray[Any], Floats]:
-    """Return row, column and value of every entry of a csr or csc matrix, as they are stored.
+    """Return row, column and value of every entry of a csr or csc matrix or an array, as they are stored.
 
     Examples
     --------
     >>> [v.tolist() for v in coordinates(sp.csc_array([[0.0, 2.0], [3.0, 0.0]]))]
     [[1, 0], [0, 1], [3.0, 2.0]]
     """
+    if isinstance(M, np.ndarray):
+        row, column = M.nonzero()
+        return row, column, M[row, column]
     which = np.repeat(np.arange(M.indptr.size - 1), np.diff(M.indptr))
     return (*((which, M.indices) if M.format == "csr" else (M.indices, which)), M.data)
 
@@ -227,14 +230,6 @@ def quadratic_value(P: Any, v: Floats) -> tuple[float, float]:
     return center - radius * (1.0 + 1e-6), center + radius * (1.0 + 1e-6)
 
 
-def root_down(above: int, under: int, digits: int) -> float:
-    """Return a float of so many binary digits next to, and not above, the root of a fraction."""
-    shift = digits - (above.bit_length() - under.bit_length()) // 2
-    root = math.isqrt((above << max(2 * shift, 0)) // (under << max(-2 * shift, 0)))
-    more = max(root.bit_length() - digits, 0)
-    return math.ldexp(root >> more, more - shift)
-
-
 def exact_halves(a: Floats, b: Floats) -> tuple[Floats, ...]:
     """Return floats that add up to a b exactly; ArithmeticError where there are none."""
     p, e = two_product(a, b)
@@ -308,7 +303,11 @@ def exact_products(
         left.append(data)
         right.append(v[inner])
         group.append(own)
-    a, b, of = np.concatenate(left), np.concatenate(right), np.concatenate(group)
+    return group_products(np.concatenate(left), np.concatenate(right), np.concatenate(group), count)
+
+
+def group_products(a: Floats, b: Floats, of: NDArray[np.intp], count: int) -> tuple[Floats, Floats]:
+    """Return center and radius of the sum of products by group, 0 and 0 where it is exactly 0."""
     with np.errstate(over="ignore", invalid="ignore"):
         center, radius, known = enclosed_sums(a, b, of, count)
     if not known.all():  # out of the usual range, or of more digits than most

@@ -25,7 +25,8 @@ from optfair.proofs.cones import (
     cone_figures,
     largest_entry,
 )
-from optfair.proofs.definiteness import dense_shift, exactly_semidefinite
+from optfair.proofs.definiteness import dense_shift
+from optfair.proofs.elimination import exactly_semidefinite
 from optfair.proofs.residual import in_dual
 from optfair.proofs.triples import exp_rows
 from optfair.solution.conic_form import ConicForm

@@ -22,8 +22,8 @@ from optfair.proofs.definiteness import (
     curvature_of,
     definiteness,
     dominant,
-    exactly_semidefinite,
 )
+from optfair.proofs.elimination import exactly_semidefinite
 from optfair.proofs.faces import kernels_of, normals_of
 from optfair.proofs.residual import (
     LEVELS,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import random
 from fractions import Fraction
 
 import numpy as np
@@ -25,7 +23,6 @@ from optfair.proofs.rounding import (
     product,
     quadratic_value,
     reached,
-    root_down,
 )
 
 numbers = st.floats(-1e12, 1e12, allow_nan=False, allow_infinity=False, allow_subnormal=False)
@@ -205,17 +202,6 @@ def test_lengths_of_entries_of_any_size_are_rounded_up(unit: float) -> None:
         assert most**2 > squares or most == squares == 0
         shorter = max(most - Fraction(5e-324), Fraction(0))
         assert shorter**2 <= squares * (1 + Fraction(1, 10**13))
-
-
-@pytest.mark.parametrize("digits", [1, 2, 13, 25, 52, 53])
-def test_roots_are_the_next_numbers_below_of_so_many_digits(digits: int) -> None:
-    rng = random.Random(digits)
-    for _ in range(50):
-        above, under = (rng.getrandbits(rng.choice([1, 3, 40, 54, 107, 301])) or 1 for _ in "ab")
-        root = root_down(above, under, digits)
-        last = math.ldexp(1.0, math.frexp(root)[1] - digits)
-        assert (root / last).is_integer()
-        assert Fraction(root) ** 2 <= Fraction(above, under) < Fraction(root + last) ** 2
 
 
 def number(v: DoubleDouble) -> Fraction:

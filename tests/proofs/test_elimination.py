@@ -1,0 +1,97 @@
+"""Elimination in whole numbers against fractions."""
+
+import math
+import random
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from optfair.proofs import elimination as module
+from optfair.proofs.elimination import exact_root, exactly_semidefinite, root_down
+from optfair.proofs.roots import lower_root
+
+
+def by_fractions(P: Any) -> bool:
+    """Decide by elimination, the first line first."""
+    M = [[Fraction(v) for v in row] for row in P]
+    while M:
+        pivot, rest = M[0][0], M[0][1:]
+        if pivot < 0 or (pivot == 0 and any(rest)):
+            return False
+        M = [
+            [v - (row[0] * rest[j] / pivot if pivot else 0) for j, v in enumerate(row[1:])]
+            for row in M[1:]
+        ]
+    return True
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 2**32 - 1), st.sampled_from("grls"))
+def test_decided_as_in_fractions(n: int, rank: int, seed: int, kind: str) -> None:
+    rng = np.random.default_rng(seed)
+    F = rng.normal(size=(n, rank)) if kind == "g" else rng.integers(-3, 4, (n, rank)) * 1.0
+    if kind == "s":  # units of their own, all of them powers of two
+        F *= np.exp2(rng.integers(-300, 300, (n, 1)))
+    P = F @ F.T
+    if kind == "l":  # lower by one rounding somewhere
+        P[0, 0] = np.nextafter(P[0, 0], -1.0)
+    assert exactly_semidefinite(P) == by_fractions(P)
+
+
+@pytest.mark.parametrize(("n", "rank"), [(10, 3), (20, 10), (30, 10)])
+def test_forms_that_are_rounded_are_refuted_before_the_elimination(
+    n: int, rank: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def eliminate(_: Any) -> None:
+        raise AssertionError("eliminated")
+
+    F = np.random.default_rng(0).normal(size=(n, rank))
+    P = F @ F.T
+    P = (P + P.T) / 2.0
+    assert not by_fractions(P)
+    monkeypatch.setattr(module, "exact_root", eliminate)
+    assert not exactly_semidefinite(P)
+
+
+@pytest.mark.parametrize("below", [False, True])
+def test_roots_have_the_signs_of_their_products(below: bool) -> None:
+    F = np.random.default_rng(3).integers(-3, 4, (3, 6)).astype(float)
+    P = F.T @ F
+    assert P.min() < 0.0 < P.max()
+    root = exact_root(P, below=below)
+    assert root is not None
+    np.testing.assert_allclose(root.T @ root, P, atol=1e-12 * P.max())
+
+
+@pytest.mark.parametrize("digits", [1, 2, 13, 25, 52, 53])
+def test_roots_are_the_next_numbers_below_of_so_many_digits(digits: int) -> None:
+    rng = random.Random(digits)
+    for _ in range(50):
+        above, under = (rng.getrandbits(rng.choice([1, 3, 40, 54, 107, 301])) or 1 for _ in "ab")
+        root = root_down(above, under, digits)
+        last = math.ldexp(1.0, math.frexp(root)[1] - digits)
+        assert (root / last).is_integer()
+        assert Fraction(root) ** 2 <= Fraction(above, under) < Fraction(root + last) ** 2
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(2, 8), st.integers(1, 8), st.integers(-60, 60), st.integers(0, 2**32 - 1))
+def test_roots_of_singular_forms_of_whole_numbers_are_below(
+    n: int, rank: int, power: int, seed: int
+) -> None:
+    F = np.random.default_rng(seed).integers(-3, 4, (min(rank, n - 1), n)).astype(float)
+    P = np.ldexp(F.T @ F, power)
+    root, below = lower_root(P)
+    exact = [[Fraction(float(v)) for v in row] for row in np.asarray(root)]
+    left = [
+        [Fraction(float(P[i, j])) - sum(row[i] * row[j] for row in exact) for j in range(n)]
+        for i in range(n)
+    ]
+    if below:
+        assert by_fractions(left)
+    assert below or n > 4, "rows of few numbers are short"
+    assert max(abs(v) for row in left for v in row) <= 1e-8 * float(np.abs(P).max(initial=0.0))
