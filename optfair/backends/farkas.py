@@ -37,9 +37,9 @@ from optfair.core.term import ConstraintTerm, Term, is_quadratic
 from optfair.errors import DataError, SolverFailure, Unbounded
 from optfair.numbers import Floats, Indices
 from optfair.proofs.bounds import infeasibility
-from optfair.proofs.columns import feasible_near, recession_faults
 from optfair.proofs.cones import Cone
 from optfair.proofs.digits import whole_multiple
+from optfair.proofs.points import feasible_near, recession_faults
 from optfair.solution.conic_form import ConicForm
 from optfair.solution.units import equilibrium
 from optfair.transforms.relaxation import relaxed

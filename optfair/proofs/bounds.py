@@ -24,7 +24,10 @@ from optfair.proofs.columns import (
     declared_bounds,
     linear_rows,
     propagated,
+    proved_floor,
     rotated_rows,
+    spare_of,
+    with_cut,
     zeroing_rows,
 )
 from optfair.proofs.definiteness import definiteness
@@ -54,7 +57,7 @@ from optfair.proofs.residual import (
     residual_of,
     sharper,
 )
-from optfair.proofs.rounding import UNIT, Floats, loss
+from optfair.proofs.rounding import Floats, loss
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
@@ -231,48 +234,16 @@ REACH, CHARGE = 2e3, 1e-9
 FIRST, FAR = 2, 2e-9
 
 
-def _proved_floor(form: ConicForm) -> Floats:
-    r"""Return :math:`\mu \ge 0` with :math:`P \succeq \operatorname{diag}(\mu)`, 0 where none is proved."""
-    floor = form.curvature.floor
-    known = form.curvature.shift == 0.0 and floor is not None
-    return np.asarray(floor) if known else np.zeros(form.q.size)
-
-
-def _spare(form: ConicForm, upper: float) -> float:
-    r"""Return what an upper bound of the objective leaves to linear and to curved columns together.
-
-    .. math::
-        \sum_{\mu_j = 0} q_j y_j + \sum_{\mu_j > 0} \tfrac12 \mu_j (y_j + q_j / \mu_j)^2
-        \le u - c + \sum_{\mu_j > 0} q_j^2 / 2 \mu_j
-    """
-    side = np.nextafter(upper - form.offset, np.inf)
-    side += 4.0 * UNIT * (abs(upper) + abs(form.offset))
-    floor = _proved_floor(form)
-    at = floor > 0.0
-    with np.errstate(over="ignore"):
-        size = np.abs(form.q[at])  # a square may underflow where the quotient does not
-        own = float((size * (size / (2.0 * floor[at]))).sum()) * (1.0 + 1e-9)
-    return float(np.nextafter(side + (own + 1e-300 if at.any() else 0.0), np.inf))
-
-
-def with_cut(form: ConicForm, rows: Rows, upper: float) -> Rows:
-    """Add the row that the objective is at most a known value, as far as it is linear."""
-    if not np.isfinite(upper) or form.curvature.shift != 0.0:  # without one, curvature only adds
-        return rows
-    cost = np.where(_proved_floor(form) > 0.0, 0.0, form.q)
-    return rows.below(cost[None, :], np.array([_spare(form, upper)])) if cost.any() else rows
-
-
 def _held(form: ConicForm, boxes: Boxes, upper: float) -> Boxes:
     """Return the boxes with those of curved columns in which the objective is at most a value."""
-    floor = _proved_floor(form)
+    floor = proved_floor(form)
     at = floor > 0.0
     if not np.isfinite(upper) or not at.any():
         return boxes
     with np.errstate(invalid="ignore", over="ignore"):
         least = np.where(form.q > 0.0, form.q * boxes.lower, form.q * boxes.upper)[~at]
     least = least[form.q[~at] != 0.0]
-    side = _spare(form, upper)
+    side = spare_of(form, upper)
     left = side - float(least.sum()) + loss(least.size, float(np.abs(least).sum()) + abs(side))
     if not np.isfinite(left):
         return boxes
@@ -423,21 +394,29 @@ def _lower_bound(
     # what costs nothing is not looked at step by step
     some = form.b.size > 0 and bool(boxes.unpaid(residual).any())
     if some:
-        best, plain = upper, linear_rows(form)
+        best, plain, said = upper, linear_rows(form), False
         rows = with_cut(form, plain, upper)
         if not form.P.nnz:  # a limit of the costs bounds most columns, in few steps
             boxes = _implied(form, rows, residual, boxes, FIRST)
         elif rows is not plain:  # that of the linear part of others may be far out
-            within = _implied(form, rows, residual, boxes)
-            free, paid = (total_of(form, x, z, residual, 0.0, b) for b in (boxes, within))
-            if free - paid > FAR * max(abs(paid), form.unit):
+            boxes, said = _implied(form, plain, residual, boxes), True
+            paid = total_of(form, x, z, residual, 0.0, boxes)
+            if not boxes.unpaid(residual).any() and paid >= enough:
                 rows, best = plain, np.inf
             else:
-                boxes = within
+                within = _implied(form, rows, residual, boxes)
+                free, paid = (total_of(form, x, z, residual, 0.0, b) for b in (bare, within))
+                dear = not within.unpaid(residual).any() and paid < enough < np.inf
+                if free - paid > FAR * max(abs(paid), form.unit) or dear:
+                    rows, best = plain, np.inf
+                    if dear:
+                        facing = [LowerBound(min(float(np.nextafter(paid, -np.inf)), upper))]
+                else:
+                    boxes = within
         few = 0 < np.count_nonzero(boxes.unpaid(residual)) <= (np.inf if form.P.nnz else FEW)
         if few and (light := lightly_peeled(form, residual, x, z, boxes)):
             residual, spent = light
-        elif boxes.unpaid(residual).any():
+        elif not said and boxes.unpaid(residual).any():
             boxes = _implied(form, rows, residual, boxes)
         if form.P.nnz and boxes.unpaid(residual).any():
             held = _held(form, boxes, upper)
@@ -458,7 +437,7 @@ def _lower_bound(
             there = _lower_bound(face.form, x, in_dual(face.form.cones, face.z), limits, face.z)
             there = replace(there, unpaid=there.unpaid and there.unpaid.spread(*face.copies))
             if not there.fault and there.value >= min(total - slight, enough):
-                facing = [there]
+                facing.append(there)
                 if there.unpaid is None:
                     return there
         z, residual, spent = closed(form, residual, x, z, boxes, enough)
@@ -480,7 +459,7 @@ def _lower_bound(
     if not np.isfinite(total):
         return LowerBound(-np.inf, fault="the numbers leave the range of floats")
     if not (open_ones.any() or curved.any()):
-        return LowerBound(total)
+        return max([LowerBound(total), *facing], key=LowerBound.worth)
     worst = residual.size
     near = np.maximum(np.abs(x), float(np.abs(x).mean()))
     unpaid = Unpaid(

@@ -1,36 +1,26 @@
-"""Bounds on the columns of a cone program that every feasible point obeys, and such points near given ones."""
+"""Bounds on the columns of a cone program that every feasible point obeys."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.proofs.cones import Cone, SecondOrder, beside_diagonals
-from optfair.proofs.equations import correction, independent
+from optfair.proofs.cones import SecondOrder
 from optfair.proofs.rounding import (
     LOST,
     UNIT,
     Floats,
     coordinates,
-    dot,
-    exact_products,
     gamma,
-    product,
-    reached,
-    unscaled,
 )
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
 
-
-# A direction is named by floats that are so near to it, relative to the largest.
-NEAR = 1e-6
 
 Trace = list[tuple[Any, Any, Any, Any]]
 
@@ -318,12 +308,16 @@ def _tighten(
     positive = entry > 0.0
     with np.errstate(over="ignore", invalid="ignore"):
         end = side / entry
-    outward = np.nextafter(end, np.where(positive, np.inf, -np.inf))
+        ulp = 2.0 * UNIT * np.abs(end) + LOST  # or more
+        outward = end + np.where(positive, ulp, -ulp)
     end = np.where(np.abs(entry) == 1.0, end, outward)
-    above = np.where(positive & ~np.isnan(end), end, np.inf)
-    below = np.where(~positive & ~np.isnan(end), end, -np.inf)
-    np.minimum.at(upper, column, above)
-    np.maximum.at(lower, column, below)
+    known = ~np.isnan(end)
+    above = np.where(positive & known, end, np.inf)
+    below = np.where(known & ~positive, end, -np.inf)
+    nearer = np.flatnonzero(above < upper[column])
+    np.minimum.at(upper, column[nearer], above[nearer])
+    nearer = np.flatnonzero(below > lower[column])
+    np.maximum.at(lower, column[nearer], below[nearer])
     return below, above
 
 
@@ -358,38 +352,44 @@ def propagated(
         -1 for sides of rows behind others.
     """
     lower, upper = lower.copy(), upper.copy()
-    A = rows.A
-    m = A.shape[0]
-    every: tuple[Any, ...] = coordinates(A)
-    if not A.data.all():
-        every = tuple(part[A.data != 0.0] for part in every)
-    length = np.bincount(every[0], minlength=m).astype(float)
+    m = rows.A.shape[0]
+    row, column, entry = coordinates(rows.A)
+    every = row.astype(np.intp), column.astype(np.intp), entry
+    if not rows.A.data.all():
+        every = tuple(part[rows.A.data != 0.0] for part in every)
+    length = np.bincount(every[0], minlength=m)
     off_share = gamma(2.0 * length + 8.0) * (1.0 + 8.0 * UNIT)
     due = np.ones(m, dtype=bool)  # rows of which a column has changed
     missing: list[int] = []  # bounds that are not there, before each pass
-    for _ in range(rounds):
-        missing.append(int(np.isinf(lower).sum() + np.isinf(upper).sum()))
+    for tried in range(rounds):
+        none = np.isinf(lower), np.isinf(upper)
+        missing.append(int(none[0].sum() + none[1].sum()))
         idle = len(missing) > IDLE and missing[-1] == missing[-1 - IDLE]
         if idle or not due.any() or wanted(lower, upper):
             break
         before = lower.copy(), upper.copy()
         linked = False
         # with two columns free on both sides a row says nothing, whatever their signs
-        nowhere = np.isinf(lower) & np.isinf(upper)
+        nowhere = none[0] & none[1]
         known = due
         if nowhere.any():
             known = due & (np.bincount(every[0], nowhere[every[1]], m) < 2.0)
+        if tried == 0 and not rows.behind.size:
+            alone = length == 1  # nothing else bounds their column
+        elif tried == 1 and not rows.behind.size:
+            every = tuple(part[~alone[every[0]]] for part in every)
+        looked_at = _within(known, every)
         for sign in (1.0, -1.0):
             side = rows.high if sign > 0 else -rows.low
             stated = known & np.isfinite(side)
-            here = stated[every[0]]
-            row, column, entry = (part[here] for part in every)
+            row, column, entry = _within(stated, looked_at)
             a = sign * entry
             with np.errstate(invalid="ignore", over="ignore"):
-                least = a * np.where(a > 0.0, lower[column], upper[column])
-            free = ~np.isfinite(least)
-            open_ones = np.bincount(row, free, m)
-            part = np.where(free, 0.0, least)
+                part = a * np.where(a > 0.0, lower[column], upper[column])
+            free = ~np.isfinite(part)
+            some = bool(free.any())
+            open_ones = np.bincount(row, free, m) if some else np.zeros(m)
+            part = np.where(free, 0.0, part) if some else part
             total = np.bincount(row, part, m)
             off = off_share * np.bincount(row, np.abs(part), m) + 1e-300
             if sign > 0 and rows.behind.size:
@@ -405,16 +405,16 @@ def propagated(
                     values = np.concatenate([rows.low[changed[0]], rows.high[changed[1]]])
                     nothing = np.full(which.size, -1)
                     trace.append((np.concatenate(changed), nothing, which, values))
-            # the activity of the others: nothing open but the column itself
-            ok = open_ones[row] == free
-            r = row[ok]
-            slack = side[r] - (total[r] - part[ok])
-            slack += 2.0 * off[r] + 8.0 * UNIT * np.abs(side[r])
+            if some:  # the activity of the others: nothing open but the column itself
+                ok = np.flatnonzero(open_ones[row] == free)
+                row, column, a, part = row[ok], column[ok], a[ok], part[ok]
+            spare = 2.0 * off + 8.0 * UNIT * np.abs(side)
+            slack = side[row] - (total[row] - part) + spare[row]
             old = (lower.copy(), upper.copy()) if trace is not None else before
-            ends = _tighten(lower, upper, column[ok], a[ok], slack)
+            ends = _tighten(lower, upper, column, a, slack)
             upper[upper >= NONE], lower[lower <= -NONE] = np.inf, -np.inf
             if trace is not None:
-                trace.append(_gains(r, column[ok], ends, old, (lower, upper)))
+                trace.append(_gains(row, column, ends, old, (lower, upper)))
         crossed = lower > upper
         if crossed.any():  # no point at all: any bounds do, and these are near
             lower[crossed], upper[crossed] = before[0][crossed], before[1][crossed]
@@ -424,6 +424,44 @@ def propagated(
         if linked or (gained.any() and rows.behind.size):
             due[:] = True  # a row behind others is bounded by both of them
     return lower, upper
+
+
+def _within(rows: NDArray[np.bool_], entries: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the entries of some rows."""
+    here = np.flatnonzero(rows[entries[0]])
+    return entries if here.size == entries[0].size else tuple(part[here] for part in entries)
+
+
+def proved_floor(form: ConicForm) -> Floats:
+    r"""Return :math:`\mu \ge 0` with :math:`P \succeq \operatorname{diag}(\mu)`, 0 where none is proved."""
+    floor = form.curvature.floor
+    known = form.curvature.shift == 0.0 and floor is not None
+    return np.asarray(floor) if known else np.zeros(form.q.size)
+
+
+def spare_of(form: ConicForm, upper: float) -> float:
+    r"""Return what an upper bound of the objective leaves to linear and to curved columns together.
+
+    .. math::
+        \sum_{\mu_j = 0} q_j y_j + \sum_{\mu_j > 0} \tfrac12 \mu_j (y_j + q_j / \mu_j)^2
+        \le u - c + \sum_{\mu_j > 0} q_j^2 / 2 \mu_j
+    """
+    side = np.nextafter(upper - form.offset, np.inf)
+    side += 4.0 * UNIT * (abs(upper) + abs(form.offset))
+    floor = proved_floor(form)
+    at = floor > 0.0
+    with np.errstate(over="ignore"):
+        size = np.abs(form.q[at])  # a square may underflow where the quotient does not
+        own = float((size * (size / (2.0 * floor[at]))).sum()) * (1.0 + 1e-9)
+    return float(np.nextafter(side + (own + 1e-300 if at.any() else 0.0), np.inf))
+
+
+def with_cut(form: ConicForm, rows: Rows, upper: float) -> Rows:
+    """Add the row that the objective is at most a known value, as far as it is linear."""
+    if not np.isfinite(upper) or form.curvature.shift != 0.0:  # without one, curvature only adds
+        return rows
+    cost = np.where(proved_floor(form) > 0.0, 0.0, form.q)
+    return rows.below(cost[None, :], np.array([spare_of(form, upper)])) if cost.any() else rows
 
 
 # Share of an objective that curvature may cost within bounds that only rows imply.
@@ -456,144 +494,3 @@ def _gained(before: tuple[Floats, Floats], now: tuple[Floats, Floats]) -> NDArra
         size = np.where(np.isfinite(old[at]), np.abs(old[at]), 0.0)
         gained[at] |= np.abs(new[at] - old[at]) > GAIN * (1.0 + size)
     return gained
-
-
-def recession_faults(form: ConicForm, d: Floats) -> list[str]:
-    r"""Return why the objective does not provably fall for ever along a direction near d.
-
-    Needed are :math:`-Ad \in K`, :math:`Pd = 0`, that of forms in rows too, and :math:`q^T d < 0`, in exact arithmetic;
-    empty when a direction with all three exists.
-    """
-    if d.shape != form.q.shape or not np.isfinite(d).all():
-        return ["it is not a finite vector with an entry per column"]
-    if any(np.isinf(r.share).any() for r in form.rooted):
-        return ["rows have formulas with rounded constants"]
-    A, cones, flat = form.A, form.cones, []
-    if form.P.nnz:
-        flat.append(sp.coo_array(form.P))
-    for r in form.rooted:
-        part = sp.coo_array(r.matrix)
-        places = part.row + r.own.start, part.col + r.own.start
-        flat.append(sp.coo_array((part.data, places), shape=(d.size, d.size)))
-    if flat:
-        rows = sp.csr_array(sp.vstack(flat))
-        rows = rows[np.flatnonzero(np.diff(rows.indptr))]
-        start = form.b.size
-        A = sp.csc_array(sp.vstack([A, rows]))
-        cones = (*cones, Cone("zero", start, start + rows.shape[0]))
-    step = feasible_near(A, np.zeros(A.shape[0]), cones, d)
-    if step is None or step.max(initial=0.0) > NEAR * np.abs(d).max(initial=0.0):
-        off = product(form.P, d)[0] if form.P.nnz else np.zeros(1)
-        bend = float(np.abs(off).max(initial=0.0))
-        if bend > 1e-6 * float(np.abs(d).max(initial=0.0)):
-            return [f"the quadratic part of the objective bends it by {bend:.1e}"]
-        return ["it is not proved to stay within the recession cone"]
-    center, radius = dot(form.q, d)
-    radius += float(np.abs(form.q) @ step) * (1.0 + 1e-9)
-    if not center + radius < 0.0:
-        return ["the objective does not improve along it"]
-    return []
-
-
-# Whether a point satisfying a cone program, or a direction it recedes along, exists near a given one.
-
-# A slack below this share of the terms it is the difference of counts as none.
-TIGHT = 1e-6
-
-
-def _vanishing(A: Any, b: Floats, x: Floats, at: NDArray[Any]) -> NDArray[Any]:
-    """Return those of some rows beside diagonals that are 0 in the entries that were declared."""
-    both: Any = sp.csc_array(sp.hstack([A[at], sp.csr_array(b[at][:, None])]).T)
-    both.data, sure = unscaled(both.data)
-    point, (column, row, _) = np.append(-x, 1.0), coordinates(both)
-    unknown = np.bincount(row, ~sure & (point[column] != 0.0), at.size) > 0.0
-    center, radius = exact_products(both, point, np.arange(at.size))
-    return np.asarray(at[(center == 0.0) & (radius == 0.0) & ~unknown])
-
-
-def feasible_near(A: Any, b: Floats, cones: tuple[Cone, ...], x: Floats) -> Floats | None:
-    r"""Return how far a point with :math:`b - Ax \in K` exactly is from x, None if unproved.
-
-    Rows that hold exactly or with room are left; the others are taken as equations, which a
-    point near x is proved to solve. Curved cones need room.
-
-    Parameters
-    ----------
-    A, b, cones
-        The constraints, their floats taken as exact.
-    x : array (n,)
-        A point that nearly satisfies them.
-
-    Returns
-    -------
-    array (n,) or None
-        Bound on the distance of each entry.
-
-    Examples
-    --------
-    >>> A, b = sp.csc_array([[1.0, 1.0]]), np.array([0.3])
-    >>> feasible_near(A, b, (Cone("zero", 0, 1),), np.array([0.1, 0.2])) <= 1e-15
-    array([ True,  True])
-    """
-    if x.shape != (A.shape[1],) or not np.isfinite(x).all() or not np.isfinite(b).all():
-        return None
-    A = sp.csr_array(A)
-    moved, off = product(A, x)
-    size, s = abs(A) @ np.abs(x) + np.abs(b), b - moved
-    close = s - off <= TIGHT * size
-    if curved := SecondOrder.of(cones):  # on the boundary as far as floats show
-        less = s.copy()
-        less[curved.heads] -= TIGHT * np.maximum.reduceat(size[curved.rows], curved.starts)
-        close[curved.rows] |= curved.spread(curved.distances(less) > 0.0)
-    unsure = np.flatnonzero(close)
-    sides = sp.csc_array(b[None, :])
-    exact, rest = exact_products(sp.csc_array(A.T), -x, unsure, ((sides, np.ones(1)),))
-    s[unsure], off[unsure] = exact, rest
-    if (beside := beside_diagonals(cones, b.size)).any():
-        off[beside] += 4.0 * UNIT * size[beside]
-        beside &= ~beside_diagonals(cones, b.size, mixed=True)
-        none = _vanishing(A, b, x, unsure[beside[unsure]])
-        s[none] = off[none] = 0.0
-    tight, linear = np.zeros((2, b.size), dtype=bool)
-    for c in cones:
-        at = slice(c.start, c.stop)
-        linear[at] = c.kind in ("zero", "nonneg")
-        if c.kind == "zero":
-            tight[at] = (s[at] != 0.0) | (off[at] != 0.0)
-        elif c.kind == "nonneg":
-            tight[at] = ~(s[at] - off[at] >= 0.0)
-        elif c.outside(s[at], off[at]) > 0.0:
-            return None
-    if not tight.any():
-        return np.zeros(x.size)
-    # rows at their bound move with the others: they are equations too
-    equal = linear & (tight | (s <= TIGHT * size))
-    single = np.diff(A.indptr) == 1
-    # columns held at a bound stay there
-    room = np.full(x.size, np.inf)
-    room[A.indices[A.indptr[np.flatnonzero(equal & single & ~tight)]]] = 0.0
-    # rows of columns that stay do not change: they hold as they are, or nothing mends them
-    still = ~(abs(A) @ (room > 0.0) > 0.0)
-    if (tight & still).any():
-        return None
-    equations = np.flatnonzero(equal & ~(single & ~tight) & ~still)
-    missing = np.abs(s[equations]) + off[equations]
-    step = correction(A[equations], missing, room)
-    if step is None:  # equations that follow from others are left out, where that is exact
-        kept = independent(A[equations], [Fraction(v) for v in b[equations].tolist()])
-        step = correction(A[equations][kept], missing[kept], room) if kept else None
-    if step is None and (due := missing > 0.0).any():  # what holds exactly stays as it is
-        room = np.where(abs(A[equations]).T @ (missing == 0.0) > 0.0, 0.0, room)
-        step = correction(A[equations][due], missing[due], room)
-    if step is None or not np.isfinite(step).all():
-        return None
-    change = reached(abs(A), step)
-    left = ~equal & linear
-    if not (s[left] - off[left] >= change[left]).all():
-        return None
-    for c in cones:
-        if c.kind not in ("zero", "nonneg"):
-            at = slice(c.start, c.stop)
-            if change[at].any() and c.outside(s[at], off[at] + change[at]) > 0.0:
-                return None
-    return step

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -59,9 +60,34 @@ SEVERAL, MANY = 60, 1_000
 DEADLINE: ContextVar[float] = ContextVar("deadline of moves", default=np.inf)
 
 
+class Haste:
+    """Better multipliers may be had for less than dear moves take, which are left out meanwhile."""
+
+    left_out = False
+
+
+HASTE: ContextVar[Haste | None] = ContextVar("haste of moves", default=None)
+
+
 def late() -> bool:
     """Whether no further moves are to be tried."""
     return time.perf_counter() > DEADLINE.get()
+
+
+def finished() -> bool:
+    """Whether no move has been left out for want of time."""
+    haste = HASTE.get()
+    return not (late() or (haste is not None and haste.left_out))
+
+
+@contextmanager
+def in_haste() -> Iterator[Haste]:
+    """Leave out dear moves, and say whether one was."""
+    token = HASTE.set(haste := Haste())
+    try:
+        yield haste
+    finally:
+        HASTE.reset(token)
 
 
 @dataclass(frozen=True, eq=False)
@@ -386,6 +412,10 @@ def closed(
     A few columns are closed by equations; else, and where what is proved is not enough, all
     multipliers are tilted, at last by a linear program, and equations are closed around others, too.
     """
+    haste = HASTE.get()
+    if haste is not None and total_of(form, x, z, residual, 0.0, boxes) < enough:
+        haste.left_out = True  # moves cost more
+        return z, residual, 0.0
     moves = _Moves(form, residual, x, z, boxes, enough)
     for near, left in _without_noise(form, x, z, boxes):  # of an optimum of 0 nothing else is left
         if not boxes.unpaid(left).any() and moves.offer(near, left, 0.0) and moves.settled:
@@ -427,6 +457,9 @@ def cheaper(
     what they prove without this. The columns that are dear are closed, and where that is not
     enough, those whose bounds are far out, and all that have none of their own, if they are few.
     """
+    if (haste := HASTE.get()) is not None:
+        haste.left_out = True
+        return None
     slight = SLIGHT * max(abs(total), form.unit)
     free = total_of(form, x, z, residual, 0.0, bare)
     open_ones = bare.unpaid(residual)

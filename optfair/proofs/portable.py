@@ -13,7 +13,6 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.proofs import check_proof
-from optfair.proofs.bounds import with_cut
 from optfair.proofs.columns import (
     Rows,
     Trace,
@@ -21,6 +20,7 @@ from optfair.proofs.columns import (
     declared_steps,
     linear_rows,
     propagated,
+    with_cut,
 )
 from optfair.proofs.cones import SecondOrder, beside_diagonals
 from optfair.proofs.digits import chosen_columns, solve_exactly

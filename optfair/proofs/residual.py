@@ -341,7 +341,7 @@ def repaired(
     quick: bool = False,
 ) -> tuple[Residual, float]:
     """Return the residual, moved so that less of it is unpaid, and what that costs."""
-    before = residual.unpaid(lower, upper)
+    before, asked = residual.unpaid(lower, upper), (form, residual, x, z, q)
     best, least = (residual, 0.0), float(residual.size[before].sum())
     inner = {c.start: c.depth(z[c.start : c.stop]) for c in form.cones if c.kind in DEEP}
     exp = exp_rows(form.cones)
@@ -349,11 +349,12 @@ def repaired(
     inner |= _curved_depths(form, z)
     # where there is room inside the cones nothing has to be raised to stay there
     opened = before | ~(np.isfinite(lower) | np.isfinite(upper))
-    few = opened.sum() <= MANY * before.sum()
     for depths in [inner, EDGE] if any(inner.values()) else [EDGE]:
-        zeroed = opened if quick and few else before
+        zeroed = opened if quick and opened.sum() <= MANY * before.sum() else before
+        whole, wide = ~zeroed, None
         for tried in range(ROUNDS):
-            moved = _repair(form, residual, x, z, q, np.flatnonzero(zeroed), depths, quick)
+            same = np.array_equal(zeroed, whole)
+            moved = wide if same else _repair(*asked, np.flatnonzero(zeroed), depths, quick)
             if moved is None:  # more equations than a dense factor is made for may be triangular
                 moved = peeled(form, residual, z, zeroed, depths)
             if moved is None:
@@ -366,9 +367,8 @@ def repaired(
                 return moved
             zeroed = zeroed | after  # the move opened other columns: they are made 0 as well
             if tried == 0 and opened.sum() <= MANY * zeroed.sum():  # and so may another
-                wide = _repair(
-                    form, residual, x, z, q, np.flatnonzero(zeroed | opened), depths, quick
-                )
+                whole = zeroed | opened
+                wide = _repair(*asked, np.flatnonzero(whole), depths, quick)
                 if wide is not None and not wide[0].unpaid(lower, upper).any():
                     return wide
     return best

@@ -16,7 +16,7 @@ from optfair.proofs.bounds import LowerBound, Unpaid, loosened, lower_bound
 from optfair.proofs.columns import Rooted, declared_bounds, linear_rows
 from optfair.proofs.cones import Cone, beside_diagonals, cone_figures, largest_entry
 from optfair.proofs.definiteness import Definiteness, definiteness
-from optfair.proofs.moves import late
+from optfair.proofs.moves import finished
 from optfair.proofs.reduction import Entries, forced
 from optfair.proofs.rounding import UNIT, Products, coordinates, equilibrated, unscaled
 from optfair.solution.units import (
@@ -413,7 +413,7 @@ class ConicForm:
         before, known = self.last.get(what, (None, None))
         if before != made_of:
             known = make()
-            if not late():  # with more time there may be more
+            if finished():  # else there may be more with more time
                 self.last[what] = made_of, known
         return cast("T", known)
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.backends import solve as search
+from optfair.backends import search
 from optfair.backends.exact import (
     NotOptimal,
     contradicts,

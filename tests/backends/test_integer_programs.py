@@ -493,7 +493,7 @@ def test_what_integers_leave_of_a_side_is_rounded_once(
 def test_an_incumbent_that_breaks_a_row_slightly_when_time_is_over_is_put_right(
     monkeypatch: pytest.MonkeyPatch, off: float
 ) -> None:
-    from optfair.backends import solve as module
+    from optfair.backends import search as module
 
     x, z = cp.Variable(name="x"), cp.Variable(name="z", integer=True)
     p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.square(x) + z), [x + z >= 2.5, z >= 0]))

@@ -17,7 +17,7 @@ from cvxpy.atoms.elementwise.trig import sin
 
 import optfair as of
 from optfair.backends import registry
-from optfair.backends import solve as solving
+from optfair.backends import search as solving
 from optfair.backends.isolation import Answer
 from optfair.backends.linear_program import solve_form
 from optfair.backends.registry import profile, profiles

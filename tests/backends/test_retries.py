@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.backends import solve as module
+from optfair.backends import search as module
+from optfair.backends import solve as solving
 from optfair.backends.registry import profile, profiles
 from optfair.backends.request import Outcome, Request, Retry, SolverProfile, load_profile
 from optfair.core.certificate import reported
@@ -55,7 +56,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
         return replace(base, name="first"), replace(base, name="second")
 
     monkeypatch.setattr(module, "adapter_of", lambda solver: run)
-    monkeypatch.setattr(module, "choose", chosen)
+    monkeypatch.setattr(solving, "choose", chosen)
     return seen
 
 
@@ -230,13 +231,13 @@ def test_units_of_the_last_answer_keep_the_last_digits_of_quadratic_programs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Which of them need it depends on the processor; without it some are lost on any."""
-    seeds = [4840, 4886, 5070, 5242, 5383, 5419, 5519, 5724, 5805, 5963, 6004, 6048, 6304, 6362]
+    seeds = [4001, 4316, 6545, 6937]
     for seed in seeds:
         assert stiff(seed).solve("clarabel").grade.sound
     whole = profile("clarabel")
     kept = tuple(r for r in whole.retry if r.units != "point")
     assert len(kept) == len(whole.retry) - 1
-    monkeypatch.setattr(module, "choose", lambda *_: (replace(whole, retry=kept),))
+    monkeypatch.setattr(solving, "choose", lambda *_: (replace(whole, retry=kept),))
     lost = 0
     for seed in seeds:
         try:

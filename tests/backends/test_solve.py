@@ -297,6 +297,7 @@ def told(
     monkeypatch: pytest.MonkeyPatch, errors: dict[str, Exception]
 ) -> pytest.ExceptionInfo[of.OptfairError]:
     """Let the solvers of the policy raise these errors, and return what solve raises."""
+    from optfair.backends import search
     from optfair.backends import solve as module
 
     def run(problem: Any, asked: SolverProfile, request: Request) -> Outcome:
@@ -304,7 +305,7 @@ def told(
 
     chosen = tuple(profile(name) for name in errors)
     monkeypatch.setattr(module, "choose", lambda problem, solver: chosen)
-    monkeypatch.setattr(module, "adapter_of", lambda asked: run)
+    monkeypatch.setattr(search, "adapter_of", lambda asked: run)
     with pytest.raises(of.OptfairError) as found:
         lp().solve()
     return found
@@ -326,6 +327,7 @@ def test_a_verified_certificate_wins_over_an_earlier_word(monkeypatch: pytest.Mo
 def test_a_feasible_point_outweighs_the_word_that_there_is_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    from optfair.backends import search
     from optfair.backends import solve as module
 
     real = conic_backend.run_highspy
@@ -341,7 +343,7 @@ def test_a_feasible_point_outweighs_the_word_that_there_is_none(
 
     chosen = tuple(profile(name) for name in ("highs", "clarabel", "scs", "pdlp"))
     monkeypatch.setattr(module, "choose", lambda problem, solver: chosen)
-    monkeypatch.setattr(module, "adapter_of", lambda asked: run)
+    monkeypatch.setattr(search, "adapter_of", lambda asked: run)
     with pytest.raises(of.SolverFailure, match="no result passed verification") as found:
         lp().solve()
     assert found.value.claim == "" and found.value.solution.solver == "highs"
@@ -503,7 +505,7 @@ def test_a_better_point_of_an_earlier_solver_is_returned_when_time_is_over() -> 
 def test_a_point_that_is_known_denies_the_word_for_a_worse_one(
     monkeypatch: pytest.MonkeyPatch, better: bool
 ) -> None:
-    from optfair.backends import solve as module
+    from optfair.backends import search
 
     z = cp.Variable(name="z", integer=True)
     p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.square(z)), [z >= 2]))
@@ -514,7 +516,7 @@ def test_a_point_that_is_known_denies_the_word_for_a_worse_one(
         word = ReportedBound(problem, 9.0, asked.name)
         return Outcome("optimal", {"z": np.array(3.0)}, {}, word, {})
 
-    monkeypatch.setattr(module, "adapter_of", lambda asked: run)
+    monkeypatch.setattr(search, "adapter_of", lambda asked: run)
     if better:
         with pytest.raises(of.SolverFailure, match="no result passed") as refused:
             p.solve()
@@ -538,6 +540,7 @@ def test_an_answer_on_a_solvers_word_does_not_hurry_one_with_a_proof(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A process of its own, which one without a clock needs, may take seconds to begin."""
+    from optfair.backends import search
     from optfair.backends import solve as module
 
     real, given = conic_backend.run_highspy, list[float]()
@@ -551,7 +554,7 @@ def test_an_answer_on_a_solvers_word_does_not_hurry_one_with_a_proof(
 
     chosen = tuple(profile(name) for name in ("pdlp", "highs"))
     monkeypatch.setattr(module, "choose", lambda problem, solver: chosen)
-    monkeypatch.setattr(module, "adapter_of", lambda asked: run)
+    monkeypatch.setattr(search, "adapter_of", lambda asked: run)
     s = lp().solve()
     assert (s.solver, s.grade.word) == ("highs", "proved")
     assert [9.0 < left <= 10.0 for left in given] == [True]

@@ -224,7 +224,7 @@ def test_a_ray_is_handed_on_when_it_verifies() -> None:
 
 def test_a_ray_that_leaves_the_constraints_is_dropped() -> None:
     from optfair.compile.form import compile_problem
-    from optfair.proofs.columns import recession_faults
+    from optfair.proofs.points import recession_faults
 
     x = cp.Variable(2, name="x")
     p = of.from_cvxpy(cp.Problem(cp.Minimize(x[0] - 2 * x[1]), [x >= 1]), ["lo"])

@@ -483,7 +483,7 @@ def test_ranges_are_not_asked_for_a_limit_that_is_far(monkeypatch: pytest.Monkey
     def never(*_: Any) -> Any:
         raise AssertionError("the ranges were read")
 
-    monkeypatch.setattr("optfair.backends.solve.nearing", never)
+    monkeypatch.setattr("optfair.backends.search.nearing", never)
     x = cp.Variable(2, name="x")
     p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(x - 1) + 1e12), [cp.sum(x) <= 1]))
     p = p.with_constraints(ball=cp.norm(x) <= 5)

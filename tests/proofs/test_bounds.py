@@ -17,15 +17,15 @@ from optfair.proofs import bounds, columns, equations, moves
 from optfair.proofs.bounds import Unpaid, infeasibility, lower_bound
 from optfair.proofs.columns import (
     declared_bounds,
-    feasible_near,
     linear_rows,
     propagated,
-    recession_faults,
     rotated_rows,
+    with_cut,
 )
 from optfair.proofs.cones import Cone, beside_diagonals
 from optfair.proofs.definiteness import Definiteness
 from optfair.proofs.moves import sides_of
+from optfair.proofs.points import feasible_near, recession_faults
 from optfair.proofs.residual import residual_of, sharper
 from optfair.proofs.rounding import unscaled
 from optfair.solution.conic_form import ConicForm
@@ -129,7 +129,7 @@ def test_where_a_curved_objective_is_at_most_its_value_a_point_stays(seed: int) 
     form = replace(form, P=sp.csc_array(bent))
     near = objective(form, y)
     upper = np.nextafter(float(near), np.inf)
-    rows = bounds.with_cut(form, linear_rows(form), upper)
+    rows = with_cut(form, linear_rows(form), upper)
     for row, high in zip(rows.A[form.b.size :].toarray(), rows.high[form.b.size :], strict=True):
         assert (
             sum(Fraction(float(a)) * Fraction(float(v)) for a, v in zip(row, y, strict=True))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import optfair as of
 from optfair.proofs import bounds as bounds_module
-from optfair.proofs.columns import linear_rows
+from optfair.proofs.columns import linear_rows, with_cut
 from optfair.proofs.cones import Cone
 from optfair.proofs.definiteness import (
     curvature_of,
@@ -977,7 +977,7 @@ def test_what_curvature_adds_to_a_limit_of_the_costs_does_not_underflow() -> Non
     for z in (np.zeros(2), np.array([1e-46, 9e-46]), np.array([0.0, 9e-46])):
         known = bounds_module.lower_bound(form, nothing, z, float(value))
         assert known.unpaid is not None or Fraction(known.value) <= value
-    cut = bounds_module.with_cut(form.moved({"q": q}), linear_rows(form), 0.0)
+    cut = with_cut(form.moved({"q": q}), linear_rows(form), 0.0)
     assert cut.high[-1] >= 4e4 * 1e-45
 
 
