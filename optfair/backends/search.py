@@ -246,6 +246,8 @@ class Search:
                 solution = self._judged(profile, request, outcome, split=split)
             if not haste.left_out or (solution is not None and solution.grade.word == "proved"):
                 return solution
+            if self.bent:  # no other answer can be proved either
+                return self._judged(profile, request, outcome, split=split)
             if solution is not None:
                 self.attempts[f"{profile.name}: {solution.grade}"] = None
             self.again = (profile, request), outcome, split

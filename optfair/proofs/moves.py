@@ -333,9 +333,9 @@ class _Moves:
         self, around: tuple[Floats, Residual], first: int = 0, most: int | None = None
     ) -> None:
         """Close the unpaid columns by equations, around polished multipliers and as they were."""
-        for near, start in itertools.islice(self._starts(*around), first, most):
-            if self.offer(near, start, 0.0):
-                self.own = (near, start)
+        for near, start in self.near(around, first, most):
+            if self.settled or late():
+                return
             lower, upper = self.boxes.of(start)
             again = (self.form, start, self.x, near, self.form.q, lower, upper)
             count = np.count_nonzero(start.unpaid(lower, upper))
@@ -344,8 +344,19 @@ class _Moves:
                 self.offer(near, *repaired(*again, quick=quick))
                 if self.settled or late():
                     return
-            if count > MANY:
-                return
+
+    def near(
+        self, around: tuple[Floats, Residual], first: int = 0, most: int | None = None
+    ) -> list[tuple[Floats, Residual]]:
+        """Return multipliers around which columns are closed by equations, each as it is offered."""
+        starts = list[tuple[Floats, Residual]]()
+        for near, start in itertools.islice(self._starts(*around), first, most):
+            if self.offer(near, start, 0.0):
+                self.own = (near, start)
+            starts.append((near, start))
+            if self.settled or late() or np.count_nonzero(self.boxes.unpaid(start)) > MANY:
+                break
+        return starts
 
     def _starts(self, z: Floats, residual: Residual) -> Iterator[tuple[Floats, Residual]]:
         """Yield multipliers polished, as they are, and both without what may be rounding."""
@@ -412,7 +423,7 @@ def closed(
     A few columns are closed by equations; else, and where what is proved is not enough, all
     multipliers are tilted, at last by a linear program, and equations are closed around others, too.
     """
-    haste = HASTE.get()
+    haste = HASTE.get() if np.isfinite(enough) else None
     if haste is not None and total_of(form, x, z, residual, 0.0, boxes) < enough:
         haste.left_out = True  # moves cost more
         return z, residual, 0.0
@@ -431,6 +442,8 @@ def closed(
     for quick, most in ((True, 1), (False, None)):
         if late():
             return moves.best
+        if bent and quick and not moves.settled:
+            moves.near(moves.own)
         if not moves.settled and (form.polyhedral or not quick):
             moves.tilt(quick=quick)
         if moves.left > 0.0 and not (few and moves.own is given) and not (bent and quick):

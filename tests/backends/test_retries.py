@@ -18,6 +18,7 @@ from optfair.backends.registry import profile, profiles
 from optfair.backends.request import Outcome, Request, Retry, SolverProfile, load_profile
 from optfair.core.certificate import reported
 from optfair.errors import DeclarationError
+from optfair.proofs.moves import HASTE
 from optfair.registry import fact_files
 
 
@@ -112,6 +113,41 @@ def test_an_incumbent_is_returned_when_time_is_over(
     # the second attempt left the only feasible point; it is returned, with its gap
     assert s.status.termination == "time_limit" and s["x"].tolist() == [2.5, 2.0, 1.5]
     assert s.gap > 0.1 and not s.is_optimal(1e-3)
+
+
+def test_another_answer_is_asked_for_before_the_first_is_proved_at_length(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Asked, "off", dict.fromkeys(Asked.off, 0.0))
+    right, seen = module.Search._judged, list[str]()
+
+    def judged(*args: Any, **how: Any) -> Any:
+        haste = HASTE.get()
+        seen.append("at length" if haste is None else "in haste")
+        if haste is None:
+            return right(*args, **how)
+        haste.left_out = True
+        return None
+
+    monkeypatch.setattr(module.Search, "_judged", judged)
+    s = program().solve()
+    assert s.grade.word == "proved" and seen == ["in haste", "at length"]
+    assert [r.tighter for _, r in asked] == [1.0, 10.0]
+    # no other answer passes: the first is looked at again, before anybody else is asked
+    monkeypatch.setattr(Asked, "off", {**Asked.off, ("first", 10.0): 1e-3})
+    asked.clear()
+    seen.clear()
+    s = program().solve()
+    assert s.grade.word == "proved" and seen == ["in haste", "at length", "at length"]
+    assert [name for name, _ in asked] == ["first", "first"] and len(s.attempts) == 1
+    # what is not a quadratic program, or has nobody to ask for more, is proved at once
+    seen.clear()
+    x = cp.Variable(2, name="x")
+    of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [x >= 1])).solve()
+    of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(x)), [cp.norm(x) <= 1])).solve()
+    monkeypatch.setattr(module, "_retries", lambda *_: [])
+    program().solve()
+    assert seen == ["at length"] * 3
 
 
 @pytest.fixture

@@ -14,10 +14,13 @@ import scipy.sparse as sp
 import optfair as of
 from optfair.proofs import definiteness as module
 from optfair.proofs.definiteness import (
+    DENSE,
     curvature_of,
     definiteness,
     dense_shift,
+    dominant,
     sparse_shift,
+    symmetric,
 )
 
 
@@ -82,7 +85,7 @@ def test_semidefinite_is_proved_up_to_the_shift_or_refuted(seed: int) -> None:
     assert found.witness is not None or found.accepted
 
 
-def test_large_matrices_are_factoredsparse_shiftly() -> None:
+def test_large_matrices_are_factored_sparsely() -> None:
     n = 2_000
     ends = [np.full(n - 1, -1.0), np.full(n, 2.0), np.full(n - 1, -1.0)]
     L = sp.csc_array(sp.diags_array(ends, offsets=[-1, 0, 1]))
@@ -172,3 +175,35 @@ def test_a_shift_that_is_slight_in_every_column_is_not_looked_for_again(
     # the same in mixed units, where what is slight beside the largest number may be all there is
     units = np.array([1.0, 1e6, 1.0, 1e-6, 1.0, 1.0, 1.0, 1.0])
     assert curvature_of(F.T @ F * np.outer(units, units)).accepted and len(looked) == 3
+
+
+@pytest.mark.parametrize("n", [2, DENSE, DENSE + 1])
+@pytest.mark.parametrize("stored", ["array", "csc", "coo"])
+def test_matrices_are_looked_at_alike_however_they_are_stored(n: int, stored: str) -> None:
+    def kept(entries: dict[tuple[int, int], float]) -> Any:
+        P = np.zeros((n, n))
+        for place, entry in entries.items():
+            P[place] = entry
+        return P if stored == "array" else sp.coo_array(P).asformat(stored)
+
+    last = n - 1
+    for place in ((0, last), (last, 0)):  # one triangle is no quadratic form
+        assert definiteness(kept({place: 1.0})).shift == np.inf
+    full = definiteness(kept({(0, 0): 2.0, (0, last): 1.0, (last, 0): 1.0, (last, last): 2.0}))
+    assert full.shift == 0.0 and full.size == pytest.approx(3.0)
+    only = definiteness(kept({(last, last): 3.0}), sharp=True)
+    assert only.shift == 0.0 and only.floor is not None and only.floor[last] == 3.0
+    assert not only.floor[:last].any()
+    down = definiteness(kept({(0, 0): 1.0, (0, last): 2.0, (last, 0): 2.0, (last, last): 1.0}))
+    assert down.value == pytest.approx(-1.0) and down.witness is not None
+    assert definiteness(kept({})).shift == 0.0
+    half = symmetric(kept({(0, last): 2.0}))
+    assert half[0, last] == half[last, 0] == 1.0
+
+
+def test_dominance_is_decided_exactly() -> None:
+    tenth = np.array([[0.3, -0.1, -0.1], [-0.1, 0.2, -0.1], [-0.1, -0.1, 0.2]])
+    assert dominant(tenth) and dominant(sp.csc_array(tenth))
+    tenth[0, 0] = np.nextafter(0.2, 0.0)  # 0.1 + 0.1 is 0.2 to the last digit
+    assert not dominant(tenth) and not dominant(sp.csc_array(tenth))
+    assert not dominant(-np.eye(2)) and dominant(np.zeros((2, 2)))

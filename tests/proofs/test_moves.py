@@ -17,7 +17,7 @@ from optfair.compile.conic_proof import ConicProof
 from optfair.proofs import bounds, moves
 from optfair.proofs.bounds import lower_bound
 from optfair.proofs.cones import Cone
-from optfair.proofs.moves import DEADLINE, Boxes, carrying, lowered
+from optfair.proofs.moves import DEADLINE, Boxes, carrying, finished, in_haste, lowered
 from optfair.proofs.residual import Residual, residual_of
 from optfair.solution.conic_form import ConicForm
 from optfair.solution.residuals import measure
@@ -134,12 +134,51 @@ def test_no_start_is_tried_after_the_deadline(monkeypatch: pytest.MonkeyPatch) -
     tries: list[float] = []
     monkeypatch.setattr(moves._Moves, "_starts", lambda *_: iter([(z, left)] * 3))
     monkeypatch.setattr(moves, "repaired", lambda *_, **__: (left, tries.append(0.0) or 0.0))
-    for deadline, most in ((np.inf, 3), (0.0, 1)):
+    for deadline, most in ((np.inf, 3), (0.0, 0)):
         tries.clear()
         token = DEADLINE.set(deadline)
         search.close((z, left))
         DEADLINE.reset(token)
         assert len(tries) == most
+
+
+def test_starts_that_leave_nothing_need_no_equations(monkeypatch: pytest.MonkeyPatch) -> None:
+    form, x, z = least_norm(), np.zeros(3), np.array([1.0, 0.0, 0.0])
+    left = residual_of(form, x, z, form.q)
+    nothing = Residual(np.zeros(3), np.zeros(3))
+    free = Boxes(np.full(3, -np.inf), np.full(3, np.inf), x=x, floor=None)
+    search = moves._Moves(form, left, x, z, free)
+    assert search.left > 0.0
+    starts = [(z, left), (z, nothing)]
+    monkeypatch.setattr(moves._Moves, "_starts", lambda *_: iter(starts))
+    monkeypatch.setattr(moves, "repaired", None)
+    search.close((z, left))
+    assert search.settled and search.best[1] is nothing and search.own[1] is nothing
+
+
+def test_dear_moves_wait_while_there_is_haste() -> None:
+    # min v, w = v >= 0: what is left of w costs nothing to move, and much at |w| <= 1e12
+    cones = (Cone("zero", 0, 1), Cone("nonneg", 1, 2))
+    A = sp.csc_array([[-1.0, 1.0], [-1.0, 0.0]])
+    form = ConicForm(sp.csc_array((2, 2)), np.array([1.0, 0.0]), 0.0, A, np.zeros(2), cones)
+    x, z = np.zeros(2), np.array([1e-9, 0.5])
+    bare = Boxes(*form.column_bounds, x=x)
+    wide = bare.tighter(np.array([0.0, -1e12]), np.array([1e12, 1e12]))
+    left = residual_of(form, x, z, form.q)
+    total = moves.total_of(form, x, z, left, 0.0, wide)
+    with in_haste() as haste:
+        assert not haste.left_out and finished()
+        assert moves.closed(form, left, x, z, bare)[1] is not left  # costs nothing
+        assert not haste.left_out
+        assert moves.cheaper(form, left, x, z, total, wide, bare) is None
+        assert haste.left_out and not finished()
+        known = form.remembered("bound", 1, lambda: "in haste")
+    assert known == "in haste" and finished()
+    assert form.remembered("bound", 1, lambda: "at leisure") == "at leisure"
+    assert moves.cheaper(form, left, x, z, total, wide, bare) is not None
+    with in_haste() as haste:  # what proves less than enough before a move is no better after it
+        assert moves.closed(form, left, x, z, wide, 0.0)[1] is left
+    assert haste.left_out
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e-3, -1e6, 1e8, 3e15, 1e300])
