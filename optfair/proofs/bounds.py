@@ -23,6 +23,7 @@ from optfair.proofs.columns import (
     bent,
     declared_bounds,
     linear_rows,
+    mutual_bounds,
     propagated,
     proved_floor,
     rotated_rows,
@@ -270,6 +271,13 @@ def _implied(
         return near
     if (more := rotated_rows(form))[1].size:
         near = near.tighter(*propagated(rows.below(*more), near.lower, near.upper, suffice))
+    if near.unpaid(residual).any() and any(c.kind == "soc" for c in form.cones):
+        every = rows.below(*rotated_rows(form, shorter=False))
+        mutual = mutual_bounds(every, near.lower, near.upper)
+        if not all(
+            np.array_equal(a, b) for a, b in zip(mutual, (near.lower, near.upper), strict=True)
+        ):
+            near = near.tighter(*propagated(every, *mutual, suffice))
     return near
 
 

@@ -233,20 +233,21 @@ def linear_rows(form: ConicForm) -> Rows:
     )
 
 
-def rotated_rows(form: ConicForm) -> tuple[Any, Floats]:
+def rotated_rows(form: ConicForm, *, shorter: bool = True) -> tuple[Any, Floats]:
     r"""Return rows in which a column of a second-order cone cancels, and their upper sides.
 
     Of :math:`s_0 \ge |s_k|` follow :math:`s_0 \pm s_k \ge 0`. In rotated cones, such as
     :math:`u + v \ge \lVert (u - v, 2 w) \rVert`, these are the signs of u and v. Only sums that are
-    exact count.
+    exact count. If not only shorter ones are asked for, those without a column that cancels are there, too.
     """
     head, tail = SecondOrder.of(form.cones).pairs
     if not head.size:
         return form.rows[:0], np.zeros(0)
-    both = np.diff(form.rows[head].multiply(form.rows[tail]).tocsr().indptr) > 0
-    head, tail = head[both], tail[both]  # in others no column can cancel
+    if shorter:
+        both = np.diff(form.rows[head].multiply(form.rows[tail]).tocsr().indptr) > 0
+        head, tail = head[both], tail[both]  # in others no column can cancel
     H, T = form.rows[head], form.rows[tail]
-    entries = (abs(H) + abs(T)).count_nonzero(axis=1)
+    entries = (abs(H) + abs(T)).count_nonzero(axis=1) + (not shorter)
     rows, sides = [], []
     for sign in (1.0, -1.0):
         whole = H + sign * T
@@ -259,6 +260,85 @@ def rotated_rows(form: ConicForm) -> tuple[Any, Floats]:
     rows_of = sp.csr_array(sp.vstack(rows))
     rows_of.eliminate_zeros()
     return rows_of, np.concatenate(sides)
+
+
+# Rounds in which limits that hold each other are looked for, those of them in which such may grow,
+# the share by which each must be below itself, and how far out the first are.
+CIRCLES, GROWING, BELOW, OUT = 24, 8, 0.999, 4.0
+
+
+def mutual_bounds(rows: Rows, lower: Floats, upper: Floats) -> tuple[Floats, Floats]:
+    r"""Return bounds of columns that rows bound by each other, as in :math:`y \le (w + t)/2,\ w \le (y + r)/2`.
+
+    Let rows say :math:`v_i \le c_i + \sum_k A_{ik} v_k` with :math:`A, c \ge 0`, for columns and
+    their negatives that nothing bounds yet, and :math:`V > 0` with :math:`c + A V < V`. At a point
+    with :math:`s = \max_i v_i / V_i > 1` it would be :math:`v \le s (c + A V) < s V`; so
+    :math:`v \le V` at every point that obeys the rows.
+
+    Parameters
+    ----------
+    rows : Rows
+        What holds; of rows behind others nothing is made.
+    lower, upper : array (n,)
+        Bounds known so far; they are not changed.
+
+    Examples
+    --------
+    >>> A = sp.csr_array([[1.0, -0.5], [-0.5, 1.0]])  # v <= 1 + w / 2, w <= 1 + v / 2
+    >>> high, nothing = np.ones(2), np.zeros((3, 0), dtype=int)
+    >>> circle = Rows(A, -high * np.inf, high, high, nothing, np.zeros((2, 0)))
+    >>> upper = mutual_bounds(circle, np.zeros(2), np.full(2, np.inf))[1]
+    >>> bool((upper >= 2.0).all()), bool(np.isfinite(upper).all())
+    (True, True)
+    """
+    n, (row, column, entry) = lower.size, coordinates(rows.A)
+    used = entry != 0.0
+    row, column, entry = row[used].astype(np.intp), column[used].astype(np.intp), entry[used]
+    known = np.append(-lower, upper)  # of the negatives of columns, then of the columns
+    far = OUT * max(1.0, float(np.abs(known[np.isfinite(known)]).max(initial=0.0)))
+    open_ones = np.isinf(known) & (np.bincount(column, minlength=n)[np.arange(2 * n) % n] > 0)
+    limit = np.where(open_ones, far, known)
+    for tried in range(CIRCLES):
+        if not open_ones.any():
+            break
+        least = _limits_of(rows, (row, column, entry), limit, open_ones)
+        over = open_ones & ~(least <= BELOW * limit)
+        if not over.any():
+            return np.maximum(lower, -limit[:n]), np.minimum(upper, limit[n:])
+        grown = 2.0 * least
+        lost = over & ((tried >= GROWING) | ~(grown < NONE))
+        limit = np.where(lost, np.inf, np.where(over, np.maximum(limit, grown), limit))
+        open_ones = open_ones & ~lost
+    return lower, upper
+
+
+def _limits_of(rows: Rows, entries: Any, limit: Floats, open_ones: Any) -> Floats:
+    """Return c + A V by the least of the rows, rounded up, infinite where no row says anything."""
+    row, column, entry = entries
+    m, n = rows.A.shape
+    least = np.full(2 * n, np.inf)
+    share = gamma(2.0 * np.bincount(row, minlength=m) + 8.0) * (1.0 + 8.0 * UNIT)
+    for sign, side in ((1.0, rows.high), (-1.0, -rows.low)):
+        stated = np.isfinite(side)
+        at = np.flatnonzero(stated[row])
+        own, a = row[at], sign * entry[at]
+        # the least activity is that of columns at lower bounds, and of others at upper ones
+        met = np.where(a > 0.0, column[at], column[at] + n)
+        with np.errstate(over="ignore", invalid="ignore"):
+            part = np.abs(a) * limit[met]  # is taken off
+        free, circular = ~np.isfinite(part), open_ones[met]
+        fixed = np.where(free | circular, 0.0, part)
+        grown = np.where(circular & ~free, part, 0.0)
+        totals = [np.bincount(own, v, m)[own] for v in (free, fixed, grown)]
+        off = share[own] * (np.bincount(own, np.abs(fixed), m)[own] + totals[2]) + 1e-300
+        rest = side[own] + (totals[1] - fixed) + 2.0 * off + 8.0 * UNIT * np.abs(side[own])
+        rest = np.maximum(rest, 0.0) + (totals[2] - grown) + 2.0 * off
+        with np.errstate(over="ignore", invalid="ignore"):
+            most = rest / np.abs(a) * (1.0 + 8.0 * UNIT) + LOST
+        ok = (totals[0] == free) & ~np.isnan(most)
+        bounded = np.where(a > 0.0, column[at] + n, column[at])
+        np.minimum.at(least, bounded[ok], most[ok])
+    return least
 
 
 def declared_bounds(rows: Rows) -> tuple[Floats, Floats]:

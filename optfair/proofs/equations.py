@@ -37,7 +37,8 @@ Ints = NDArray[np.intp]
 # Equations that are solved densely, and entries of their matrix.
 EQUATIONS, FEW, ENTRIES = 1_500, 400, 4_000_000
 # Equations that are solved by their products with each other: to prove how far a solution is, in floats.
-SQUARED, SOLVED = 2_500, 5_000
+# More of them only where each shares entries with so few others.
+SQUARED, SOLVED, LINKED = 2_500, 5_000, 8
 # What is added to products of dependent equations, of the largest, and steps that make up for it.
 RIDGE, STEPS = 1e-12, 5
 # Entries of a matrix from which on normal equations are tried first, those from which on what they leave
@@ -123,7 +124,7 @@ def correcting_step(M: Any, residual: Floats, room: Floats) -> Floats | None:
     k, m = rows.shape
     used = np.flatnonzero((room > 0.0) & (np.bincount(rows.indices, minlength=m) > 0))
     large = _too_large(k, used.size)
-    if not used.size or (large and k > SOLVED) or not np.isfinite(residual).all():
+    if not used.size or not np.isfinite(residual).all():
         return None
     weight = np.minimum(room[used], 1.0)
     own: Any = rows[:, used]
@@ -138,6 +139,8 @@ def correcting_step(M: Any, residual: Floats, room: Floats) -> Floats | None:
         if used.size == k and isinstance(own, np.ndarray):
             with contextlib.suppress(np.linalg.LinAlgError):
                 step = np.linalg.solve(own, side)
+        elif k > SOLVED:
+            step = None if (solve := _bordered(own)) is None else _in_steps(own, side, solve)
         elif k * used.size > QUICK:
             step = _shortest(own, side, dependent=True)
         near = step is not None and _is_least(own, step, side)
@@ -199,7 +202,7 @@ def _bordered(M: Any) -> Callable[[Floats], Floats] | None:
     if few or size > 4 * ENTRIES or float(count @ count) > ENTRIES:
         return None
     square, dense = sp.csc_array(thin @ thin.T), others[:, some].toarray()
-    if THIN * square.nnz > thin.shape[0] ** 2:
+    if square.nnz > (thin.shape[0] ** 2 / THIN if k <= SOLVED else LINKED * k):
         return None
     border = dense @ dense.T
     ridge = RIDGE * max(square.diagonal().max(), np.diag(border).max(initial=0.0))
