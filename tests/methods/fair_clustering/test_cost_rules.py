@@ -323,6 +323,26 @@ def test_links_whose_rows_share_no_cluster_are_refused() -> None:
         of.FairKMeans(2, fairness=allowed, n_init=1).fit(X, groups=groups)
 
 
+def test_rows_that_are_kept_apart_in_one_cluster_are_refused() -> None:
+    X, groups, _ = data(n=30)
+    arcs = np.zeros((30, 3), dtype=bool)
+    arcs[0, 1:] = arcs[1, 2] = arcs[3, [0, 2]] = True  # 0 in the first; 1 not in the last
+    apart = fc.cannot_link([[0, 1], [2, 3]])
+    assert np.isfinite(
+        of.FairAssignment(
+            X, groups=groups, centers=X[5:8], fairness=[apart, fc.forbidden_arcs(arcs)]
+        )
+        .solve()
+        .objective
+    )
+    # by way of a row that is left the second cluster, and of one that is linked to it
+    for links in ([fc.cannot_link([[0, 1], [1, 3]])], [apart, fc.must_link([[1, 2]])]):
+        rules = {"arcs": fc.forbidden_arcs(arcs), **{f"link {i}": r for i, r in enumerate(links)}}
+        with pytest.raises(DeclarationError, match="has no cluster that is free of rows") as caught:
+            of.FairKMeans(3, fairness=rules).fit(X, groups=groups)
+        assert "'arcs' and the links hold row" in str(caught.value)
+
+
 def test_hard_labels_do_not_claim_to_obey_links() -> None:
     X, groups, _ = data(n=30)
     p = of.FairAssignment(X, groups=groups, centers=X[:3], fairness=APART)
@@ -364,6 +384,8 @@ def test_a_fit_under_capacities_that_do_not_hold_a_group_does_not_begin(
     with pytest.raises(of.Infeasible, match="exclude each other") as caught:
         fit(0.49)
     assert set(caught.value.conflict) == {"arcs", "room.upper"}
+    assert "group 'a' weighs 0.5 of all, and may put 0.5 into cluster 0" in str(caught.value)
+    assert "group 'b'" not in str(caught.value)
     assert caught.value.certificate.verify().ok
 
 
