@@ -23,10 +23,10 @@ from optfair.methods.fair_clustering.algorithms.pricing import (
 from optfair.methods.fair_clustering.labels import (
     GAP,
     HARD_SECONDS,
-    check_whole,
     hard_labels,
     passed_labels,
 )
+from optfair.methods.fair_clustering.whole_rules import check_whole, warn_missed
 from optfair.methods.fair_mixtures.components import Components
 from optfair.methods.fair_mixtures.expectation import BLOCK, Gaps, Sample, Summary, log_sums
 from optfair.methods.fair_mixtures.fair_em import fair_labels_problem
@@ -40,6 +40,10 @@ from optfair.rows.frames import (
     without_groups,
 )
 from optfair.rows.restarts import unfinished
+
+# How fractions are asked for in place of whole rows.
+SOFT = 'label_rule="fair"'
+
 
 # Fitted attributes of a fair mixture, from components and summaries of passes.
 
@@ -139,7 +143,7 @@ def check_whole_labels(data: Any, rules: dict[str, Any], components: int) -> Non
     s = data.sample
     costless = np.zeros((s.count, components))
     p = fair_labels_problem(costless, np.asarray(data.names)[s.index], s.weights, rules)
-    check_whole(p, 'label_rule="fair"')
+    check_whole(p, SOFT)
 
 
 def keep_fair_labels(
@@ -210,7 +214,7 @@ def keep_passed_labels(
 
 
 def warn_unfinished(model: Any, stacklevel: int) -> None:
-    """Warn when the best start was cut off.
+    """Warn when the best start was cut off, and where labels of whole rows miss a rule.
 
     Parameters
     ----------
@@ -222,6 +226,9 @@ def warn_unfinished(model: Any, stacklevel: int) -> None:
     if not model.converged_:
         text = unfinished(model.status_, model.n_iter_)
         warnings.warn(text, ConvergenceWarning, stacklevel=stacklevel)
+    hard = getattr(model, "hard_labels_", None)
+    if hard is not None:
+        warn_missed(hard, SOFT, stacklevel=stacklevel)
 
 
 # What a fitted mixture says about rows, seen or not.

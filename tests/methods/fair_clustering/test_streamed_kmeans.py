@@ -103,6 +103,7 @@ def test_memory_is_one_more_source(
     assert b.objective_ == pytest.approx(exact.objective, rel=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:labels miss a rule")
 @pytest.mark.parametrize("weights", ["equal", "by group", "any"])
 def test_labels_that_obey_are_those_of_the_rows_in_memory(
     weights: str, monkeypatch: pytest.MonkeyPatch
