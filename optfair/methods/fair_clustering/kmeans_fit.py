@@ -36,7 +36,7 @@ from optfair.methods.fair_clustering.single_start import (
     printed_fit,
     rows_of,
 )
-from optfair.methods.fair_clustering.whole_rules import check_labelled, check_whole, warn_missed
+from optfair.methods.fair_clustering.whole_rules import check_surveyed, warn_missed
 from optfair.numbers import Floats
 from optfair.rows.frames import STARTS, check_parameters, start_seeds
 from optfair.rows.restarts import Restart, Step, run_restarts, unfinished
@@ -347,7 +347,7 @@ def fit_stream(model: Any, data: Any, groups: Any, sample_weight: Any) -> None:
     )
     _check_rules(problem)
     if model.labels == "hard":
-        (check_whole if survey.complete else check_labelled)(problem)
+        check_surveyed(problem, survey)
     starts = number_of_starts(model, survey.rows, init)
     if survey.complete and survey.rows < LARGE:
         model.restarts_, best, passes = fit_held(model, problem, init, starts)

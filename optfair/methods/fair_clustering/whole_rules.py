@@ -11,6 +11,8 @@ from optfair.errors import DataError, DeclarationError
 from optfair.methods.fair_clustering.algorithms.integer_masses import WholeCounts, whole_rows
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.mass_rules import compile_rules
+from optfair.numbers import Floats
+from optfair.rows.survey import Survey
 
 if TYPE_CHECKING:
     from optfair.methods.fair_clustering.labels import HardLabels
@@ -71,7 +73,30 @@ def check_whole(p: FairAssignment, soft: str = SOFT) -> None:
     if whole is None:
         _check_heaviest(p, soft)
         return
-    counts = WholeCounts(compile_rules(p).program, *whole)
+    _check_counts(p, *whole, soft)
+
+
+def check_surveyed(p: FairAssignment, survey: Survey, soft: str = SOFT) -> None:
+    """Raise as `check_whole` does, of rows that are not held: by their numbers if all weigh the same.
+
+    Parameters
+    ----------
+    p : FairAssignment
+        Rules on the masses of the sample of a survey.
+    survey : Survey
+    soft : str
+        How the caller is asked for fractions.
+    """
+    if survey.complete:
+        check_whole(p, soft)
+        return
+    check_labelled(p)
+    if survey.counts is not None:
+        _check_counts(p, survey.shares / survey.counts, survey.counts, soft)
+
+
+def _check_counts(p: FairAssignment, unit: Floats, rows: Floats, soft: str) -> None:
+    counts = WholeCounts(compile_rules(p).program, unit, rows)
     if counts.impossible(time_limit=SETTLED):
         raise unreachable(p, counts, soft)
 

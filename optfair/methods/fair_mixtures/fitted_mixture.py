@@ -26,7 +26,11 @@ from optfair.methods.fair_clustering.labels import (
     hard_labels,
     passed_labels,
 )
-from optfair.methods.fair_clustering.whole_rules import check_whole, warn_missed
+from optfair.methods.fair_clustering.whole_rules import (
+    check_surveyed,
+    check_whole,
+    warn_missed,
+)
 from optfair.methods.fair_mixtures.components import Components
 from optfair.methods.fair_mixtures.expectation import BLOCK, Gaps, Sample, Summary, log_sums
 from optfair.methods.fair_mixtures.fair_em import fair_labels_problem
@@ -40,6 +44,7 @@ from optfair.rows.frames import (
     without_groups,
 )
 from optfair.rows.restarts import unfinished
+from optfair.rows.survey import Survey
 
 # How fractions are asked for in place of whole rows.
 SOFT = 'label_rule="fair"'
@@ -138,12 +143,17 @@ def priced_labels(components: Components, sample: Sample, prices: Floats) -> NDA
     return labels
 
 
-def check_whole_labels(data: Any, rules: dict[str, Any], components: int) -> None:
-    """Raise where no labels of whole rows obey the rules; see `check_whole`."""
+def check_whole_labels(
+    data: Any, rules: dict[str, Any], components: int, survey: Survey | None = None
+) -> None:
+    """Raise where no labels of whole rows obey the rules; see `check_whole` and `check_surveyed`."""
     s = data.sample
     costless = np.zeros((s.count, components))
     p = fair_labels_problem(costless, np.asarray(data.names)[s.index], s.weights, rules)
-    check_whole(p, SOFT)
+    if survey is None:
+        check_whole(p, SOFT)
+    else:
+        check_surveyed(p, survey, SOFT)
 
 
 def keep_fair_labels(

@@ -136,6 +136,20 @@ def test_labels_that_obey_are_those_of_the_rows_in_memory(
     assert (passed.labels == whole.labels).mean() > 0.995
 
 
+def test_what_no_whole_rows_obey_is_refused_after_the_first_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    X, _ = rows(6000)
+    g = np.array(["few"] * 2999 + ["many"] * 3001)  # no common divisor
+    rule = [of.perfect_fairness(), of.cluster_share(lower=0.1)]
+    monkeypatch.setattr(kmeans_fit, "fit_passed", None)
+    monkeypatch.setattr(kmeans_fit, "LARGE", 2000)
+    monkeypatch.setattr(kmeans_fit, "surveyed", partial(surveyed, held=2000, size=1200))
+    model = of.FairKMeans(3, fairness=rule, labels="hard")
+    with pytest.raises(of.DataError, match=r"'few' \(2999 rows\) or 'many' \(3001 rows\)"):
+        model.fit_stream(chunked(X, g))
+
+
 @pytest.mark.parametrize("far", [0.0, 1e6, 1e9])
 @pytest.mark.parametrize("groups", [2, 20])
 def test_a_pass_in_single_precision_is_the_one_in_double(far: float, groups: int) -> None:
