@@ -14,6 +14,7 @@ import pytest
 import optfair as of
 from optfair.errors import DeclarationError, Infeasible
 from optfair.methods.fair_clustering.algorithms import charged_rows, linked_rows
+from optfair.methods.fair_clustering.algorithms.charged_rows import Demands, Point, weighed
 
 fc = of.fair_clustering
 
@@ -550,3 +551,30 @@ def test_what_is_not_found_is_not_said_to_be_impossible(monkeypatch: pytest.Monk
     assert "exceeded by 0 at most" in str(e.value)
     near = p.solve()
     assert near.solver != "mass-dual" and near.objective == pytest.approx(truth, rel=1e-6)
+
+
+def test_prices_of_groups_are_not_asked_for_far_from_the_best_known() -> None:
+    """Points of which one group is the worst would have the other cost next to nothing."""
+    asked: list[Any] = []
+
+    def least(factors: Any) -> tuple[float, Point]:
+        prices = 0.5 * factors
+        asked.append(prices)
+        slope = np.sqrt(prices[1] / prices[0])  # of the curve of what both groups cost
+        costs = 6.0 + 1e-3 * np.array([slope, 1.0 / slope])
+        return float(prices @ costs), Point(costs, 0.0, None)
+
+    duals = np.array([[0.4, 0.6], [0.0, 0.0]])
+    found = weighed(
+        least,
+        [least(2.0 * duals[0])[1]],
+        np.array([0.5, 0.5]),
+        Demands(worst=True),
+        duals,
+        overdraft=1e3,
+        tolerance=1e-9,
+        deadline=np.inf,
+    )
+    assert found.value - found.bound <= 1e-8
+    assert found.value == pytest.approx(6.001, rel=1e-8)
+    assert np.min(asked) > 0.2 and len(asked) < 30
