@@ -540,12 +540,14 @@ def _rule(groups: NDArray[Any], least: float | None, largest: float | None) -> R
         return _named("additive_gap", largest)
     if least is None:
         return _named("perfect_fairness")
-    _, counts = np.unique(groups, return_counts=True)
+    names, counts = np.unique(groups, return_counts=True)
     best = float(counts.min() / counts.max())
     if least > best:
+        few, most = (str(names[at]) for at in (counts.argmin(), counts.argmax()))
         raise DeclarationError(
             f"--balance {least:g} cannot be reached",
-            f"the population itself has balance {best:.6g}, and clusters average to it",
+            f"the population itself has balance {best:.6g}, of {few!r} to {most!r}, and clusters"
+            " average to it",
             f"give --balance {np.floor(best * 1e4) / 1e4:g} or less",
         )
     return _named("balance", least)

@@ -61,6 +61,8 @@ class Survey:
         Extreme entries of each column, of all rows.
     sums : dict
         Rows, and the sum of their entries, by the index of a chunk.
+    counts : array (G,) or None
+        Rows of each group; None where rows weigh differently.
     """
 
     rows: int
@@ -73,6 +75,7 @@ class Survey:
     lowest: Floats
     highest: Floats
     sums: Mapping[int, tuple[int, float]]
+    counts: Floats | None = None
 
     @property
     def complete(self) -> bool:
@@ -193,7 +196,7 @@ def surveyed(
     sample = Rows(np.ascontiguousarray(X), groups, w)
     return Survey(
         *(count.rows, count.width, count.first.names, names, shares, total, sample),
-        *(*count.box, count.sums),
+        *(*count.box, count.sums, rows.astype(float) if equal else None),
     )
 
 

@@ -262,7 +262,10 @@ def test_files_that_are_not_there_or_not_text(german, folder):
         (("-g", "sex", "--columns", "age_in_years,age_in_years"), ("twice",)),
         (("-g", "sex", "--columns", " , "), ("names no column",)),
         (("-g", "credit_risk", "--columns", "credit_risk"), ("is the group column",)),
-        (("-g", "sex", "--balance", 0.9), ("--balance 0.9 cannot be reached", "population")),
+        (
+            ("-g", "sex", "--balance", 0.9),
+            ("--balance 0.9 cannot be reached", "'female' to 'male'"),
+        ),
         (("-g", "sex", "--balance", 0.1, "--gap", 0.1), ("exclude each other",)),
         (("-g", "sex", "--out", "no/l.csv"), ("--out no/l.csv", "does not exist")),
         (("-g", "sex", "--report", "no/l.html"), ("--report no/l.html", "does not exist")),

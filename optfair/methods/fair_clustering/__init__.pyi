@@ -9,10 +9,8 @@ from optfair.methods.fair_clustering.bound import optimality_gap as optimality_g
 from optfair.methods.fair_clustering.bounded_cost import BalanceUnderBudget as BalanceUnderBudget
 from optfair.methods.fair_clustering.bounded_cost import bounded_cost_kmeans as bounded_cost_kmeans
 from optfair.methods.fair_clustering.bounded_cost import largest_balance as largest_balance
-from optfair.methods.fair_clustering.cost_rules import cannot_link as cannot_link
 from optfair.methods.fair_clustering.cost_rules import forbidden_arcs as forbidden_arcs
 from optfair.methods.fair_clustering.cost_rules import group_cost as group_cost
-from optfair.methods.fair_clustering.cost_rules import must_link as must_link
 from optfair.methods.fair_clustering.cost_rules import radius as radius
 from optfair.methods.fair_clustering.coupling import KantorovichCoupling as KantorovichCoupling
 from optfair.methods.fair_clustering.coupling import factor_coupling as factor_coupling
@@ -26,6 +24,8 @@ from optfair.methods.fair_clustering.labels import CertifiedLabels as CertifiedL
 from optfair.methods.fair_clustering.labels import HardLabels as HardLabels
 from optfair.methods.fair_clustering.labels import certified_kmeans as certified_kmeans
 from optfair.methods.fair_clustering.labels import hard_labels as hard_labels
+from optfair.methods.fair_clustering.links import cannot_link as cannot_link
+from optfair.methods.fair_clustering.links import must_link as must_link
 from optfair.methods.fair_clustering.margins import intersection as intersection
 from optfair.methods.fair_clustering.margins import margin as margin
 from optfair.methods.fair_clustering.rules import additive_gap as additive_gap

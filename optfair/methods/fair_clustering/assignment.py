@@ -24,12 +24,11 @@ from optfair.methods.fair_clustering.algorithms.charged_rows import Demands
 from optfair.methods.fair_clustering.algorithms.costs import Charge, SeparableCost
 from optfair.methods.fair_clustering.cost_rules import (
     CostTerm,
-    LinkTerm,
-    check_links,
     group_costs,
     refuse_negative,
     stated_group_costs,
 )
+from optfair.methods.fair_clustering.links import LinkTerm, check_links
 from optfair.methods.fair_clustering.metrics import gathered_masses
 from optfair.methods.fair_clustering.rules import PerfectFairness
 from optfair.numbers import (

@@ -1,4 +1,4 @@
-"""Rules on what rows cost and on pairs of rows: forbidden arcs, radii, costs of groups, links."""
+"""Rules on what rows cost: forbidden arcs, radii, costs of groups."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import cvxpy as cp
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from optfair.core.certificate import OTHER, Certificate, Verdict
 from optfair.core.composition import Rule
@@ -92,7 +91,8 @@ def _bars(problem: Any, charge: Charge) -> Callable[[SeparableCost], CostTerm]:
     return term
 
 
-def _needs_costs(problem: Any, rule: Rule) -> SeparableCost:
+def needs_costs(problem: Any, rule: Rule) -> SeparableCost:
+    """Return the costs of a fair assignment; raise of any other problem."""
     if "assignment" not in problem.variables or not hasattr(problem, "with_centers"):
         raise DeclarationError(
             f"{type(rule).__name__} is a rule on a fair assignment",
@@ -112,7 +112,7 @@ class Radius(Rule):
 
     def bind(self, problem: Problem) -> Any:
         """Return one row per row of the data."""
-        cost = _needs_costs(problem, self)
+        cost = needs_costs(problem, self)
         limits = finite_vector(self.largest, cost.rows, "radius")
         if (limits < 0).any():
             raise DeclarationError("a radius is negative", remedy="give costs from 0 on")
@@ -131,7 +131,7 @@ class ForbiddenArcs(Rule):
 
     def bind(self, problem: Problem) -> Any:
         """Return one row per row of the data."""
-        cost = _needs_costs(problem, self)
+        cost = needs_costs(problem, self)
         arcs = np.asarray(check_table(self.arcs, "forbidden arcs"))
         if arcs.shape != (cost.rows, cost.clusters) or arcs.dtype != bool:
             raise DeclarationError(
@@ -156,7 +156,7 @@ class GroupCost(Rule):
 
     def bind(self, problem: Problem) -> Any:
         """Return one row per group that has a bound."""
-        cost = _needs_costs(problem, self)
+        cost = needs_costs(problem, self)
         names = np.asarray(problem.data["group_names"]).tolist()
         upper = (
             group_vector(self.upper, names, "upper", np.inf)
@@ -197,168 +197,6 @@ def refuse_negative(cost: SeparableCost, what: str) -> None:
             f"the smallest is {cost.points.min():g}",
             "add a constant to all costs of a row",
         )
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class LinkTerm(ConstraintTerm):
-    """Links between rows: no rule on masses, and contradictions show before any solve.
-
-    Attributes
-    ----------
-    pairs : array (m, 2)
-        Rows that are linked.
-    together : bool
-        Whether they must be, or cannot be.
-    apart : sparse (m, n)
-        First row of each pair, plus or minus the second.
-    """
-
-    pairs: NDArray[np.intp] = field(default_factory=lambda: np.zeros((0, 2), dtype=np.intp))
-    together: bool = True
-    apart: Any = None
-
-
-def check_links(constraints: Mapping[str, Any], cost: SeparableCost) -> None:
-    """Raise on links that exclude each other, or leave rows no cluster.
-
-    Raises
-    ------
-    DeclarationError
-        Rows that must be linked and cannot be; linked rows whose barred arcs leave no cluster.
-    """
-    links = [t for t in constraints.values() if isinstance(t, LinkTerm)]
-    if not links:
-        return
-    n = cost.rows
-    both = np.concatenate(
-        [np.zeros((0, 2), dtype=np.intp), *(t.pairs for t in links if t.together)]
-    )
-    graph = sp.coo_array((np.ones(len(both)), tuple(both.T)), shape=(n, n))
-    parts, part = sp.csgraph.connected_components(graph, directed=False)
-    for term in links:
-        same = part[term.pairs[:, 0]] == part[term.pairs[:, 1]]
-        clash = np.flatnonzero(same & (not term.together))
-        if clash.size:
-            i, j = term.pairs[clash[0]]
-            raise DeclarationError(
-                f"rows {i} and {j} must be linked and cannot be",
-                f"{clash.size} pairs are in both, directly or through others",
-                "take them out of one of the two",
-            )
-    for name, term in constraints.items():
-        arcs = term.charge.barred if isinstance(term, CostTerm) else None
-        if arcs is None:
-            continue
-        gathered = sp.csr_array((np.ones(n), (part, np.arange(n))), shape=(parts, n))
-        free = (gathered @ arcs.astype(float) == 0.0).any(axis=1)
-        stuck = np.flatnonzero(~free[part])
-        if stuck.size:
-            raise DeclarationError(
-                f"rows that must be linked have no cluster, such as {stuck[:5].tolist()}",
-                f"{name!r} bars every cluster to one of them or another",
-                "take the link out, or allow a cluster to all of them",
-            )
-
-
-@dataclass(frozen=True, repr=False)
-class _Links(Rule):
-    pairs: Any
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({len(self.pairs)} pairs)"
-
-    def rows(self, problem: Problem) -> NDArray[np.intp]:
-        """Return the pairs (m, 2), checked."""
-        n = _needs_costs(problem, self).rows
-        pairs = np.asarray(check_table(self.pairs, "pairs"))
-        if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu" or not len(pairs):
-            raise DeclarationError(
-                f"pairs are {pairs.dtype} of shape {pairs.shape}",
-                remedy="give an array (m, 2) of row numbers",
-            )
-        if pairs.min() < 0 or pairs.max() >= n or (pairs[:, 0] == pairs[:, 1]).any():
-            raise DeclarationError(
-                "pairs name no two rows", f"there are {n} rows", "number them from 0 on"
-            )
-        return pairs.astype(np.intp)
-
-
-def _incidence(pairs: NDArray[np.intp], rows: int, sign: float) -> sp.csr_array:
-    """Return the first row of each pair plus ``sign`` times the second (m, n)."""
-    m = len(pairs)
-    signs, at = np.repeat([1.0, sign], m), np.tile(np.arange(m), 2)
-    return sp.csr_array((signs, (at, pairs.T.ravel())), shape=(m, rows))
-
-
-@dataclass(frozen=True, repr=False)
-class MustLink(_Links):
-    """Two rows have the same fractions in every cluster."""
-
-    latex = r"A_{ik} = A_{jk}"
-
-    def bind(self, problem: Problem) -> Any:
-        """Return one equality per pair and cluster."""
-        pairs, A = self.rows(problem), problem["assignment"]
-        apart = _incidence(pairs, A.shape[0], -1.0)
-        return LinkTerm(
-            "must link",
-            frozenset({"assignment"}),
-            Evidence("must link", "affine", "Zero", LP),
-            build=lambda: apart @ A == 0,
-            violation=lambda v: np.abs(apart @ np.asarray(v["assignment"])),
-            shape=(len(pairs), A.shape[1]),
-            latex=self.latex,
-            pairs=pairs,
-            apart=apart,
-        )
-
-
-@dataclass(frozen=True, repr=False)
-class CannotLink(_Links):
-    """Two rows share no cluster, if they are whole."""
-
-    latex = r"A_{ik} + A_{jk} \le 1"
-
-    def bind(self, problem: Problem) -> Any:
-        """Return one inequality per pair and cluster."""
-        pairs, A = self.rows(problem), problem["assignment"]
-        if A.shape[1] == 1:
-            raise DeclarationError(
-                "one cluster keeps no rows apart",
-                f"{len(pairs)} pairs cannot be linked",
-                "ask for at least two clusters",
-            )
-        both = _incidence(pairs, A.shape[0], 1.0)
-        return LinkTerm(
-            "cannot link",
-            frozenset({"assignment"}),
-            Evidence("cannot link", "affine", "Nonpositive", LP),
-            build=lambda: both @ A <= 1,
-            violation=lambda v: np.maximum(both @ np.asarray(v["assignment"]) - 1.0, 0.0),
-            shape=(len(pairs), A.shape[1]),
-            scale=1.0,
-            latex=self.latex,
-            pairs=pairs,
-            together=False,
-            apart=both,
-        )
-
-    def verdict(self, solution: Solution) -> Verdict:
-        """Say which pairs share a cluster, by fractions or by labels."""
-        A = np.asarray(solution["assignment"])
-        pairs = self.rows(solution.problem)
-        first, second = A[pairs[:, 0]], A[pairs[:, 1]]
-        shared = np.minimum(first, second).sum(axis=1) > 1e-6
-        same = first.argmax(axis=1) == second.argmax(axis=1)
-        reasons = []
-        if shared.any():
-            reasons.append(
-                f"{int(shared.sum())} of {len(pairs)} pairs share a cluster by fractions, such as"
-                f" rows {pairs[np.argmax(shared)].tolist()}: half and half obeys the soft rule"
-            )
-        if same.any():
-            reasons.append(f"{int(same.sum())} of {len(pairs)} pairs have the same label")
-        return Verdict(not reasons, tuple(reasons))
 
 
 def radius(largest: Any) -> Radius:
@@ -445,64 +283,6 @@ def group_cost(upper: Any) -> GroupCost:
     Ghadiri, Samadi, Vempala: Socially Fair k-Means Clustering, FAccT 2021.
     """
     return GroupCost(upper)
-
-
-def must_link(pairs: Any) -> MustLink:
-    r"""Give both rows of each pair the same fractions.
-
-    .. math:: A_{ik} = A_{jk} \quad \forall (i, j), k
-
-    Class: LP. Rows that are linked, directly or through others, are merged where no other rule is on
-    costs or single rows; a general solver gets m·K rows for m pairs otherwise.
-
-    Parameters
-    ----------
-    pairs : array (m, 2) of int
-        Numbers of rows.
-
-    Returns
-    -------
-    MustLink
-
-    Examples
-    --------
-    >>> import optfair as of
-    >>> of.fair_clustering.must_link([[0, 1]])
-    MustLink(1 pairs)
-    """
-    return MustLink(pairs)
-
-
-def cannot_link(pairs: Any) -> CannotLink:
-    r"""Keep the two rows of each pair apart.
-
-    .. math:: A_{ik} + A_{jk} \le 1 \quad \forall (i, j), k
-
-    Class: LP, and weak: half of both rows in each of two clusters obeys it. It says what it seems
-    to say for whole rows, ``with_integrality("assignment")``; ``verdict(solution)`` of the rule
-    names the pairs that share a cluster. Pairs have prices, under linear rules on masses and beside
-    `must_link`; with other rules on costs or single rows a general solver gets m·K rows.
-
-    Parameters
-    ----------
-    pairs : array (m, 2) of int
-        Numbers of rows.
-
-    Returns
-    -------
-    CannotLink
-
-    Examples
-    --------
-    >>> import optfair as of
-    >>> rule = of.fair_clustering.cannot_link([[0, 1]])
-    >>> p = of.FairAssignment(
-    ...     [[0.0], [0.1], [0.2], [5.0]], groups=list("abab"), centers=[[0.0], [5.0]], fairness=None
-    ... ).with_constraints(apart=rule)
-    >>> bool(rule.verdict(p.with_integrality("assignment").solve()))
-    True
-    """
-    return CannotLink(pairs)
 
 
 # Rules on costs that no assignment keeps, proved by the least that breaks them.

@@ -21,11 +21,12 @@ from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.coupling import glue
 from optfair.methods.fair_clustering.kmeans_fit import StreamedKMeans, fit_held, number_of_starts
-from optfair.methods.fair_clustering.labels import HARD_SECONDS, check_whole, hard_labels
+from optfair.methods.fair_clustering.labels import HARD_SECONDS, hard_labels
 from optfair.methods.fair_clustering.mass_rules import check_room
 from optfair.methods.fair_clustering.metrics import balance, gathered_masses
 from optfair.methods.fair_clustering.rules import PerfectFairness
 from optfair.methods.fair_clustering.single_start import Fit, check_distinct, check_init
+from optfair.methods.fair_clustering.whole_rules import check_whole, warn_missed
 from optfair.numbers import Floats, check_weights
 from optfair.rows.frames import (
     check_parameters,
@@ -320,6 +321,7 @@ class FairKMeans(
             self.hard_labels_, self.labels_ = labelling, labelling.labels
             hard = np.eye(A.shape[1])[labelling.labels]
             self.cost_, self.balance_ = labelling.objective, balance(index, hard, sample_weight=w)
+            warn_missed(labelling, stacklevel=stacklevel)
         self._plan = best.plan
         self._index, self._weights = index, w
         if self.status_ != "converged":

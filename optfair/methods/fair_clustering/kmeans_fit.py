@@ -21,13 +21,7 @@ from optfair.methods.fair_clustering.algorithms.integer_masses import SettledRow
 from optfair.methods.fair_clustering.algorithms.passed_rows import PassedRows
 from optfair.methods.fair_clustering.algorithms.pricing import Box, smallest_ratio
 from optfair.methods.fair_clustering.assignment import FairAssignment
-from optfair.methods.fair_clustering.labels import (
-    GAP,
-    HARD_SECONDS,
-    check_labelled,
-    check_whole,
-    passed_labels,
-)
+from optfair.methods.fair_clustering.labels import GAP, HARD_SECONDS, passed_labels
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.methods.fair_clustering.single_start import (
     RISE,
@@ -42,6 +36,7 @@ from optfair.methods.fair_clustering.single_start import (
     printed_fit,
     rows_of,
 )
+from optfair.methods.fair_clustering.whole_rules import check_surveyed, warn_missed
 from optfair.numbers import Floats
 from optfair.rows.frames import STARTS, check_parameters, start_seeds
 from optfair.rows.restarts import Restart, Step, run_restarts, unfinished
@@ -352,7 +347,7 @@ def fit_stream(model: Any, data: Any, groups: Any, sample_weight: Any) -> None:
     )
     _check_rules(problem)
     if model.labels == "hard":
-        (check_whole if survey.complete else check_labelled)(problem)
+        check_surveyed(problem, survey)
     starts = number_of_starts(model, survey.rows, init)
     if survey.complete and survey.rows < LARGE:
         model.restarts_, best, passes = fit_held(model, problem, init, starts)
@@ -383,6 +378,7 @@ def _keep_labels(model: Any, source: RowSource, survey: Survey, problem: FairAss
     hard = passed_labels(few, sweep, model.prices_, survey.rows).whole(few, GAP, limit)
     model.hard_labels_ = hard
     model.cost_, model.balance_ = hard.objective, smallest_ratio(hard.masses)
+    warn_missed(hard, stacklevel=4)
     return passes
 
 

@@ -21,7 +21,6 @@ from optfair.methods.fair_clustering.algorithms.count_tree import IntegerSearch,
 from optfair.methods.fair_clustering.algorithms.integer_masses import (
     CountedRows,
     SettledRows,
-    WholeCounts,
     settled,
     whole_rows,
     wide_box,
@@ -32,6 +31,7 @@ from optfair.methods.fair_clustering.algorithms.set_search import SetSearch
 from optfair.methods.fair_clustering.assignment import FairAssignment, cluster_count, each_rule
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.methods.fair_clustering.rules import PerfectFairness, is_on_each_cluster
+from optfair.methods.fair_clustering.whole_rules import check_labelled, unreachable
 from optfair.numbers import (
     Floats,
     Indices,
@@ -49,10 +49,6 @@ from optfair.rows.frames import check_row_order, generator
 ROUNDING = 1e-9
 # Relative gap that labels are sought with, and wall seconds of branching on them, at most.
 GAP, HARD_SECONDS = 1e-5, 10.0
-# Wall seconds in which branching on counts alone may settle that there are none.
-SETTLED = 1.0
-# How fractions are asked for in place of whole rows.
-SOFT = 'labels="soft"'
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,7 +217,7 @@ class SoftLabels:
         search = IntegerSearch(compile_rules(p).program, self.rows, self.prices, self.bound)
         best = search.best(np.asarray(self.masses, dtype=float), gap, time_limit)
         if best is None:
-            raise _unreachable(p, search)
+            raise unreachable(p, search)
         return self._all(p, best)
 
     def largest(self, p: FairAssignment) -> HardLabels:
@@ -280,57 +276,6 @@ def passed_labels(
     return SoftLabels(counted, prices, masses, bound, grade, np.asarray(labels))
 
 
-def check_labelled(p: FairAssignment) -> None:
-    """Raise where labels that obey the rules are not made: curved rules, those on rows and costs."""
-    other = p.structure_refusal("mass-assignment")
-    if p.links:
-        other = "rows are linked to others"
-    if other:
-        raise DeclarationError(
-            "labels that obey rules on single rows are not made",
-            other,
-            'ask the FairAssignment for whole rows, with_integrality("assignment"), or leave these'
-            ' rules out, or use labels="soft"',
-        )
-    if not compile_rules(p).program.polyhedral:
-        raise DeclarationError(
-            "labels that obey curved rules are not made",
-            "whole numbers of rows are sought by linear programs",
-            'use linear rules, or labels="soft"',
-        )
-    if p.demands.bars or p.demands.by_group:
-        raise DeclarationError(
-            "labels that obey rules on costs are not made",
-            "whole numbers of rows in a cluster do not settle what they cost",
-            'leave these rules out, or use labels="soft"',
-        )
-
-
-def check_whole(p: FairAssignment, soft: str = SOFT) -> None:
-    """Raise where no whole numbers of rows obey the rules, whatever the centers.
-
-    Parameters
-    ----------
-    p : FairAssignment
-        Rules on its masses; what rows cost plays no part.
-    soft : str
-        How the caller is asked for fractions.
-
-    Raises
-    ------
-    DataError
-        With the groups whose number of rows forbids it. Where rows of a group weigh differently
-        nothing is refused: labels then miss the rules by little, and say by how much.
-    """
-    check_labelled(p)
-    whole = whole_rows(p.data["groups"], p.data["weights"], p.shares.size)
-    if whole is None:
-        return
-    counts = WholeCounts(compile_rules(p).program, *whole)
-    if counts.impossible(time_limit=SETTLED):
-        raise _unreachable(p, counts, soft)
-
-
 def _described(
     p: FairAssignment, labelling: Labelling, masses: Floats, soft: tuple[float, Grade]
 ) -> HardLabels:
@@ -350,32 +295,6 @@ def _described(
         violation,
         violation == 0.0,
         masses,
-    )
-
-
-def _unreachable(p: FairAssignment, counts: WholeCounts, soft: str = SOFT) -> DataError:
-    """Name the groups without whose whole numbers of rows the rules could hold, if none can."""
-    names = p.group_names
-    if not counts.impossible(time_limit=SETTLED):
-        return DataError(
-            "no labels of whole rows that obey the rules were found",
-            "whole numbers of rows may obey them, but the search ended without labels",
-            f"give more time, allow more (a larger eps, a smaller balance), or use {soft}",
-        )
-    blamed = [
-        f"{str(name)!r} ({counts.counts[g]:.0f} rows)"
-        for g, name in enumerate(names)
-        if not counts.impossible(np.arange(names.size) != g, time_limit=SETTLED)
-    ]
-    why = (
-        f"whole rows of group {' or '.join(blamed)} do not divide as the rules ask"
-        if blamed
-        else "whole rows of several groups together do not divide as the rules ask"
-    )
-    return DataError(
-        "no labels of whole rows obey the rules",
-        why,
-        f"allow more (a larger eps, a smaller balance), or use {soft}, whose fractions obey",
     )
 
 

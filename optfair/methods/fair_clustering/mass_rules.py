@@ -191,7 +191,8 @@ def check_room(problem: FairAssignment) -> None:
     Raises
     ------
     Infeasible
-        With the rules in conflict: capacities below the weight of those who may go nowhere else.
+        With the rules in conflict, and the groups that may go nowhere else: capacities below
+        their weight.
     """
     arcs = problem.demands.charge.barred
     if arcs is None:
@@ -206,17 +207,45 @@ def check_room(problem: FairAssignment) -> None:
         for k, t in problem.constraints.items()
         if isinstance(t, CostTerm) and t.charge.barred is not None
     )
-    M = problem["masses"]
-    term = ConstraintTerm(
-        name,
-        frozenset({"masses"}),
-        Evidence(name, "affine", "Nonpositive", LP),
-        build=lambda: room >= M,
-        violation=lambda v: np.maximum(np.asarray(v["masses"]) - room, 0.0),
-        shape=(G, K),
-    )
-    constraints = (*(t for t in problem.constraints.values() if t.scope <= {"masses"}), term)
-    _compile((M,), (), constraints, tuple(float(s) for s in problem.data["shares"]))
+    M, shares = problem["masses"], np.asarray(problem.data["shares"], dtype=float)
+    rules = tuple(t for t in problem.constraints.values() if t.scope <= {"masses"})
+
+    def within(room: Floats) -> ConstraintTerm:
+        return ConstraintTerm(
+            name,
+            frozenset({"masses"}),
+            Evidence(name, "affine", "Nonpositive", LP),
+            build=lambda: room >= M,
+            violation=lambda v: np.maximum(np.asarray(v["masses"]) - room, 0.0),
+            shape=(G, K),
+        )
+
+    def excluded(g: int) -> bool:
+        alone = np.repeat(2.0 * shares[:, None], K, axis=1)
+        alone[g] = room[g]
+        stated = (*rules, within(alone)), tuple(shares.tolist())
+        return _program((M,), (), *stated)[1].feasible() is None
+
+    try:
+        _compile((M,), (), (*rules, within(room)), tuple(shares.tolist()))
+    except Infeasible as e:
+        names = np.asarray(problem.data["group_names"])
+        said = [_room(names[g], shares[g], room[g]) for g in range(G) if excluded(g)]
+        raise Infeasible(
+            e.cause,
+            "; ".join([e.evidence, *said]),
+            e.remedy,
+            certificate=e.certificate,
+            conflict=e.conflict,
+        ) from None
+
+
+def _room(name: Any, share: float, room: Floats) -> str:
+    """Say where a group may go, and with how much of its weight."""
+    at = np.flatnonzero(room > 1e-9 * share)
+    where = ", ".join(f"{min(room[k], share):.4g} into cluster {k}" for k in at[:5])
+    more = f" and {at.size - 5} more" if at.size > 5 else ""
+    return f"group {str(name)!r} weighs {share:.4g} of all, and may put {where or 'nothing'}{more}"
 
 
 # Prices of group masses from a solution found before.

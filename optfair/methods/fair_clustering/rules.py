@@ -220,12 +220,14 @@ class Balance(MassRule):
 
     def bind(self, problem: Problem) -> Any:
         """Return one inequality per ordered pair of groups and cluster."""
-        M, shares, _ = self.target(problem)
+        M, shares, names = self.target(problem)
         best = float(shares.min() / shares.max())
         if self.b > best * (1.0 + ROUNDING):
+            few, most = (str(names[at]) for at in (shares.argmin(), shares.argmax()))
             raise DeclarationError(
                 f"balance b={self.b:g} cannot be reached",
-                f"the population itself has balance {best:.6g}, and clusters average to it",
+                f"the population itself has balance {best:.6g}, of {few!r} to {most!r}, and"
+                " clusters average to it",
                 f"give b <= {best:.6g}",
             )
         b = min(self.b, best)

@@ -23,9 +23,13 @@ from optfair.methods.fair_clustering.algorithms.pricing import (
 from optfair.methods.fair_clustering.labels import (
     GAP,
     HARD_SECONDS,
-    check_whole,
     hard_labels,
     passed_labels,
+)
+from optfair.methods.fair_clustering.whole_rules import (
+    check_surveyed,
+    check_whole,
+    warn_missed,
 )
 from optfair.methods.fair_mixtures.components import Components
 from optfair.methods.fair_mixtures.expectation import BLOCK, Gaps, Sample, Summary, log_sums
@@ -40,6 +44,11 @@ from optfair.rows.frames import (
     without_groups,
 )
 from optfair.rows.restarts import unfinished
+from optfair.rows.survey import Survey
+
+# How fractions are asked for in place of whole rows.
+SOFT = 'label_rule="fair"'
+
 
 # Fitted attributes of a fair mixture, from components and summaries of passes.
 
@@ -134,12 +143,17 @@ def priced_labels(components: Components, sample: Sample, prices: Floats) -> NDA
     return labels
 
 
-def check_whole_labels(data: Any, rules: dict[str, Any], components: int) -> None:
-    """Raise where no labels of whole rows obey the rules; see `check_whole`."""
+def check_whole_labels(
+    data: Any, rules: dict[str, Any], components: int, survey: Survey | None = None
+) -> None:
+    """Raise where no labels of whole rows obey the rules; see `check_whole` and `check_surveyed`."""
     s = data.sample
     costless = np.zeros((s.count, components))
     p = fair_labels_problem(costless, np.asarray(data.names)[s.index], s.weights, rules)
-    check_whole(p, 'label_rule="fair"')
+    if survey is None:
+        check_whole(p, SOFT)
+    else:
+        check_surveyed(p, survey, SOFT)
 
 
 def keep_fair_labels(
@@ -210,7 +224,7 @@ def keep_passed_labels(
 
 
 def warn_unfinished(model: Any, stacklevel: int) -> None:
-    """Warn when the best start was cut off.
+    """Warn when the best start was cut off, and where labels of whole rows miss a rule.
 
     Parameters
     ----------
@@ -222,6 +236,9 @@ def warn_unfinished(model: Any, stacklevel: int) -> None:
     if not model.converged_:
         text = unfinished(model.status_, model.n_iter_)
         warnings.warn(text, ConvergenceWarning, stacklevel=stacklevel)
+    hard = getattr(model, "hard_labels_", None)
+    if hard is not None:
+        warn_missed(hard, SOFT, stacklevel=stacklevel)
 
 
 # What a fitted mixture says about rows, seen or not.

@@ -268,8 +268,8 @@ def fit_stream(model: Any, data: Any, groups: Any, sample_weight: Any) -> None:
     sample = Sample(coded.encoded(few.X), few.groups, few.weights, survey.shares)
     passes = StreamPasses(source, survey, coded, jobs)
     first = Intake(sample, columns, names, names.size > 1)
-    if model.label_rule == "hard" and first.grouped and survey.complete:
-        check_whole_labels(first, rules_of(model), model.n_components)
+    if model.label_rule == "hard" and first.grouped:
+        check_whole_labels(first, rules_of(model), model.n_components, survey)
     rows = FitRows(first, lambda: passes, survey.rows, threaded=True)
     numbers = fit_mixture(model, rows, model.init, begin=begin)
     for name in HELD:

@@ -14,6 +14,7 @@ import pytest
 import optfair as of
 from optfair.errors import DeclarationError, Infeasible
 from optfair.methods.fair_clustering.algorithms import charged_rows, linked_rows
+from optfair.methods.fair_clustering.algorithms.charged_rows import Demands, Point, weighed
 
 fc = of.fair_clustering
 
@@ -323,6 +324,26 @@ def test_links_whose_rows_share_no_cluster_are_refused() -> None:
         of.FairKMeans(2, fairness=allowed, n_init=1).fit(X, groups=groups)
 
 
+def test_rows_that_are_kept_apart_in_one_cluster_are_refused() -> None:
+    X, groups, _ = data(n=30)
+    arcs = np.zeros((30, 3), dtype=bool)
+    arcs[0, 1:] = arcs[1, 2] = arcs[3, [0, 2]] = True  # 0 in the first; 1 not in the last
+    apart = fc.cannot_link([[0, 1], [2, 3]])
+    assert np.isfinite(
+        of.FairAssignment(
+            X, groups=groups, centers=X[5:8], fairness=[apart, fc.forbidden_arcs(arcs)]
+        )
+        .solve()
+        .objective
+    )
+    # by way of a row that is left the second cluster, and of one that is linked to it
+    for links in ([fc.cannot_link([[0, 1], [1, 3]])], [apart, fc.must_link([[1, 2]])]):
+        rules = {"arcs": fc.forbidden_arcs(arcs), **{f"link {i}": r for i, r in enumerate(links)}}
+        with pytest.raises(DeclarationError, match="has no cluster that is free of rows") as caught:
+            of.FairKMeans(3, fairness=rules).fit(X, groups=groups)
+        assert "'arcs' and the links hold row" in str(caught.value)
+
+
 def test_hard_labels_do_not_claim_to_obey_links() -> None:
     X, groups, _ = data(n=30)
     p = of.FairAssignment(X, groups=groups, centers=X[:3], fairness=APART)
@@ -364,6 +385,8 @@ def test_a_fit_under_capacities_that_do_not_hold_a_group_does_not_begin(
     with pytest.raises(of.Infeasible, match="exclude each other") as caught:
         fit(0.49)
     assert set(caught.value.conflict) == {"arcs", "room.upper"}
+    assert "group 'a' weighs 0.5 of all, and may put 0.5 into cluster 0" in str(caught.value)
+    assert "group 'b'" not in str(caught.value)
     assert caught.value.certificate.verify().ok
 
 
@@ -528,3 +551,30 @@ def test_what_is_not_found_is_not_said_to_be_impossible(monkeypatch: pytest.Monk
     assert "exceeded by 0 at most" in str(e.value)
     near = p.solve()
     assert near.solver != "mass-dual" and near.objective == pytest.approx(truth, rel=1e-6)
+
+
+def test_prices_of_groups_are_not_asked_for_far_from_the_best_known() -> None:
+    """Points of which one group is the worst would have the other cost next to nothing."""
+    asked: list[Any] = []
+
+    def least(factors: Any) -> tuple[float, Point]:
+        prices = 0.5 * factors
+        asked.append(prices)
+        slope = np.sqrt(prices[1] / prices[0])  # of the curve of what both groups cost
+        costs = 6.0 + 1e-3 * np.array([slope, 1.0 / slope])
+        return float(prices @ costs), Point(costs, 0.0, None)
+
+    duals = np.array([[0.4, 0.6], [0.0, 0.0]])
+    found = weighed(
+        least,
+        [least(2.0 * duals[0])[1]],
+        np.array([0.5, 0.5]),
+        Demands(worst=True),
+        duals,
+        overdraft=1e3,
+        tolerance=1e-9,
+        deadline=np.inf,
+    )
+    assert found.value - found.bound <= 1e-8
+    assert found.value == pytest.approx(6.001, rel=1e-8)
+    assert np.min(asked) > 0.2 and len(asked) < 30

@@ -548,7 +548,7 @@ def test_predict_refuses_what_it_cannot_know(data, fitted):
         ({"init": np.zeros((4, 2))}, "columns"),
         ({"fairness": 0.4}, "not a rule"),
         ({"fairness": [of.balance(0.1), "fair"]}, "not a rule"),
-        ({"fairness": of.balance(0.99)}, "cannot be reached"),
+        ({"fairness": of.balance(0.99)}, "cannot be reached.*\\n.* of '.+' to '.+', and"),
         ({"tol": -1.0}, "tol"),
         ({"tol": None}, "tol"),
         ({"max_iter": 0}, "max_iter"),

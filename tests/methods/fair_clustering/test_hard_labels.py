@@ -179,6 +179,37 @@ def test_unequal_weights_say_by_how_much_a_rule_is_missed() -> None:
     assert 0.0 < found.violation <= 4 * share.max()
 
 
+def test_a_fit_says_what_its_labels_of_unequal_weight_miss() -> None:
+    rng = np.random.default_rng(3)
+    X, g, w = rng.normal(size=(60, 2)), np.arange(60) % 2, rng.exponential(size=60)
+    given = {"groups": g, "sample_weight": w}
+    for model, fit, soft in (
+        (of.FairKMeans(3, labels="hard", n_init=1, random_state=0), "fit", "labels=.soft."),
+        (of.FairKMeans(3, labels="hard", n_init=1, random_state=0), "fit_stream", "labels=.soft."),
+        (of.FairMixture(3, label_rule="hard", n_init=1, random_state=0), "fit", "label_rule=.fair"),
+    ):
+        with pytest.warns(UserWarning, match=f"labels miss a rule by .* weigh .*{soft}"):
+            getattr(model, fit)(X, **given)
+        assert not model.hard_labels_.exact
+
+
+def test_a_row_heavier_than_its_group_may_be_in_a_cluster_is_refused_before_the_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(3)
+    X, g, w = rng.normal(size=(60, 2)), np.array(list("ab") * 30), rng.uniform(1.0, 2.0, 60)
+    w[7] = 100.0
+    room = of.cluster_share(upper=0.4)
+    model = of.FairKMeans(4, fairness=room, n_init=1, random_state=0)
+    assert model.fit(X, groups=g, sample_weight=w).gap_ <= 1e-9  # fractions obey
+    monkeypatch.setattr("optfair.methods.fair_clustering.fair_kmeans.fit_held", None)
+    with pytest.raises(
+        of.DataError, match=r"row 7 weighs 0\.\d+ of all, .* 0\.4 of its group 'b'"
+    ) as e:
+        model.set_params(labels="hard").fit(X, groups=g, sample_weight=w)
+    assert "whose fractions obey" in str(e.value)
+
+
 def test_groups_that_do_not_divide_are_named() -> None:
     rng = np.random.default_rng(4)
     X = rng.normal(size=(53, 2))

@@ -103,6 +103,7 @@ def test_memory_is_one_more_source(
     assert b.objective_ == pytest.approx(exact.objective, rel=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:labels miss a rule")
 @pytest.mark.parametrize("weights", ["equal", "by group", "any"])
 def test_labels_that_obey_are_those_of_the_rows_in_memory(
     weights: str, monkeypatch: pytest.MonkeyPatch
@@ -133,6 +134,20 @@ def test_labels_that_obey_are_those_of_the_rows_in_memory(
     assert passed.bound == pytest.approx(p.solve().bound, rel=1e-9) and passed.gap <= 5e-3
     assert passed.bound <= passed.objective or not passed.exact
     assert (passed.labels == whole.labels).mean() > 0.995
+
+
+def test_what_no_whole_rows_obey_is_refused_after_the_first_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    X, _ = rows(6000)
+    g = np.array(["few"] * 2999 + ["many"] * 3001)  # no common divisor
+    rule = [of.perfect_fairness(), of.cluster_share(lower=0.1)]
+    monkeypatch.setattr(kmeans_fit, "fit_passed", None)
+    monkeypatch.setattr(kmeans_fit, "LARGE", 2000)
+    monkeypatch.setattr(kmeans_fit, "surveyed", partial(surveyed, held=2000, size=1200))
+    model = of.FairKMeans(3, fairness=rule, labels="hard")
+    with pytest.raises(of.DataError, match=r"'few' \(2999 rows\) or 'many' \(3001 rows\)"):
+        model.fit_stream(chunked(X, g))
 
 
 @pytest.mark.parametrize("far", [0.0, 1e6, 1e9])

@@ -413,3 +413,15 @@ def test_labels_of_a_stream_take_one_pass_and_groups_where_they_count() -> None:
     for unfitted in (of.FairMixture(3), of.FairKMeans(3)):
         with pytest.raises(NotFittedError):
             next(unfitted.predict_stream(iter([X])))
+
+
+def test_labels_that_no_whole_rows_allow_are_refused_after_the_first_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(mixture_stream, "surveyed", partial(surveyed, held=1500, size=1000))
+    monkeypatch.setattr(mixture_stream, "fit_mixture", None)
+    groups = np.where(np.arange(N) < 997, "few", "many")  # 997 is prime
+    model = of.FairMixture(3, eps=0.0, rules=of.cluster_share(lower=0.1), label_rule="hard")
+    with pytest.raises(DataError, match=r"'few' \(997 rows\)") as caught:
+        model.fit_stream(chunked(X, groups=groups))
+    assert 'label_rule="fair"' in str(caught.value)

@@ -27,8 +27,9 @@ from optfair.numbers import Floats, Indices
 PENALTY, SPILL = 4.0, 1e-9
 # Price of a missed budget while centers move, and where the centers are final.
 OVERDRAFT, HARD_OVERDRAFT = 1e3, 1e6
-# Assignments that prices of groups are found from; part of the way to the master's prices.
-ROUNDS, PART = 300, 0.5
+# Assignments that prices of groups are found from; part of the way to the master's prices, and how
+# near these are, as a share of the largest, where they are asked for themselves.
+ROUNDS, PART, NEARBY = 300, 0.5, 0.1
 # Least part of a group's share in its price: what costs nothing is assigned anyhow.
 WHISPER = 1e-2
 # What an assignment costs beside its groups is rounding, as a share of the largest of a group.
@@ -161,7 +162,9 @@ def weighed(
         room = max(0.0, value - bound) / (abs(value) or 1.0)
         if room <= tolerance or time.perf_counter() > deadline:
             break
-        query = fresh if room < 1e-3 else best + PART * (fresh - best)
+        # few points may all say that one group is for nothing
+        near = np.abs(fresh - best).max() <= NEARBY * np.abs(best).max()
+        query = fresh if room < 1e-3 and near else best + PART * (fresh - best)
     used = [(float(v), p) for v, p in zip(lam, points, strict=True) if v > 1e-12]
     return ChargedAnswer(used, best, value, bound, missed, held)
 
