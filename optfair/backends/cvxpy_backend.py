@@ -405,8 +405,8 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         # when asked again, cones are handed over as they stand, unless a retry says in which units
         turned, units = request.tighter == 1.0, (request.units, request.near)
         handed = compiled.form.handed(compiled.integer, turned=turned, units=units)
-        if any(c.kind == "psd" for c in compiled.form.cones):
-            options = {**profile.semidefinite, **options}
+        if any(c.kind not in ("zero", "nonneg") for c in compiled.form.cones):
+            options = {**profile.curved, **options}
         seconds = request.apart(profile)
         return _call(compiled, handed, profile, scale, options, log, warm, seconds, left)
 

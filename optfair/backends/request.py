@@ -152,8 +152,8 @@ class SolverProfile:
         Options for a linear program that is known to have an optimum, and nothing else.
     large : dict
         Options for a linear program of at least so many ``rows`` of two and more ``entries``.
-    semidefinite : dict
-        Options for a program with positive semidefinite matrices.
+    curved : dict
+        Options for a program with other cones than those of linear rows.
     retry : tuple of Retry
         What to ask next, in order, when a result is rejected.
     quirks : dict
@@ -194,7 +194,7 @@ class SolverProfile:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     bounded: Mapping[str, Any] = field(default_factory=dict)
     large: Mapping[str, Any] = field(default_factory=dict)
-    semidefinite: Mapping[str, Any] = field(default_factory=dict)
+    curved: Mapping[str, Any] = field(default_factory=dict)
     quirks: Mapping[str, str] = field(default_factory=dict)
     reports: Mapping[str, str] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)

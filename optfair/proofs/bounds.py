@@ -349,6 +349,8 @@ def _in_units_of_same(form: ConicForm, x: Floats, z: Floats, limits: Limits) -> 
             left = replace(left.times(1.0 / unit), unit=least)
         if not bound.fault:
             known.append(LowerBound(bound.value / unit, left))
+        if left is None and bound.value >= ends[1]:
+            break
     return sorted(known, key=LowerBound.worth, reverse=True)
 
 
@@ -438,8 +440,12 @@ def _lower_bound(
             own = residual = sharper(form, residual_of(form, x, z, form.q), x, z, form.q, at)
         if boxes.unpaid(residual).any():
             residual, spent = peeled_in_turn(form, residual, z, boxes)
-    if some and boxes.unpaid(residual).any():
-        if (face := on_face(form, given)) is not None:
+    if some and (count := np.count_nonzero(boxes.unpaid(residual))):
+        # few columns without blocks are closed in less time than a face is looked for
+        first = count <= FEW and not any(c.kind == "psd" for c in form.cones)
+        moved = closed(form, residual, x, z, boxes, enough) if first else None
+        done = moved is not None and not boxes.unpaid(moved[1]).any()
+        if not done and (face := on_face(form, given)) is not None:
             total = total_of(form, x, z, residual, 0.0, boxes)
             slight = SLIGHT * max(abs(total), form.unit)
             there = _lower_bound(face.form, x, in_dual(face.form.cones, face.z), limits, face.z)
@@ -448,7 +454,7 @@ def _lower_bound(
                 facing.append(there)
                 if there.unpaid is None:
                     return there
-        z, residual, spent = closed(form, residual, x, z, boxes, enough)
+        z, residual, spent = moved or closed(form, residual, x, z, boxes, enough)
     total = total_of(form, x, z, residual, spent, boxes)
     dear = boxes is not bare and not boxes.unpaid(residual).any() and total < enough
     if dear and (less := cheaper(form, own, x, start, total, boxes, bare, enough)) is not None:

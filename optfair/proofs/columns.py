@@ -263,8 +263,9 @@ def rotated_rows(form: ConicForm, *, shorter: bool = True) -> tuple[Any, Floats]
 
 
 # Rounds in which limits that hold each other are looked for, those of them in which such may grow,
-# the share by which each must be below itself, and how far out the first are.
-CIRCLES, GROWING, BELOW, OUT = 24, 8, 0.999, 4.0
+# and by what; the share of itself that each must imply; how far out the first are; and after how many
+# rounds all are so much farther out, where what is fixed counts for less.
+CIRCLES, GROWING, GROWN, BELOW, OUT, FARTHER = 40, 24, 1.002, 0.999, 4.0, 6
 
 
 def mutual_bounds(rows: Rows, lower: Floats, upper: Floats) -> tuple[Floats, Floats]:
@@ -305,10 +306,12 @@ def mutual_bounds(rows: Rows, lower: Floats, upper: Floats) -> tuple[Floats, Flo
         over = open_ones & ~(least <= BELOW * limit)
         if not over.any():
             return np.maximum(lower, -limit[:n]), np.minimum(upper, limit[n:])
-        grown = 2.0 * least
+        grown = GROWN / BELOW * least
         lost = over & ((tried >= GROWING) | ~(grown < NONE))
         limit = np.where(lost, np.inf, np.where(over, np.maximum(limit, grown), limit))
         open_ones = open_ones & ~lost
+        if tried % FARTHER == FARTHER - 1:
+            limit = np.where(open_ones, 2.0 * OUT * limit, limit)
     return lower, upper
 
 

@@ -10,7 +10,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.proofs.cones import Cone, SecondOrder, beside_diagonals
-from optfair.proofs.equations import correction, independent
+from optfair.proofs.elimination import independent
+from optfair.proofs.equations import correction
 from optfair.proofs.rounding import (
     UNIT,
     Floats,

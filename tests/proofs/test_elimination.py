@@ -7,11 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optfair.proofs import elimination as module
-from optfair.proofs.elimination import exact_root, exactly_semidefinite, root_down
+from optfair.proofs.elimination import (
+    apart,
+    exact_root,
+    exactly_semidefinite,
+    independent,
+    root_down,
+)
 from optfair.proofs.roots import lower_root
 
 
@@ -95,3 +102,63 @@ def test_roots_of_singular_forms_of_whole_numbers_are_below(
         assert by_fractions(left)
     assert below or n > 4, "rows of few numbers are short"
     assert max(abs(v) for row in left for v in row) <= 1e-8 * float(np.abs(P).max(initial=0.0))
+
+
+def _rank(rows: list[list[Fraction]]) -> int:
+    rank = 0
+    for j in range(len(rows[0])):
+        lead = next((i for i in range(rank, len(rows)) if rows[i][j]), None)
+        if lead is None:
+            continue
+        rows[rank], rows[lead] = rows[lead], rows[rank]
+        for i in range(rank + 1, len(rows)):
+            factor = rows[i][j] / rows[rank][j]
+            rows[i] = [a - factor * b for a, b in zip(rows[i], rows[rank], strict=True)]
+        rank += 1
+    return rank
+
+
+@given(st.integers(0, 10_000))
+def test_equations_that_are_kept_imply_the_others(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    k, m = (int(v) for v in rng.integers(1, 6, 2))
+    B = rng.integers(-2, 3, (k, m)).astype(float)
+    M = np.vstack([B, rng.integers(-2, 3, (2, k)) @ B])
+    r = M @ rng.integers(-3, 4, m)
+    if wrong := bool(rng.random() < 0.3):
+        r[-1] += 1.0
+    kept = independent(sp.csr_array(M), [Fraction(float(v)) for v in r])
+    both = np.linalg.matrix_rank(np.column_stack([M, r]))
+    if both > np.linalg.matrix_rank(M):
+        assert wrong and kept is None
+    else:
+        assert kept is not None and len(kept) == np.linalg.matrix_rank(M[kept]) == both
+
+
+def test_every_residual_of_an_equation_must_follow_from_those_that_are_kept() -> None:
+    one, two = Fraction(1), Fraction(2)
+    M = sp.csr_array(np.ones((2, 1)))
+    assert independent(M, [one, one], [two, two]) == [0]
+    assert independent(M, [one, one], [one, two]) is None
+    assert independent(M, [one, two], [one, two]) is None
+    # what is taken out brings a column back that a later equation takes out
+    M = sp.csr_array([[1.0, 1.0, 0.0], [0.0, 1.0, 1.0], [1.0, 0.0, -1.0]])
+    assert independent(M, [one, two, -one]) == [0, 1]
+
+
+@given(st.integers(1, 6), st.integers(1, 7), st.integers(0, 2**32 - 1))
+def test_rows_that_are_apart_modulo_a_prime_are_independent(k: int, m: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    M = rng.integers(-3, 4, (k, m)) * 2.0 ** rng.integers(-60, 60, (k, 1))
+    M *= 2.0 ** rng.integers(-60, 60, m)
+    exact = [[Fraction(float(v)) for v in row] for row in M]
+    assert apart(sp.csr_array(M)) == (_rank(exact) == k)
+
+
+def test_dense_rows_of_floats_are_seen_to_be_independent_without_fractions() -> None:
+    M = np.random.default_rng(0).normal(size=(20, 240))
+    assert independent(sp.csr_array(M), [Fraction(1)] * 20) == list(range(20))
+    M[7] = 2.0 * M[3]
+    assert not apart(sp.csr_array(M)) and not apart(sp.csr_array(M.T))
+    twice = sp.csr_array((np.ones(3), [0, 0, 1], [0, 2, 3]), shape=(2, 2))  # an entry in two parts
+    assert apart(twice)
