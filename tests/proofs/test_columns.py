@@ -77,7 +77,7 @@ def test_columns_bound_each_other_only_where_each_is_below_itself() -> None:
             assert (upper >= 1.0 / (1.0 - share)).all()
         assert not np.isfinite(propagated(circle, np.zeros(2), free, lambda *_: False)[1]).any()
     # a right-hand side below 0 is no help where numbers are large, and is not taken for one
-    below = mutual_bounds(rows_of([[1.0, -1.0], [-0.5, 1.0]], [-9.0, 1.0]), np.zeros(2), free)[1]
+    below = mutual_bounds(rows_of([[1.0, -2.0], [-0.5, 1.0]], [-9.0, 1.0]), np.zeros(2), free)[1]
     assert not np.isfinite(below).any()
     # one that nothing bounds is left out, and those that need it
     A = [[1.0, -0.5, 0.0, 0.0], [-0.5, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, -0.5]]
