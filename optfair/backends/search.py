@@ -85,7 +85,7 @@ class Search:
         self.hope, self.asked, self.further, self.bent = HOPE, 0, False, False
         self.compiled = 0.0  # seconds, of the last who was asked
         self.near: Floats | None = None  # its answer in compiled columns
-        self.again: tuple[Any, ...] | None = None  # what was looked at in haste
+        self.again: tuple[Any, ...] | None = None  # what was looked at in haste, and what passed
         self.general = candidates[0].via != "structured"  # others multiply large matrices
         # another route, as tangents on boxes: it may prove what cones prove within a radius
         self.elsewhere = any(c.via == "structured" for c in candidates[1:])
@@ -105,6 +105,8 @@ class Search:
                 if (self.general and self._restated(i == 0)) or enough:
                     break
         except KeyboardInterrupt:
+            if self.answer is None and self.again is not None:
+                self.answer = self.again[-1]  # it passed, and may yet have been proved
             if self.answer is None and self._feasible is None:
                 raise
             stop = "interrupted"
@@ -130,7 +132,7 @@ class Search:
         """Ask a solver, then for more; return whether nobody else need be asked."""
         enough = self._ask_for_more(profile, left)
         if self.again is not None and not (self.answer and self.answer.grade.word == "proved"):
-            (profile, request), outcome, split = self.again
+            (profile, request), outcome, split, _ = self.again
             self._take(profile, self._judged(profile, request, outcome, split=split))
             enough = enough or self._enough()
         self.again = None
@@ -250,7 +252,7 @@ class Search:
                 return self._judged(profile, request, outcome, split=split)
             if solution is not None:
                 self.attempts[f"{profile.name}: {solution.grade}"] = None
-            self.again = (profile, request), outcome, split
+            self.again = (profile, request), outcome, split, solution
             return None
         return self._judged(profile, request, outcome, split=split)
 

@@ -268,6 +268,7 @@ def rotated_rows(form: ConicForm, *, shorter: bool = True) -> tuple[Any, Floats]
 CIRCLES, GROWING, GROWN, BELOW, OUT, FARTHER = 40, 24, 1.002, 0.999, 4.0, 6
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def mutual_bounds(rows: Rows, lower: Floats, upper: Floats) -> tuple[Floats, Floats]:
     r"""Return bounds of columns that rows bound by each other, as in :math:`y \le (w + t)/2,\ w \le (y + r)/2`.
 
@@ -327,8 +328,7 @@ def _limits_of(rows: Rows, entries: Any, limit: Floats, open_ones: Any) -> Float
         own, a = row[at], sign * entry[at]
         # the least activity is that of columns at lower bounds, and of others at upper ones
         met = np.where(a > 0.0, column[at], column[at] + n)
-        with np.errstate(over="ignore", invalid="ignore"):
-            part = np.abs(a) * limit[met]  # is taken off
+        part = np.abs(a) * limit[met]  # is taken off
         free, circular = ~np.isfinite(part), open_ones[met]
         fixed = np.where(free | circular, 0.0, part)
         grown = np.where(circular & ~free, part, 0.0)
@@ -336,8 +336,7 @@ def _limits_of(rows: Rows, entries: Any, limit: Floats, open_ones: Any) -> Float
         off = share[own] * (np.bincount(own, np.abs(fixed), m)[own] + totals[2]) + 1e-300
         rest = side[own] + (totals[1] - fixed) + 2.0 * off + 8.0 * UNIT * np.abs(side[own])
         rest = np.maximum(rest, 0.0) + (totals[2] - grown) + 2.0 * off
-        with np.errstate(over="ignore", invalid="ignore"):
-            most = rest / np.abs(a) * (1.0 + 8.0 * UNIT) + LOST
+        most = rest / np.abs(a) * (1.0 + 8.0 * UNIT) + LOST
         ok = (totals[0] == free) & ~np.isnan(most)
         bounded = np.where(a > 0.0, column[at] + n, column[at])
         np.minimum.at(least, bounded[ok], most[ok])
@@ -404,6 +403,7 @@ def _tighten(
     return below, above
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def propagated(
     rows: Rows,
     lower: Floats,
@@ -467,8 +467,7 @@ def propagated(
             stated = known & np.isfinite(side)
             row, column, entry = _within(stated, looked_at)
             a = sign * entry
-            with np.errstate(invalid="ignore", over="ignore"):
-                part = a * np.where(a > 0.0, lower[column], upper[column])
+            part = a * np.where(a > 0.0, lower[column], upper[column])
             free = ~np.isfinite(part)
             some = bool(free.any())
             open_ones = np.bincount(row, free, m) if some else np.zeros(m)

@@ -100,7 +100,7 @@ def symmetric(P: Any) -> Any:
     if P.shape[0] <= DENSE:
         whole = as_array(P)
         return (whole + whole.T) * 0.5
-    P = sp.csc_array(P)
+    P = sp.csc_array(P, dtype=float)
     return sp.csc_array((P + P.T) * 0.5)
 
 
@@ -256,7 +256,7 @@ def stored(P: Any) -> Any:
     """Return a matrix as it is looked at: an array where it is small, else by columns, without zeros."""
     if P.shape[0] <= DENSE:
         return as_array(P)
-    P = sp.csc_array(P)
+    P = sp.csc_array(P, dtype=float)
     P.sum_duplicates()
     if not P.data.all():
         P = P.copy()
@@ -351,7 +351,8 @@ def _parts(core: Any, shift: float) -> tuple[float, Floats, NDArray[np.bool_]]:
     """Decide the blocks of a matrix one by one, the small ones in fractions, the others together."""
     work, n = 0, core.shape[0]
     floor, open_ones = np.zeros(n), np.ones(n, dtype=bool)
-    count, part = scipy.sparse.csgraph.connected_components(core, directed=False)
+    met = sp.csr_array(core)  # of an array what is near 0 would not count
+    count, part = scipy.sparse.csgraph.connected_components(met, directed=False)
     orders = np.bincount(part, minlength=count)
     for k in np.argsort(orders, kind="stable"):
         if EACH * int(orders[k]) ** 2 > FRACTIONS - work:
@@ -403,8 +404,8 @@ def _shift(core: Any, size: float, error: float) -> tuple[float, Floats | None]:
 
 
 def as_array(P: Any) -> Floats:
-    """Return a matrix with all its places."""
-    return np.asarray(P if isinstance(P, np.ndarray) else P.toarray())
+    """Return a matrix with all its places, in double precision: others would be factored in their own."""
+    return np.asarray(P if isinstance(P, np.ndarray) else P.toarray(), dtype=float)
 
 
 def _factorisation(core: Any) -> Callable[[Any, float], float]:

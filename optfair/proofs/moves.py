@@ -203,12 +203,13 @@ def lowered(form: ConicForm, residual: Residual, z: Floats, at: Ints) -> Floats:
     """
     near, A, n = absorbed(form, residual, z, at), form.rows, form.q.size
     cones = [c for c in form.cones if c.kind == "soc" and c.stop - c.start > 1]
+    cones = [c for c in cones if A.indptr[c.start + 1] - A.indptr[c.start] == 1]
     heads = np.array([c.start for c in cones], dtype=np.intp)
     if not heads.size or form.P.nnz:
         return near
     column, entry = A.indices[A.indptr[heads]], A.data[A.indptr[heads]]
     alone = np.bincount(A.indices[A.data != 0.0], minlength=n)[column] == 1
-    fits = (np.diff(A.indptr)[heads] == 1) & (entry == -1.0) & alone & np.isin(column, at)
+    fits = (entry == -1.0) & alone & np.isin(column, at)
     head = form.q[column]
     for k in np.flatnonzero(fits & (head > FLOOR) & (near[heads] > head)):
         tail = slice(cones[k].start + 1, cones[k].stop)

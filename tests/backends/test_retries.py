@@ -150,6 +150,34 @@ def test_another_answer_is_asked_for_before_the_first_is_proved_at_length(
     assert seen == ["at length"] * 3
 
 
+@pytest.mark.parametrize("stopped", [2, 3])
+def test_what_passed_in_haste_is_kept_when_the_search_is_stopped(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch, stopped: int
+) -> None:
+    off = dict.fromkeys(Asked.off, 0.0)
+    monkeypatch.setattr(Asked, "off", {**off, ("first", 10.0): 1e-3})
+    right, seen = module.Search._judged, list[Any]()
+
+    def judged(*args: Any, **how: Any) -> Any:
+        seen.append(HASTE.get())
+        if len(seen) == stopped:  # by hand, while another answer or the first is looked at
+            raise KeyboardInterrupt
+        solution = right(*args, **how)
+        if seen[-1] is not None:
+            seen[-1].left_out = True
+            word = reported("first", "in haste")
+            solution = replace(solution, status=replace(solution.status, grade=word))
+        return solution
+
+    monkeypatch.setattr(module.Search, "_judged", judged)
+    try:
+        s = program().solve()
+    except KeyboardInterrupt:
+        pytest.fail("a point that passed is lost")
+    assert np.abs(s["x"] - 2.0).max() <= 1e-6 and s.grade.word == "reported"
+    assert len(seen) == stopped and "stopped by hand" in s.attempts
+
+
 @pytest.fixture
 def unproved(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> Asked:
     """The same solvers, right at once, whose answers only the last proves."""

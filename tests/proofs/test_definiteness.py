@@ -13,6 +13,8 @@ import scipy.sparse as sp
 
 import optfair as of
 from optfair.proofs import definiteness as module
+from optfair.proofs.bounds import lower_bound
+from optfair.proofs.cones import Cone
 from optfair.proofs.definiteness import (
     DENSE,
     curvature_of,
@@ -22,6 +24,7 @@ from optfair.proofs.definiteness import (
     sparse_shift,
     symmetric,
 )
+from optfair.solution.conic_form import ConicForm
 
 
 def test_quadratic_rows_of_low_rank_are_proved_and_written(tmp_path: Path) -> None:
@@ -207,3 +210,37 @@ def test_dominance_is_decided_exactly() -> None:
     tenth[0, 0] = np.nextafter(0.2, 0.0)  # 0.1 + 0.1 is 0.2 to the last digit
     assert not dominant(tenth) and not dominant(sp.csc_array(tenth))
     assert not dominant(-np.eye(2)) and dominant(np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize("power", [-30, -50])
+def test_columns_that_small_entries_join_are_not_decided_apart(power: int) -> None:
+    e = 2.0**power
+    P = np.array([[1.0, e], [e, e * e / 2.0]])  # its determinant is below 0
+    for known in (definiteness(P, sharp=True), definiteness(sp.csc_array(P), sharp=True)):
+        assert known.shift > 0.0 and known.floor is not None and not known.floor.any()
+    # definite, but not by as much as each of its diagonal entries
+    near = np.array([[1.0, e], [e, e * e * (1.0 + 2.0**-20)]])
+    known = definiteness(near, sharp=True)
+    assert known.shift == 0.0 and known.floor is not None
+    assert is_semidefinite(near - np.diag(known.floor), Fraction(0))
+    # a vertex at which multipliers fit is not the least point, which is (-2, 2 / e)
+    A, b = np.array([[0.0, e], [0.0, -e]]), np.array([2.0, 1.0])
+    cost, rows = np.array([0.0, -e / 8.0]), (Cone("nonneg", 0, 2),)
+    form = ConicForm(sp.csc_array(P), cost, 0.0, sp.csc_array(A), b, rows)
+    bound = lower_bound(form, np.array([1.0, -1.0 / e]), np.array([0.0, 0.375]))
+    assert bound.value <= -1.25 or bound.unpaid is not None
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.int64])
+def test_matrices_of_other_numbers_are_factored_in_double_precision(kind: Any) -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        B = (4.0 * rng.normal(size=(4, 5))).astype(kind)
+        P = B.T @ B
+        P = (P + P.T) // 2 if kind is np.int64 else (P + P.T) * np.float32(0.5)
+        for sharp in (False, True):
+            known, same = definiteness(P, sharp=sharp), definiteness(P.astype(float), sharp=sharp)
+            assert str(known) == str(same) and known.shift == same.shift
+    large = sp.csc_array(sp.block_diag([P] * 81))
+    assert large.shape[0] > DENSE and large.dtype == kind
+    assert str(definiteness(large)) == str(definiteness(large.astype(float)))

@@ -72,6 +72,15 @@ def test_other_heads_stay(form: ConicForm, z: Any, at: Any) -> None:
     assert moved(form, np.array(z), at).tolist() == z
 
 
+def test_cones_without_a_column_are_no_reason_to_look_for_one() -> None:
+    # the rows of the last cone are empty: |(3, 4)| <= 5
+    b, z = np.array([0.0, 0.0, 0.0, 5.0, 3.0, 4.0]), np.array([1.0 + 1e-9, 0.6, 0.8, 0.0, 0.0, 0.0])
+    form = least_norm([*SELF, *np.zeros((3, 3))], (*NORM, Cone("soc", 3, 6)))
+    assert moved(replace(form, b=b), z)[0] == 1.0
+    found = lower_bound(replace(form, b=b), np.zeros(3), z, 0.0)
+    assert -1e-7 <= found.value <= 0.0
+
+
 @pytest.mark.parametrize("unit", [1.0, 1e-170, 1e-300, 1e150])
 def test_a_head_below_the_length_of_the_others_is_never_its_cost(unit: float) -> None:
     # min t/2 + 0.6 y + 0.8 w falls for ever: squares of small numbers are 0 in floats
