@@ -107,6 +107,12 @@ def penalty_of_power(rng: Any) -> cp.Problem:
 
 
 @problem
+def fit_in_p_norm(rng: Any) -> cp.Problem:
+    A, b, x = rng.normal(size=(5000, 10)), rng.normal(size=5000), cp.Variable(10)
+    return cp.Problem(cp.Minimize(cp.pnorm(A @ x - b, 3)))
+
+
+@problem
 def largest_residuals(rng: Any) -> cp.Problem:
     A, b, x = rng.normal(size=(50, 10)), rng.normal(size=50), cp.Variable(10)
     return cp.Problem(cp.Minimize(cp.sum_largest(cp.abs(A @ x - b), 7)))

@@ -47,7 +47,7 @@ CASES, TREE_SECONDS = 1_000, 5.0  # of a tree that proves an integer problem inf
 PATIENCE, QUICK = 0.6, 0.25
 # Entries of quadratic programs whose first answer is proved by what takes little time, or not at
 # once: another answer may be had for less. Cones of their rows.
-HASTE, FLAT = 20_000, {"zero", "nonneg"}
+SMALL, FLAT = 20_000, {"zero", "nonneg"}
 CLOSE = 1e-5  # of its unit: an objective so near to 0 may have 0 for a limit, whatever is attained
 
 
@@ -395,7 +395,7 @@ def _retries(profile: SolverProfile, problem: Problem) -> list[Retry]:
 def _quadratic(outcome: Outcome) -> bool:
     """Whether a solver is asked again about a quadratic program in less time than dear moves take."""
     form: Any = getattr(getattr(outcome.proof, "compiled", None), "form", None)
-    if form is None or not form.P.nnz or form.A.nnz > HASTE:
+    if form is None or not form.P.nnz or form.A.nnz > SMALL:
         return False
     return {c.kind for c in form.cones} <= FLAT
 

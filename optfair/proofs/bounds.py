@@ -404,12 +404,12 @@ def _lower_bound(
     # what costs nothing is not looked at step by step
     some = form.b.size > 0 and bool(boxes.unpaid(residual).any())
     if some:
-        best, plain, said = upper, linear_rows(form), False
+        best, plain, known = upper, linear_rows(form), False
         rows = with_cut(form, plain, upper)
         if not form.P.nnz:  # a limit of the costs bounds most columns, in few steps
             boxes = _implied(form, rows, residual, boxes, FIRST)
         elif rows is not plain:  # that of the linear part of others may be far out
-            boxes, said = _implied(form, plain, residual, boxes), True
+            boxes, known = _implied(form, plain, residual, boxes), True
             paid = total_of(form, x, z, residual, 0.0, boxes)
             if not boxes.unpaid(residual).any() and paid >= enough:
                 rows, best = plain, np.inf
@@ -426,7 +426,7 @@ def _lower_bound(
         few = 0 < np.count_nonzero(boxes.unpaid(residual)) <= (np.inf if form.P.nnz else FEW)
         if few and (light := lightly_peeled(form, residual, x, z, boxes)):
             residual, spent = light
-        elif not said and boxes.unpaid(residual).any():
+        elif not known and boxes.unpaid(residual).any():
             boxes = _implied(form, rows, residual, boxes)
         if form.P.nnz and boxes.unpaid(residual).any():
             held = _held(form, boxes, upper)

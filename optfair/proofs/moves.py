@@ -334,7 +334,7 @@ class _Moves:
         self, around: tuple[Floats, Residual], first: int = 0, most: int | None = None
     ) -> None:
         """Close the unpaid columns by equations, around polished multipliers and as they were."""
-        for near, start in self.near(around, first, most):
+        for near, start in self.offered(around, first, most):
             if self.settled or late():
                 return
             lower, upper = self.boxes.of(start)
@@ -346,7 +346,7 @@ class _Moves:
                 if self.settled or late():
                     return
 
-    def near(
+    def offered(
         self, around: tuple[Floats, Residual], first: int = 0, most: int | None = None
     ) -> list[tuple[Floats, Residual]]:
         """Return multipliers around which columns are closed by equations, each as it is offered."""
@@ -444,7 +444,7 @@ def closed(
         if late():
             return moves.best
         if bent and quick and not moves.settled:
-            moves.near(moves.own)
+            moves.offered(moves.own)
         if not moves.settled and (form.polyhedral or not quick):
             moves.tilt(quick=quick)
         if moves.left > 0.0 and not (few and moves.own is given) and not (bent and quick):

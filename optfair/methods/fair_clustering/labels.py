@@ -47,6 +47,8 @@ from optfair.rows.frames import check_row_order, generator
 
 # Relative violation of a rule that is rounding.
 ROUNDING = 1e-9
+# Fraction from which on a row is in one cluster.
+WHOLE = 1.0 - 1e-9
 # Relative gap that labels are sought with, and wall seconds of branching on them, at most.
 GAP, HARD_SECONDS = 1e-5, 10.0
 
@@ -110,7 +112,8 @@ def hard_labels(
     ``exact`` says it.
 
     Where weights differ within a group the largest fraction of each split row is taken, of which
-    there are at most K-1 in a group, and ``violation`` says by how much a rule is missed.
+    there are at most K-1 in a group; split rows are then moved one by one as long as that brings the
+    masses nearer to the rules, and ``violation`` says by how much a rule is missed.
 
     Parameters
     ----------
@@ -158,7 +161,7 @@ def hard_labels(
     check_labelled(p)
     w, groups, G = p.data["weights"], p.data["groups"], p.shares.size
     if whole_rows(groups, w, G) is None:
-        labels = np.asarray(np.argmax(solution["assignment"], axis=1), dtype=np.intp)
+        labels = _repaired(p, np.asarray(solution["assignment"]), begin + limit)
         masses = label_masses(labels, groups, w, (G, p.cost.clusters))
         soft = solution.bound, solution.grade
         objective = p.cost.mean(w, np.eye(p.cost.clusters)[labels])
@@ -276,13 +279,44 @@ def passed_labels(
     return SoftLabels(counted, prices, masses, bound, grade, np.asarray(labels))
 
 
+def _missed(p: FairAssignment, masses: Floats) -> float:
+    """Return by how much masses miss the rules, relative to their sides, 0 up to rounding."""
+    rules = [t for t in p.constraints.values() if t.scope <= {"masses"}]
+    violation = max((t.relative_violation({"masses": masses}) for t in rules), default=0.0)
+    return 0.0 if violation <= ROUNDING else float(violation)
+
+
+def _repaired(p: FairAssignment, A: Floats, deadline: float) -> Indices:
+    """Return the largest fractions, with split rows moved while the rules are missed by less then.
+
+    Of moves that bring masses as near, the cheapest is made.
+    """
+    w, groups = p.data["weights"], p.data["groups"]
+    labels = np.asarray(A.argmax(axis=1), dtype=np.intp)
+    masses = label_masses(labels, groups, w, (p.shares.size, A.shape[1]))
+    split = np.flatnonzero(A.max(axis=1) < WHOLE)
+    costs, missed = p.cost.columns(split), _missed(p, masses)
+    while missed > 0.0 and time.perf_counter() < deadline:
+        best, move = (missed, -np.inf), None
+        for k, at in np.ndindex(costs.shape):
+            i = split[at]
+            if k == labels[i]:
+                continue
+            other = masses.copy()
+            other[groups[i], [labels[i], k]] += (-w[i], w[i])
+            key = _missed(p, other), float(w[i] * (costs[k, at] - costs[labels[i], at]))
+            if key < best:
+                best, move = key, (i, k, other)
+        if move is None:
+            break
+        labels[move[0]], masses, missed = move[1], move[2], best[0]
+    return labels
+
+
 def _described(
     p: FairAssignment, labelling: Labelling, masses: Floats, soft: tuple[float, Grade]
 ) -> HardLabels:
-    values: dict[str, Any] = {"masses": masses}
-    rules = [t for t in p.constraints.values() if t.scope <= {"masses"}]
-    violation = max((t.relative_violation(values) for t in rules), default=0.0)
-    violation = 0.0 if violation <= ROUNDING else float(violation)
+    violation = _missed(p, masses)
     unit = abs(labelling.objective) or 1.0
     return HardLabels(
         labelling.labels,

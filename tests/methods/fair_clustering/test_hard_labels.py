@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import optfair as of
+from optfair.methods.fair_clustering import labels as module
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
 from optfair.methods.fair_clustering.algorithms.count_tree import IntegerSearch, _cheapest
 from optfair.methods.fair_clustering.algorithms.integer_masses import (
@@ -16,7 +17,7 @@ from optfair.methods.fair_clustering.algorithms.integer_masses import (
     CountRules,
     settled,
 )
-from optfair.methods.fair_clustering.algorithms.pricing import Box, price
+from optfair.methods.fair_clustering.algorithms.pricing import Box, label_masses, price
 from optfair.methods.fair_clustering.labels import hard_labels
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 
@@ -177,6 +178,31 @@ def test_unequal_weights_say_by_how_much_a_rule_is_missed() -> None:
     assert not found.exact
     share = p.data["weights"] / p.shares[p.data["groups"]]
     assert 0.0 < found.violation <= 4 * share.max()
+
+
+@pytest.mark.parametrize("rule", [of.max_gap(0.05), of.additive_gap(0.05)])
+def test_split_rows_of_unequal_weight_are_moved_until_the_rule_holds(rule: Any) -> None:
+    kept = 0
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        X, g, w = rng.normal(size=(400, 2)), rng.integers(0, 4, 400), rng.uniform(0.2, 3.0, 400)
+        p = of.FairAssignment(X, groups=g, centers=X[:6], sample_weight=w, fairness=rule)
+        soft = p.solve()
+        A = np.asarray(soft["assignment"])
+        largest, found = A.argmax(axis=1), hard_labels(soft)
+        masses = [
+            label_masses(labels, p.data["groups"], p.data["weights"], (4, 6))
+            for labels in (largest, found.labels)
+        ]
+        before, after = (module._missed(p, M) for M in masses)
+        assert after == found.violation < before  # rounding alone misses the rule
+        moved = np.flatnonzero(largest != found.labels)
+        assert moved.size and (A[moved].max(axis=1) < 1.0).all()
+        assert found.gap <= 0.1
+        kept += found.exact
+        late = module._repaired(p, A, deadline=0.0)
+        assert np.array_equal(late, largest)
+    assert kept >= 3
 
 
 def test_a_fit_says_what_its_labels_of_unequal_weight_miss() -> None:
