@@ -246,9 +246,10 @@ class Search:
         if more and _quadratic(outcome):
             with in_haste() as haste:
                 solution = self._judged(profile, request, outcome, split=split)
-            if not haste.left_out or (solution is not None and solution.grade.word == "proved"):
+            if not haste.left_out:
                 return solution
-            if self.bent:  # no other answer can be proved either
+            # a bound is what is proved at length; and a bent objective no other answer proves
+            if self.bent or (solution is not None and solution.grade.word == "proved"):
                 return self._judged(profile, request, outcome, split=split)
             if solution is not None:
                 self.attempts[f"{profile.name}: {solution.grade}"] = None

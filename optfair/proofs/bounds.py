@@ -259,9 +259,15 @@ def _held(form: ConicForm, boxes: Boxes, upper: float) -> Boxes:
 
 
 def _implied(
-    form: ConicForm, rows: Rows, residual: Residual, boxes: Boxes, rounds: int = ROUNDS
+    form: ConicForm,
+    rows: Rows,
+    residual: Residual,
+    boxes: Boxes,
+    rounds: int = ROUNDS,
+    *,
+    mutual: bool = True,
 ) -> Boxes:
-    """Return the boxes with the bounds that rows imply, as far as the residual needs them."""
+    """Return the boxes with the bounds that rows imply, or cones by each other, as far as the residual needs them."""
 
     def suffice(lower: Floats, upper: Floats) -> bool:
         return not boxes.tighter(lower, upper).unpaid(residual).any()
@@ -271,13 +277,11 @@ def _implied(
         return near
     if (more := rotated_rows(form))[1].size:
         near = near.tighter(*propagated(rows.below(*more), near.lower, near.upper, suffice))
-    if near.unpaid(residual).any() and any(c.kind == "soc" for c in form.cones):
+    if mutual and near.unpaid(residual).any() and any(c.kind == "soc" for c in form.cones):
         every = rows.below(*rotated_rows(form, shorter=False))
-        mutual = mutual_bounds(every, near.lower, near.upper)
-        if not all(
-            np.array_equal(a, b) for a, b in zip(mutual, (near.lower, near.upper), strict=True)
-        ):
-            near = near.tighter(*propagated(every, *mutual, suffice))
+        ends, before = mutual_bounds(every, near.lower, near.upper), (near.lower, near.upper)
+        if not all(np.array_equal(a, b) for a, b in zip(ends, before, strict=True)):
+            near = near.tighter(*propagated(every, *ends, suffice))
     return near
 
 
@@ -562,7 +566,7 @@ def infeasibility(form: ConicForm, z: Floats, *, repair: bool = True) -> Contrad
         residual = sharper(form, residual, None, z, nothing, np.flatnonzero(open_ones))
         open_ones = residual.unpaid(lower, upper)
     if open_ones.any():
-        implied = _implied(form, linear_rows(form), residual, Boxes(lower, upper))
+        implied = _implied(form, linear_rows(form), residual, Boxes(lower, upper), mutual=False)
         lower, upper = implied.lower, implied.upper
         open_ones = residual.unpaid(lower, upper)
     if open_ones.any() and repair:

@@ -140,6 +140,20 @@ def test_another_answer_is_asked_for_before_the_first_is_proved_at_length(
     s = program().solve()
     assert s.grade.word == "proved" and seen == ["in haste", "at length", "at length"]
     assert [name for name, _ in asked] == ["first", "first"] and len(s.attempts) == 1
+    # what stands in haste is proved at length before it is returned: its bound is that one
+    monkeypatch.setattr(Asked, "off", dict.fromkeys(Asked.off, 0.0))
+
+    def both(*args: Any, **how: Any) -> Any:
+        if (haste := HASTE.get()) is not None:
+            haste.left_out = True
+        seen.append("at length" if haste is None else "in haste")
+        return right(*args, **how)
+
+    monkeypatch.setattr(module.Search, "_judged", both)
+    asked.clear()
+    seen.clear()
+    s = program().solve()
+    assert seen == ["in haste", "at length"] and len(asked) == 1 and s.is_optimal(1e-7)
     # what is not a quadratic program, or has nobody to ask for more, is proved at once
     seen.clear()
     x = cp.Variable(2, name="x")

@@ -94,6 +94,7 @@ def test_a_radius_in_units_of_the_open_columns_is_told_in_those_of_the_problem(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("optfair.proofs.moves.tilted", lambda *_, **__: ())  # columns stay open
+    monkeypatch.setattr("optfair.proofs.bounds.mutual_bounds", lambda rows, *ends: ends)
     problem = of.from_cvxpy(cp.Problem(*PROBLEMS["cubes"](1e3)[:2]))
     solution = problem.solve()
     proof: Any = solution.proof
