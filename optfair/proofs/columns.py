@@ -264,8 +264,10 @@ def rotated_rows(form: ConicForm, *, shorter: bool = True) -> tuple[Any, Floats]
 
 # Rounds in which limits that hold each other are looked for, those of them in which such may grow,
 # and by what; the share of itself that each must imply; how far out the first are; and after how many
-# rounds all are so much farther out, where what is fixed counts for less.
+# rounds all are so much farther out, where what is fixed counts for less. Rounds in which those that
+# hold come nearer.
 CIRCLES, GROWING, GROWN, BELOW, OUT, FARTHER = 40, 24, 1.002, 0.999, 4.0, 6
+NEARER = 10
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -306,6 +308,11 @@ def mutual_bounds(rows: Rows, lower: Floats, upper: Floats) -> tuple[Floats, Flo
         least = _limits_of(rows, (row, column, entry), limit, open_ones)
         over = open_ones & ~(least <= BELOW * limit)
         if not over.any():
+            for _ in range(NEARER):  # what holds V holds c + A V
+                before, limit = limit, np.where(open_ones, np.minimum(limit, least), limit)
+                if (limit >= (1.0 - GAIN) * before)[open_ones].all():
+                    break
+                least = _limits_of(rows, (row, column, entry), limit, open_ones)
             return np.maximum(lower, -limit[:n]), np.minimum(upper, limit[n:])
         grown = GROWN / BELOW * least
         lost = over & ((tried >= GROWING) | ~(grown < NONE))
