@@ -21,21 +21,12 @@ from optfair.backends.unattained import FAR_OUT, UNSURE, extends, nearing
 from optfair.core.certificate import reported
 from optfair.core.problem import Problem
 from optfair.core.solution import Solution, Status
-from optfair.errors import (
-    Infeasible,
-    OptfairError,
-    SizeLimited,
-    SolverFailure,
-    UnsupportedProblem,
-)
-from optfair.numbers import (
-    Floats,
-)
+from optfair.errors import Infeasible, OptfairError, SizeLimited, SolverFailure, UnsupportedProblem
+from optfair.numbers import Floats
 from optfair.proofs.moves import in_haste
 from optfair.solution.residuals import Residuals, measure
 
 logger = logging.getLogger("optfair")
-
 
 # Solvers asked after an answer that nothing proves yet: each may take so many times as long, and some
 # seconds, as a process that one without a clock needs takes (LISWET10 of Maros and Meszaros, by piqp).
@@ -242,7 +233,7 @@ class Search:
         self.spent["import"] = self.spent.get("import", 0.0) + time.perf_counter() - tried
         outcome = outcome_of(run, self.problem, profile, request)
         self.compiled = outcome.seconds.get("compile", 0.0)
-        more = self.asked == 1 and self.provable and len(_retries(profile, self.problem)) > 0
+        more = self.asked == 1 and self.provable and _retries(profile, self.problem)
         if more and _quadratic(outcome):
             with in_haste() as haste:
                 solution = self._judged(profile, request, outcome, split=split)

@@ -19,13 +19,7 @@ from optfair.core.adopt import AdoptedProblem
 from optfair.core.expressions import check_parameters
 from optfair.core.problem import Problem, check_problem
 from optfair.core.solution import Solution
-from optfair.errors import (
-    DataError,
-    DeclarationError,
-    Infeasible,
-    SolverFailure,
-    shown,
-)
+from optfair.errors import DataError, DeclarationError, Infeasible, SolverFailure, shown
 from optfair.numbers import (
     check_callable,
     check_count,

@@ -8,13 +8,7 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
-from optfair.proofs.definiteness import (
-    DENSE,
-    as_array,
-    cholesky,
-    factors,
-    sparse_shift,
-)
+from optfair.proofs.definiteness import DENSE, as_array, cholesky, factors, sparse_shift
 from optfair.proofs.elimination import TESTED, exact_root, exactly_semidefinite
 from optfair.proofs.rounding import UNIT
 
