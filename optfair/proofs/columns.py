@@ -302,6 +302,8 @@ def mutual_bounds(rows: Rows, lower: Floats, upper: Floats) -> tuple[Floats, Flo
     far = OUT * max(1.0, float(np.abs(known[np.isfinite(known)]).max(initial=0.0)))
     open_ones = np.isinf(known) & (np.bincount(column, minlength=n)[np.arange(2 * n) % n] > 0)
     limit = np.where(open_ones, far, known)
+    if not _in_circles(rows, (row, column, entry), known, open_ones):
+        return lower, upper
     for tried in range(CIRCLES):
         if not open_ones.any():
             break
@@ -321,6 +323,18 @@ def mutual_bounds(rows: Rows, lower: Floats, upper: Floats) -> tuple[Floats, Flo
         if tried % FARTHER == FARTHER - 1:
             limit = np.where(open_ones, 2.0 * OUT * limit, limit)
     return lower, upper
+
+
+def _in_circles(rows: Rows, entries: Any, known: Floats, open_ones: Any) -> bool:
+    r"""Whether A shortens any of limits that are equal; where it shortens none, it shortens no others.
+
+    If :math:`A V \ge V > 0` and :math:`A W < W`, at the largest s of :math:`s_i = V_i / W_i` it is
+    :math:`V_i \le (A V)_i \le s (A W)_i < s W_i = V_i`. Of fewer columns fewer rows say anything.
+    """
+    low, high = (np.where(np.isfinite(side), 0.0, side) for side in (rows.low, rows.high))
+    bare = Rows(rows.A, low, high, rows.side, rows.behind, rows.factor)
+    equal = np.where(open_ones, 1.0, np.where(np.isfinite(known), 0.0, known))
+    return bool((_limits_of(bare, entries, equal, open_ones)[open_ones] < 1.0).any())
 
 
 def _limits_of(rows: Rows, entries: Any, limit: Floats, open_ones: Any) -> Floats:

@@ -15,6 +15,7 @@ from scipy.optimize import linprog
 
 import optfair as of
 from optfair.compile.form import compile_problem
+from optfair.proofs import columns
 from optfair.proofs.bounds import _implied
 from optfair.proofs.columns import Rows, linear_rows, mutual_bounds, propagated, rotated_rows
 from optfair.proofs.moves import Boxes
@@ -66,6 +67,27 @@ def test_no_point_is_beyond_mutual_bounds(n: int, m: int, seed: int, unit: float
             if end != own:
                 most = extreme(rows, lower, upper, j, sign)
                 assert np.isnan(most) or most <= end + 1e-7 * max(1.0, abs(end)), (most, end)
+
+
+def test_columns_that_no_row_brings_nearer_are_given_up_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rounds = list[int]()
+
+    def counted(*given: Any) -> Any:
+        rounds.append(1)
+        return limits_of(*given)
+
+    limits_of = columns._limits_of
+    monkeypatch.setattr(columns, "_limits_of", counted)
+    free, A = np.full(3, np.inf), np.random.default_rng(0).choice([-1.0, 1.0], (40, 3))
+    A[0] = [1.0, 0.9, -0.5]
+    nothing = mutual_bounds(rows_of(A, np.ones(40)), -free, free)
+    assert np.isinf(nothing).all() and len(rounds) == 1
+    # one row that brings a column nearer is enough to go on
+    A[0] = [1.0, 0.4, -0.5]
+    mutual_bounds(rows_of(A, np.ones(40)), -free, free)
+    assert len(rounds) > 2
 
 
 def test_columns_bound_each_other_only_where_each_is_below_itself() -> None:
