@@ -29,8 +29,9 @@ from optfair.core.certificate import Certificate, DualCheck, Optimality, Verdict
 from optfair.core.expressions import Values, check_parameters
 from optfair.errors import Infeasible, OptfairError, SolverFailure, UnsupportedProblem, kind_of
 from optfair.numbers import Floats
-from optfair.proofs.bounds import LowerBound, infeasibility, lower_bound
+from optfair.proofs.bounds import LowerBound, lower_bound
 from optfair.proofs.cones import Cone
+from optfair.proofs.contradictions import infeasibility
 from optfair.solution.conic_form import ConicForm
 from optfair.solution.residuals import violations
 from optfair.transforms.relaxation import relaxed

@@ -36,8 +36,8 @@ from optfair.core.problem_class import parts_of
 from optfair.core.term import ConstraintTerm, Term, is_quadratic
 from optfair.errors import DataError, SolverFailure, Unbounded
 from optfair.numbers import Floats, Indices
-from optfair.proofs.bounds import infeasibility
 from optfair.proofs.cones import Cone
+from optfair.proofs.contradictions import infeasibility
 from optfair.proofs.digits import whole_multiple
 from optfair.proofs.points import feasible_near, recession_faults
 from optfair.solution.conic_form import ConicForm

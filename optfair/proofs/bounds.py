@@ -38,14 +38,12 @@ from optfair.proofs.moves import (
     FEW,
     SLIGHT,
     Boxes,
-    carrying,
     cheaper,
     closed,
     dear_columns,
     lightly_peeled,
     lowered,
     peeled_in_turn,
-    sides_of,
     total_of,
 )
 from optfair.proofs.residual import (
@@ -53,8 +51,6 @@ from optfair.proofs.residual import (
     Ints,
     Residual,
     in_dual,
-    polished,
-    repaired,
     residual_of,
     sharper,
 )
@@ -158,11 +154,14 @@ class LowerBound:
         Columns that nothing bounds and whose residual is not exactly 0.
     fault : str
         Why nothing is proved.
+    by : array (m,) or None
+        Multipliers that were moved, before the least of moves, if any prove it.
     """
 
     value: float
     unpaid: Unpaid | None = None
     fault: str = ""
+    by: Floats | None = None
 
     def worth(self) -> tuple[bool, float, float]:
         """Return what is the more the better: whether it is proved, and how far, and what."""
@@ -258,7 +257,7 @@ def _held(form: ConicForm, boxes: Boxes, upper: float) -> Boxes:
     return boxes.tighter(lower, upper_ones)
 
 
-def _implied(
+def implied(
     form: ConicForm,
     rows: Rows,
     residual: Residual,
@@ -352,7 +351,8 @@ def _in_units_of_same(form: ConicForm, x: Floats, z: Floats, limits: Limits) -> 
             least = float(same.columns[left.columns].min())
             left = replace(left.times(1.0 / unit), unit=least)
         if not bound.fault:
-            known.append(LowerBound(bound.value / unit, left))
+            near = None if bound.by is None else same.multipliers_back(bound.by) / unit
+            known.append(LowerBound(bound.value / unit, left, by=near))
         if left is None and bound.value >= ends[1]:
             break
     return sorted(known, key=LowerBound.worth, reverse=True)
@@ -411,14 +411,14 @@ def _lower_bound(
         best, plain, known = upper, linear_rows(form), False
         rows = with_cut(form, plain, upper)
         if not form.P.nnz:  # a limit of the costs bounds most columns, in few steps
-            boxes = _implied(form, rows, residual, boxes, FIRST)
+            boxes = implied(form, rows, residual, boxes, FIRST)
         elif rows is not plain:  # that of the linear part of others may be far out
-            boxes, known = _implied(form, plain, residual, boxes), True
+            boxes, known = implied(form, plain, residual, boxes), True
             paid = total_of(form, x, z, residual, 0.0, boxes)
             if not boxes.unpaid(residual).any() and paid >= enough:
                 rows, best = plain, np.inf
             else:
-                within = _implied(form, rows, residual, boxes)
+                within = implied(form, rows, residual, boxes)
                 free, paid = (total_of(form, x, z, residual, 0.0, b) for b in (bare, within))
                 dear = not within.unpaid(residual).any() and paid < enough < np.inf
                 if free - paid > FAR * max(abs(paid), form.unit) or dear:
@@ -431,11 +431,11 @@ def _lower_bound(
         if few and (light := lightly_peeled(form, residual, x, z, boxes)):
             residual, spent = light
         elif not known and boxes.unpaid(residual).any():
-            boxes = _implied(form, rows, residual, boxes)
+            boxes = implied(form, rows, residual, boxes)
         if form.P.nnz and boxes.unpaid(residual).any():
             held = _held(form, boxes, upper)
             if held is not boxes:
-                boxes, best = _implied(form, rows, residual, held), upper
+                boxes, best = implied(form, rows, residual, held), upper
     if some and boxes.unpaid(residual).any():
         at = np.flatnonzero(boxes.unpaid(residual))
         near = lowered(form, residual, z, at)
@@ -453,7 +453,8 @@ def _lower_bound(
             total = total_of(form, x, z, residual, 0.0, boxes)
             slight = SLIGHT * max(abs(total), form.unit)
             there = _lower_bound(face.form, x, in_dual(face.form.cones, face.z), limits, face.z)
-            there = replace(there, unpaid=there.unpaid and there.unpaid.spread(*face.copies))
+            unpaid = there.unpaid and there.unpaid.spread(*face.copies)
+            there = replace(there, unpaid=unpaid, by=None)
             if not there.fault and there.value >= min(total - slight, enough):
                 facing.append(there)
                 if there.unpaid is None:
@@ -477,7 +478,7 @@ def _lower_bound(
     if not np.isfinite(total):
         return LowerBound(-np.inf, fault="the numbers leave the range of floats")
     if not (open_ones.any() or curved.any()):
-        return max([LowerBound(total), *facing], key=LowerBound.worth)
+        return max([LowerBound(total, by=z), *facing], key=LowerBound.worth)
     worst = residual.size
     near = np.maximum(np.abs(x), float(np.abs(x).mean()))
     unpaid = Unpaid(
@@ -506,92 +507,3 @@ def _natural(form: ConicForm, at: Ints) -> float:
     if form.P.nnz:
         share[np.diff(sp.csc_array(form.P)[:, at].indptr) > 0] = 1.0
     return float(1.0 / share[share > 0.0].min(initial=1.0))
-
-
-@dataclass(frozen=True, eq=False)
-class Contradiction:
-    """What a vector of multipliers proves about the constraints alone.
-
-    Attributes
-    ----------
-    proved : bool
-        Whether no point satisfies them, in exact arithmetic.
-    radius : float
-        No point with entries of at most this size satisfies them.
-    fault : str
-        Why it is not proved.
-    columns : array of int
-        Columns that nothing bounds and whose residual is not 0.
-    """
-
-    proved: bool
-    radius: float
-    fault: str = ""
-    columns: Ints | None = None
-
-
-def infeasibility(form: ConicForm, z: Floats, *, repair: bool = True) -> Contradiction:
-    r"""Return what a Farkas vector proves: :math:`b^T z < \min_y (A^T z)^T y` is impossible.
-
-    Parameters
-    ----------
-    form : ConicForm
-        The compiled constraints.
-    z : array (m,)
-        Any vector; it is moved into the dual cone first.
-    repair : bool
-        Whether columns that do not cancel may be made to by a small move.
-    """
-    if z.shape != form.b.shape or not np.isfinite(z).all():
-        return Contradiction(False, 0.0, "it is not a finite vector with an entry per row")
-    form, _ = loosened(form, np.inf, None)
-    if form.same is not None:
-        same, _ = form.same
-        for there in same.candidates(z):
-            balanced = infeasibility(same.form, there, repair=repair)
-            if balanced.proved:
-                return balanced
-    largest = float(np.abs(z).max(initial=0.0))
-    if largest == 0.0:
-        return Contradiction(False, 0.0, "it is zero")
-    # scaled before it is moved into the dual cone: small entries round each on its own
-    z = in_dual(form.cones, np.ldexp(z, -int(np.floor(np.log2(largest)))))
-    if not np.isfinite(z).all():
-        return Contradiction(False, 0.0, "it is not a finite vector with an entry per row")
-    nothing = np.zeros(form.q.size)
-    residual = residual_of(form, None, z, nothing)
-    lower, upper = form.column_bounds
-    open_ones = residual.unpaid(lower, upper)
-    if open_ones.any():
-        residual = sharper(form, residual, None, z, nothing, np.flatnonzero(open_ones))
-        open_ones = residual.unpaid(lower, upper)
-    if open_ones.any():
-        implied = _implied(form, linear_rows(form), residual, Boxes(lower, upper), mutual=False)
-        lower, upper = implied.lower, implied.upper
-        open_ones = residual.unpaid(lower, upper)
-    if open_ones.any() and repair:
-        for part in carrying(form, z):
-            near, moved = polished(part, residual, None, z, nothing, lower, upper)
-            moved, spent = repaired(part, moved, None, near, nothing, lower, upper)
-            if (proof := _contradiction(form, near, moved, spent, lower, upper)).proved:
-                return proof
-        face = on_face(replace(form, q=nothing), z)
-        if face is not None and (proof := infeasibility(face.form, face.z)).proved:
-            return proof
-    return _contradiction(form, z, residual, 0.0, lower, upper)
-
-
-def _contradiction(
-    form: ConicForm, z: Floats, residual: Residual, spent: float, lower: Floats, upper: Floats
-) -> Contradiction:
-    open_ones = residual.unpaid(lower, upper)
-    center, radius = sides_of(form, z)
-    # b'z - r'y < 0 for every y within the bounds
-    surplus = -(center + radius) - spent + residual.cost(lower, upper, ~open_ones)
-    if not surplus > 0.0:
-        return Contradiction(False, 0.0, "its rows do not contradict each other")
-    if not open_ones.any():
-        return Contradiction(True, np.inf)
-    reach = surplus / float(residual.size[open_ones].sum()) * (1.0 - 1e-9)
-    where = np.flatnonzero(open_ones)
-    return Contradiction(False, reach, "columns without a bound do not cancel", where)

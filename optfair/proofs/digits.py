@@ -35,8 +35,9 @@ Decimals = NDArray[Any]  # of Decimal
 
 # Binary digits that a step of refinement must gain, the most it tries, and most of an answer.
 LEAST, GAIN, LONGEST = 4, 44, 400_000
-# Equations whose columns are chosen densely, and entries of their matrix.
-EQUATIONS, ENTRIES = 3_000, 20_000_000
+# Equations whose columns are chosen densely, and entries of their matrix; how large the entry of a
+# column is that no other has, of the largest of its equation.
+EQUATIONS, ENTRIES, OWN = 3_000, 20_000_000, 0.1
 
 
 def chosen_columns(M: Any, weight: Floats) -> tuple[Ints, Ints] | None:
@@ -54,19 +55,43 @@ def chosen_columns(M: Any, weight: Floats) -> tuple[Ints, Ints] | None:
     (rows, columns) or None
         Fewer rows than equations where some depend on others; None when it is too large.
     """
-    if (k := M.shape[0]) > EQUATIONS or k * M.shape[1] > ENTRIES:
+    row, own = _own_columns(sp.csr_array(M), weight)
+    left = np.setdiff1d(np.arange(M.shape[0]), row)
+    others = np.setdiff1d(np.arange(M.shape[1]), own)
+    if (k := left.size) > EQUATIONS or k * others.size > ENTRIES:
         return None
-    dense = sp.csr_array(M).toarray()
+    dense = sp.csr_array(M)[left][:, others].toarray()
     size = np.abs(dense).max(axis=1, initial=0.0)
-    dense = dense / np.where(size > 0.0, size, 1.0)[:, None] * weight
+    dense = dense / np.where(size > 0.0, size, 1.0)[:, None] * weight[others]
     R, columns = scipy.linalg.qr(dense, mode="r", pivoting=True)
-    own = np.abs(np.diag(R))
-    rank = int((own > 1e-11 * own.max(initial=0.0)).sum())
+    pivots = np.abs(np.diag(R))
+    rank = int((pivots > 1e-11 * pivots.max(initial=0.0)).sum())
     columns = np.sort(columns[:rank])
-    if rank == k:
-        return np.arange(k), columns
-    _, rows = scipy.linalg.qr(dense[:, columns].T, mode="r", pivoting=True)
-    return np.sort(rows[:rank]), columns
+    if rank < k:
+        _, first = scipy.linalg.qr(dense[:, columns].T, mode="r", pivoting=True)
+        left = left[np.sort(first[:rank])]
+    return np.sort(np.append(row, left)), np.sort(np.append(own, others[columns]))
+
+
+def _own_columns(M: Any, weight: Floats) -> tuple[Ints, Ints]:
+    """Return equations, and a column of each with most weight that others have not, or only those before."""
+    row, column, entry = coordinates(M)
+    size = np.zeros(M.shape[0])
+    np.maximum.at(size, row, np.abs(entry))
+    large = (np.abs(entry) > OWN * size[row]) & (weight[column] == weight.max(initial=0.0))
+    rows, columns = list[Ints](), list[Ints]()
+    live = np.arange(row.size)
+    while live.size:
+        alone = live[large[live] & (np.bincount(column[live])[column[live]] == 1)]
+        if not alone.size:
+            break
+        alone = alone[np.lexsort((-np.abs(entry[alone]), row[alone]))]
+        alone = alone[np.unique(row[alone], return_index=True)[1]]
+        rows.append(row[alone])
+        columns.append(column[alone])
+        live = live[~np.isin(row[live], row[alone])]
+    none = np.zeros(0, dtype=int)
+    return np.concatenate([none, *rows]), np.concatenate([none, *columns])
 
 
 def _whole(values: Any) -> tuple[list[int], int]:

@@ -215,7 +215,9 @@ def leaf_of(
             return not _open(signs, low, high).any()
 
         lower, upper = propagated(rows, lower, upper, suffice, trace=trace)
-    zeroed = _open(signs, lower, upper) | _dear(r, lower, upper, unit if costs else np.inf)
+    zeroed = _open(signs, lower, upper)
+    if costs:
+        zeroed |= _dear(form, r, lower, upper, point, unit)
     moved, raised, best = (Move(), Move()), z, (signs, (Move(), Move()), z)
     for _ in range(ROUNDS if zeroed.any() else 0):
         moved_to = _moved(form, z, r, np.flatnonzero(zeroed), costs)
@@ -227,8 +229,8 @@ def leaf_of(
         still = _open(now, lower, upper)
         if still.sum() < _open(best[0], lower, upper).sum() or not still.any():
             best = (now, moved, raised)
-        if not still.any():
-            break
+        if not (still & ~zeroed).any():
+            break  # nothing is left, or the same would be asked again
         zeroed |= still
         r = _residual(exact, z, point, costs)
     signs, moved, z = best
@@ -321,13 +323,16 @@ def _open(signs: Any, lower: Floats, upper: Floats) -> NDArray[np.bool_]:
     return np.asarray(((signs > 0) & ~np.isfinite(lower)) | ((signs < 0) & ~np.isfinite(upper)))
 
 
-def _dear(r: list[Fraction], lower: Floats, upper: Floats, unit: float) -> NDArray[np.bool_]:
-    """Return the columns whose residual costs much at its bound."""
+def _dear(
+    form: ConicForm, r: list[Fraction], lower: Floats, upper: Floats, x: Floats, unit: float
+) -> NDArray[np.bool_]:
+    """Return the columns whose residual costs much more at its bound than at a point."""
     size = np.array([float(v) for v in r])
     with np.errstate(invalid="ignore"):
-        cost = np.where(size > 0.0, size * lower, size * upper)
-    # costs of multipliers at their bound are large and right: what is rounding is small
+        cost = np.where(size > 0.0, size * (lower - x), size * (upper - x))
+    # a residual is rounding where it is small, and where the point may move along a curve
     small = np.abs(size) <= 1e-6 * (1.0 + np.abs(size).max(initial=0.0))
+    small[form.P.indices] = True
     return np.asarray(np.isfinite(cost) & (cost < -DEAR * unit) & small)
 
 

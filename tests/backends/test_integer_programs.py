@@ -21,7 +21,7 @@ from optfair.backends.integer_programs import excluded_by_rows, integers_of, lef
 from optfair.backends.registry import _policy, choose, conic_interface
 from optfair.backends.request import Outcome, ReportedBound, Request
 from optfair.compile.form import compile_problem
-from optfair.proofs.bounds import infeasibility
+from optfair.proofs.contradictions import infeasibility
 from optfair.registry import fact_files, load_facts
 from optfair.solution.residuals import violations
 from optfair.transforms.relaxation import relaxed

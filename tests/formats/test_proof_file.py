@@ -16,6 +16,7 @@ import optfair as of
 from optfair.cli.app import app
 from optfair.formats.proof_file import SavedProof
 from optfair.proofs import check_proof
+from optfair.proofs.bounds import LowerBound
 
 x = cp.Variable(2, name="x")
 
@@ -135,8 +136,9 @@ def test_what_is_not_proved_is_not_saved(tmp_path: Path) -> None:
     proof: Any = s.proof
     file = tmp_path / "proof.json"
     wrong = replace(s, proof=replace(proof, z=proof.z + np.array([0.1, 0.0, 0.0])))
-    with pytest.raises(of.DataError, match="does not confirm"):
-        wrong.certificate.save(file)
+    wrong.certificate.save(file)  # what is written is what proves it
+    assert of.load_proof(file).verify()
+    file.unlink()
     moved = {k: np.array(v) + 1e-4 for k, v in s.values.items()}
     with pytest.raises(of.DataError, match="not those its bound was proved with"):
         replace(s, values=moved).certificate.save(file)
@@ -201,6 +203,25 @@ def test_a_proof_without_a_radius_is_written_where_there_is_one(tmp_path: Path) 
 
 
 C, D = 1.5, 1.5 + 2**-52  # neighbouring floats, of one product with the root of 2
+
+
+def test_multipliers_that_were_moved_for_a_proof_are_written_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem, starts = program(), list[Any]()
+    s = problem.solve()
+    monkeypatch.setattr("optfair.formats.proof_file.starts", lambda *given: starts)
+    s.certificate.save(tmp_path / "proof.json")
+    assert of.load_proof(tmp_path / "proof.json").verify()
+    # where there are none, the solver's own are
+    monkeypatch.setattr(
+        "optfair.solution.conic_form.ConicForm.lower_bound", lambda *given: LowerBound(-np.inf)
+    )
+    with pytest.raises(of.DataError, match="does not confirm"):
+        s.certificate.save(tmp_path / "other.json")
+    starts = [(s.proof.x, s.proof.z, 0.0)]
+    s.certificate.save(tmp_path / "other.json")
+    assert of.load_proof(tmp_path / "other.json").verify()
 
 
 def off(*entries: Any) -> list[Any]:

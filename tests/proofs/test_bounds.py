@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from optfair.core.certificate import PROVED, reported, within
 from optfair.proofs import bounds, columns, equations, moves
-from optfair.proofs.bounds import Unpaid, infeasibility, lower_bound
+from optfair.proofs.bounds import Unpaid, lower_bound
 from optfair.proofs.columns import (
     declared_bounds,
     linear_rows,
@@ -23,6 +23,7 @@ from optfair.proofs.columns import (
     with_cut,
 )
 from optfair.proofs.cones import Cone, beside_diagonals
+from optfair.proofs.contradictions import infeasibility
 from optfair.proofs.definiteness import Definiteness
 from optfair.proofs.moves import sides_of
 from optfair.proofs.points import feasible_near, recession_faults

@@ -16,7 +16,7 @@ from scipy.optimize import linprog
 import optfair as of
 from optfair.compile.form import compile_problem
 from optfair.proofs import columns
-from optfair.proofs.bounds import _implied
+from optfair.proofs.bounds import implied
 from optfair.proofs.columns import Rows, linear_rows, mutual_bounds, propagated, rotated_rows
 from optfair.proofs.moves import Boxes
 from optfair.proofs.residual import Residual
@@ -123,7 +123,7 @@ def test_powers_are_bounded_by_each_other(p: float, unit: float) -> None:
     owed = Residual(np.full(form.q.size, -1.0), np.full(form.q.size, 1.0))
     bare = Boxes(*form.column_bounds, x=np.zeros(form.q.size), floor=None)
     cut = linear_rows(form).below(form.q[None, :], np.array([1.01 * s.objective]))
-    held = _implied(form, cut, owed, bare)
+    held = implied(form, cut, owed, bare)
     assert not held.unpaid(owed).any()
 
 

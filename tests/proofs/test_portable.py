@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -109,6 +110,19 @@ def test_what_multipliers_leave_in_free_columns_is_made_nothing() -> None:
     plainly = leaf.record | {"multipliers": vector_record(z)}
     with pytest.raises(check_proof.Rejected, match="residual"):
         check_proof.lower(exact, plainly, (), claim)
+
+
+@pytest.mark.parametrize("side", [-1.0, 1.0])
+def test_curves_pay_for_what_a_point_is_off_by(side: float) -> None:
+    # min (x - 1)²/2 within 1e6 of 0: off by 1e-4, a residual of 1e-4 would cost 100 at a bound
+    A, b = np.array([[1.0], [-1.0]]), [1e6, 1e6]
+    straight = form_of(A, b, (Cone("nonneg", 0, 2),), [-1.0])
+    form = replace(straight, P=sp.csc_array([[1.0]]))
+    exact = check_proof.Form(form_record(form))
+    leaf = leaf_of(form, exact, np.zeros(2), np.array([1.0 + side * 1e-4]))
+    bound = check_proof.lower(exact, leaf.record, (), {"cut": None, "radius": None})
+    assert bound == Fraction(-1, 2)
+    assert leaf.record["point"] == [1]
 
 
 @settings(deadline=None, max_examples=60)

@@ -79,6 +79,40 @@ def test_chosen_columns_are_a_basis_of_the_equations(seed: int) -> None:
     assert abs(np.linalg.det(M[np.ix_(rows, columns)])) > 0.5
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_columns_that_no_other_equation_has_are_a_basis_with_others(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    k = 8
+    M = rng.integers(-3, 4, (k, 12)) * (rng.random((k, 12)) < 0.3)
+    M = np.hstack([M, np.diag(rng.choice([0.0, 2.0, 5.0, 1e-9], k))]).astype(float)
+    weight = np.where(rng.random(12 + k) < 0.2, 0.1, 1.0)
+    rows, columns = chosen_columns(sp.csr_array(M), weight) or (np.zeros(0), np.zeros(0))
+    assert len(rows) == len(columns) == np.linalg.matrix_rank(M, tol=1e-7)
+    assert len({*columns.tolist()}) == len(columns)
+    assert abs(np.linalg.det(M[np.ix_(rows, columns)])) > 0.1
+
+
+def test_so_many_equations_are_left_for_a_dense_factorisation_as_have_no_column_of_their_own() -> (
+    None
+):
+    k = 4_000
+    shared = sp.csr_array((np.ones(k), (np.arange(k), np.arange(k) % 40)), (k, 40))
+    M = sp.csr_array(sp.hstack([shared, 3.0 * sp.eye_array(k, format="csr")[:, 5:]]))
+    rows, columns = chosen_columns(M, np.ones(M.shape[1])) or (np.zeros(0), np.zeros(0))
+    assert rows.tolist() == [*range(k)] and {*range(40, k + 35)} <= {*columns.tolist()}
+    solved = solve_exactly(M[rows][:, columns], [Fraction(i, 7) for i in range(k)])
+    assert solved is not None
+    values = [Fraction(v, solved[1]) for v in solved[0]]
+    other = M[rows][:, columns].tocsr()
+    for i in (0, 4, 5, 3_999):
+        own = slice(other.indptr[i], other.indptr[i + 1])
+        terms = zip(other.data[own], other.indices[own], strict=True)
+        total = sum(Fraction(a) * values[j] for a, j in terms)
+        assert total == Fraction(i, 7)
+    # columns of little weight are not preferred, and dense ones are too many
+    assert chosen_columns(M, np.where(np.arange(M.shape[1]) < 40, 1.0, 1e-3)) is None
+
+
 @given(st.lists(st.integers(-50, 50), min_size=1, max_size=8), st.floats(1e-3, 1e3))
 def test_small_whole_numbers_are_found_in_any_unit(whole: list[int], unit: float) -> None:
     v = np.array(whole, dtype=float)

@@ -1,0 +1,119 @@
+r"""Contradictions of constraints that hold in exact arithmetic.
+
+No y satisfies :math:`b - Ay \in K` where :math:`b^T z < \inf_y (A^T z)^T y` for some :math:`z \in K^*`
+(Farkas); the infimum is over bounds that every feasible y obeys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from optfair.proofs.bounds import implied, loosened
+from optfair.proofs.columns import linear_rows
+from optfair.proofs.faces import on_face
+from optfair.proofs.moves import Boxes, carrying, sides_of
+from optfair.proofs.residual import (
+    Ints,
+    Residual,
+    in_dual,
+    polished,
+    repaired,
+    residual_of,
+    sharper,
+)
+from optfair.proofs.rounding import Floats
+
+if TYPE_CHECKING:
+    from optfair.solution.conic_form import ConicForm
+
+
+@dataclass(frozen=True, eq=False)
+class Contradiction:
+    """What a vector of multipliers proves about the constraints alone.
+
+    Attributes
+    ----------
+    proved : bool
+        Whether no point satisfies them, in exact arithmetic.
+    radius : float
+        No point with entries of at most this size satisfies them.
+    fault : str
+        Why it is not proved.
+    columns : array of int
+        Columns that nothing bounds and whose residual is not 0.
+    """
+
+    proved: bool
+    radius: float
+    fault: str = ""
+    columns: Ints | None = None
+
+
+def infeasibility(form: ConicForm, z: Floats, *, repair: bool = True) -> Contradiction:
+    r"""Return what a Farkas vector proves: :math:`b^T z < \min_y (A^T z)^T y` is impossible.
+
+    Parameters
+    ----------
+    form : ConicForm
+        The compiled constraints.
+    z : array (m,)
+        Any vector; it is moved into the dual cone first.
+    repair : bool
+        Whether columns that do not cancel may be made to by a small move.
+    """
+    if z.shape != form.b.shape or not np.isfinite(z).all():
+        return Contradiction(False, 0.0, "it is not a finite vector with an entry per row")
+    form, _ = loosened(form, np.inf, None)
+    if form.same is not None:
+        same, _ = form.same
+        for there in same.candidates(z):
+            balanced = infeasibility(same.form, there, repair=repair)
+            if balanced.proved:
+                return balanced
+    largest = float(np.abs(z).max(initial=0.0))
+    if largest == 0.0:
+        return Contradiction(False, 0.0, "it is zero")
+    # scaled before it is moved into the dual cone: small entries round each on its own
+    z = in_dual(form.cones, np.ldexp(z, -int(np.floor(np.log2(largest)))))
+    if not np.isfinite(z).all():
+        return Contradiction(False, 0.0, "it is not a finite vector with an entry per row")
+    nothing = np.zeros(form.q.size)
+    residual = residual_of(form, None, z, nothing)
+    lower, upper = form.column_bounds
+    open_ones = residual.unpaid(lower, upper)
+    if open_ones.any():
+        residual = sharper(form, residual, None, z, nothing, np.flatnonzero(open_ones))
+        open_ones = residual.unpaid(lower, upper)
+    if open_ones.any():
+        boxes = implied(form, linear_rows(form), residual, Boxes(lower, upper), mutual=False)
+        lower, upper = boxes.lower, boxes.upper
+        open_ones = residual.unpaid(lower, upper)
+    if open_ones.any() and repair:
+        for part in carrying(form, z):
+            near, moved = polished(part, residual, None, z, nothing, lower, upper)
+            moved, spent = repaired(part, moved, None, near, nothing, lower, upper)
+            if (proof := _contradiction(form, near, moved, spent, lower, upper)).proved:
+                return proof
+        face = on_face(replace(form, q=nothing), z)
+        if face is not None and (proof := infeasibility(face.form, face.z)).proved:
+            return proof
+    return _contradiction(form, z, residual, 0.0, lower, upper)
+
+
+def _contradiction(
+    form: ConicForm, z: Floats, residual: Residual, spent: float, lower: Floats, upper: Floats
+) -> Contradiction:
+    open_ones = residual.unpaid(lower, upper)
+    center, radius = sides_of(form, z)
+    # b'z - r'y < 0 for every y within the bounds
+    surplus = -(center + radius) - spent + residual.cost(lower, upper, ~open_ones)
+    if not surplus > 0.0:
+        return Contradiction(False, 0.0, "its rows do not contradict each other")
+    if not open_ones.any():
+        return Contradiction(True, np.inf)
+    reach = surplus / float(residual.size[open_ones].sum()) * (1.0 - 1e-9)
+    where = np.flatnonzero(open_ones)
+    return Contradiction(False, reach, "columns without a bound do not cancel", where)
