@@ -6,7 +6,8 @@
 One row a name: *traps* (the tests of tests/proofs/test_traps.py), *scaled* (linear programs with a
 vertex and multipliers that are optimal by construction, in whole numbers; rows and columns are then
 multiplied by powers of ten from 1e-12 to 1e12), *netlib* (at 1e-7, by default; the proofs are saved
-and given to the stand-alone checker, in an interpreter without any package), *exact* (Netlib by
+and given to the stand-alone checker, in an interpreter without any package), *files* (so for the 45
+smallest programs of Maros-Meszaros, of those that are proved), *exact* (Netlib by
 ``solve(exact=True)``), *maros_meszaros* and *sdplib* (at 1e-6, of those that were solved, each member in
 a process of its own and within the time limit), *turned* (Netlib maximised instead of minimised, and
 with costs limited below their optimum: rays and Farkas vectors), *units* (Netlib and Maros-Meszaros
@@ -219,6 +220,16 @@ def netlib(options: Any) -> Rows:
     )
 
 
+def files(options: Any) -> Rows:
+    """Solve small quadratic programs by default, and have their saved proofs checked."""
+    every = [
+        solved(m, time_limit=options.time_limit) for m in members("maros_meszaros", options)[:45]
+    ]
+    proved = [t for t in every if t.get("proved")]
+    name = f"Maros-Meszaros: share whose saved proof is accepted, of {len(proved)} proved of {len(every)}"
+    return shares(proved, [(name, 0.9, "accepted")])[0], every
+
+
 def stated(member: Any) -> dict[str, Any]:
     """Return the arrays of a member, as `of.from_arrays` takes them."""
     if member.path.suffix == ".mat":
@@ -419,6 +430,7 @@ ROWS: dict[str, Callable[[Any], Rows]] = {
     "traps": traps,
     "scaled": scaled,
     "netlib": netlib,
+    "files": files,
     "exact": exact,
     "turned": turned,
     "units": units,
