@@ -104,15 +104,22 @@ def exactly(solution: Solution, seconds: float | None = None) -> Solution:
         raise _infeasible(compiled, e) from None
     except NotOptimal as e:
         if e.basis is not None:
-            near = [np.array(v, dtype=float) for v in e.basis]
+            near = _in_floats(*e.basis)
             own = ConicProof(solution.problem, compiled, near[0], near[1])
             e.solution = _proved_by(solution, own, begin)
         raise
-    near = [np.array(v, dtype=float) for v in (x, z)]
+    near = _in_floats(x, z)
     exact = ExactOptimum(
         solution.problem, compiled, near[0], near[1], point=tuple(x), prices=tuple(z)
     )
     return _proved_by(solution, exact, begin)
+
+
+def _in_floats(*pair: Ratios) -> list[Floats]:
+    try:
+        return [np.array(v, dtype=float) for v in pair]
+    except OverflowError:
+        raise NotOptimal("its numbers leave the range of floats", None) from None
 
 
 def _proved_by(solution: Solution, proof: ConicProof, begin: float) -> Solution:

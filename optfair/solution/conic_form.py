@@ -342,8 +342,9 @@ class ConicForm:
             return None if own is None else Handed.of(self, *own)
         if units[0] == "sides":
             return Handed.of(self, *equilibrium(self, sides=True))
-        if units[0] == "point" and units[1] is not None and units[1].size == self.q.size:
-            return units_at(self, units[1])
+        at = units[1] if units[0] == "point" and self.b.size else None  # no rows tell no units
+        if at is not None and at.size == self.q.size:
+            return units_at(self, at)
         if turned and self.turned is not None:
             return self.turned
         if self.units is None:

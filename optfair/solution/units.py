@@ -585,7 +585,7 @@ def units_at(form: ConicForm, x: Floats) -> Handed:
     units = _near(size)
     steps = np.zeros(m)
     steps[exp] = np.log(units[exp + 1] / units[exp + 2])
-    whole, move = sp.eye_array(m, format="csr"), sp.diags_array(steps[:-1], offsets=1, shape=(m, m))
+    whole, move = sp.eye_array(m, format="csr"), sp.csr_array((steps[exp], (exp, exp + 1)), (m, m))
     rows, undone = (sp.diags_array(v, format="csr") for v in (1.0 / units, units))
     turn, back = (rows, sp.csr_array(whole + move)), (sp.csr_array(whole - move), undone)
     columns = 1.0 / _near(abs(rows @ form.rows).max(axis=0).toarray().ravel())

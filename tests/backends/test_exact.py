@@ -424,6 +424,14 @@ def test_a_basis_that_proves_nothing_is_still_on_the_word_of_its_solver(
     assert str(exactly(s).grade) == "reported by highs"
 
 
+def test_a_basis_beyond_the_range_of_floats_is_none() -> None:
+    x = cp.Variable(2, name="x")
+    rows = [5e-324 * x[1] == 0, x[0] == -2, x[1] >= -1]  # the price of the first is 2e323
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x[1] - 3 * x[0]), rows))
+    with pytest.raises(of.SolverFailure, match="no basis"):
+        p.solve("highs", exact=True)
+
+
 def test_an_objective_without_limit_has_no_basis() -> None:
     x = cp.Variable(2, name="x")
     with pytest.raises(of.SolverFailure, match="no basis was found"):

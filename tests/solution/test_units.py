@@ -335,3 +335,17 @@ def test_what_coefficients_mislead_about_is_asked_again_in_the_units_of_the_answ
     s = of.from_cvxpy(cp.Problem(goal, [w >= 0])).solve("clarabel")
     shift = 5.0 * np.log(unit)
     assert s.grade.word == "proved" and s.objective + shift == pytest.approx(-3.1946404, abs=1e-5)
+
+
+def test_a_point_tells_units_of_one_row_and_none_without_rows() -> None:
+    one = form_of(cp.Minimize(cp.sum_squares(x)), [cp.sum(x) == 3e6])
+    near = units_at(one, np.full(3, 1e6))
+    assert np.abs(near.form.b).tolist() <= [2.0] and (near.columns >= 2.0**19).all()
+    free = form_of(cp.Minimize(cp.sum_squares(x) - ONES @ x), [])
+    assert free.b.size == 0
+    free.handed(np.zeros(free.q.size, dtype=bool), units=("point", ONES))
+    w = cp.Variable(2, name="w")
+    row = np.array([2.0**-20, -(2.0**20)])
+    goal = cp.quad_form(w, np.outer(row, row), assume_PSD=True) - 10 * (row @ w)
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(goal))).solve()
+    assert s.objective == pytest.approx(-25.0, rel=1e-6) and s.bound <= -25.0 + 1e-6
