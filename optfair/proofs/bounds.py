@@ -369,11 +369,32 @@ def _bound_as_it_stands(form: ConicForm, x: Floats, z: Floats, limits: Limits) -
     if not np.isfinite(near).all():
         return LowerBound(-np.inf, fault="the multipliers leave the range of floats")
     with np.errstate(over="ignore", invalid="ignore"):
-        known = _in_digits(form, x, z, limits[1], _lower_bound(form, x, near, limits, z))
+        known = _lower_bound(form, x, near, limits, z)
+        if known.unpaid is not None and form.P.nnz and curvature.shift == 0.0:
+            known = max(known, _bound_of_objective(form, x), key=LowerBound.worth)
+        known = _in_digits(form, x, z, limits[1], known)
     far = -np.inf if known.unpaid is None else known.value - REACH * known.unpaid.near
     if form.q.any() or curvature.shift > 0.0 or form.offset < far:
         return known
     return max(known, LowerBound(form.offset), key=LowerBound.worth)
+
+
+def _bound_of_objective(form: ConicForm, x: Floats) -> LowerBound:
+    r"""Return the least value of a quadratic objective whatever the rows say, where x is near it.
+
+    :math:`\tfrac12 y^T P y + q^T y \ge t` for all y is
+    :math:`\bigl(\begin{smallmatrix} P & q \\ q^T & -2 t \end{smallmatrix}\bigr) \succeq 0`.
+    """
+    slope, size = form.P @ x + form.q, abs(form.P) @ np.abs(x) + np.abs(form.q)
+    if not np.abs(slope).max() <= NEAR * size.max():
+        return LowerBound(-np.inf, fault="the objective falls")
+    cost, value = sp.csc_array(form.q[:, None]), form.objective(x) - form.offset
+    for share in (SLIGHT**1.5, SLIGHT):
+        least = value - share * max(abs(value), form.unit)
+        bordered = sp.block_array([[form.P, cost], [cost.T, sp.csc_array([[-2.0 * least]])]])
+        if definiteness(bordered, sharp=True).shift == 0.0:
+            return LowerBound(float(np.nextafter(form.offset + least, -np.inf)))
+    return LowerBound(-np.inf, fault="the form is not known to be semidefinite")
 
 
 def _in_digits(form: ConicForm, x: Floats, z: Floats, goal: float, known: LowerBound) -> LowerBound:

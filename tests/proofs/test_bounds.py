@@ -911,3 +911,25 @@ def test_what_a_singular_quadratic_may_lack_is_paid_within_bounds_of_rows() -> N
     assert bound.unpaid is None and -1e-6 < bound.value <= 0.0
     far = replace(form, b=np.append(np.zeros(n), 1e9))  # there it would cost much
     assert lower_bound(far, *pair).unpaid is not None
+
+
+@pytest.mark.parametrize("unit", [2.0**-20, 1.0, 2.0**20])
+@pytest.mark.parametrize("seed", range(8))
+def test_a_form_without_full_rank_has_its_least_value_everywhere(seed: int, unit: float) -> None:
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 9))
+    root, at = rng.integers(-3, 4, (n - 1, n)), rng.integers(-3, 4, n)
+    P = unit * (root.T @ root + np.zeros((n, n)))
+    form = form_of(np.zeros((0, n)), [], (), -P @ at, P, offset=unit * 5.0)
+    least = objective(form, at)  # what it bends for is 0 there
+    near = at + rng.normal(size=n) * 1e-7
+    bound = lower_bound(form, near, np.zeros(0))
+    assert bound.unpaid is None and not bound.fault
+    assert (
+        least - Fraction(1e-7) * max(abs(least), Fraction(unit)) <= Fraction(bound.value) <= least
+    )
+    # a point that is far, or costs along which it falls for ever, prove no such bound
+    others = near + 1.0, form.q + unit * np.linalg.svd(root)[2][-1]
+    for y, q in ((others[0], form.q), (near, others[1])):
+        other = lower_bound(replace(form, q=q), y, np.zeros(0))
+        assert other.fault or other.unpaid is not None
