@@ -43,7 +43,7 @@ def check_labelled(p: FairAssignment) -> None:
             "whole numbers of rows are sought by linear programs",
             'use linear rules, or labels="soft"',
         )
-    if p.demands.bars or p.demands.by_group:
+    if p.demands.of_costs:
         raise DeclarationError(
             "labels that obey rules on costs are not made",
             "whole numbers of rows in a cluster do not settle what they cost",

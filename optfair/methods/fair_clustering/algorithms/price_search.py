@@ -483,6 +483,8 @@ class MassResult:
     objective, bound : float
         What the assignment costs, and what the prices prove; infinite where nothing is known.
     history : list of Round
+    links : array (m, K), optional
+        Prices of pairs of rows that are kept apart.
     """
 
     rows: Integers
@@ -494,6 +496,7 @@ class MassResult:
     objective: float
     bound: float
     history: list[Round] = field(default_factory=list)
+    links: Floats | None = None
 
 
 def solve_mass_dual(
