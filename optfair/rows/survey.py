@@ -61,8 +61,10 @@ class Survey:
         Extreme entries of each column, of all rows.
     sums : dict
         Rows, and the sum of their entries, by the index of a chunk.
-    counts : array (G,) or None
-        Rows of each group; None where rows weigh differently.
+    counts : array (G,)
+        Rows of positive weight of each group.
+    least, most : arrays (G,)
+        Extremes of these weights.
     """
 
     rows: int
@@ -75,7 +77,9 @@ class Survey:
     lowest: Floats
     highest: Floats
     sums: Mapping[int, tuple[int, float]]
-    counts: Floats | None = None
+    counts: Floats
+    least: Floats
+    most: Floats
 
     @property
     def complete(self) -> bool:
@@ -119,6 +123,28 @@ class Survey:
         )
 
 
+@dataclass(frozen=True)
+class _Tally:
+    """Rows of a label: all, those of positive weight, extremes of that, and its sums by chunk."""
+
+    rows: int
+    held: int
+    least: float
+    most: float
+    sums: tuple[float, ...]
+
+    @classmethod
+    def of(cls, weights: Floats) -> _Tally:
+        held = weights[weights > 0.0]
+        ends = float(held.min(initial=np.inf)), float(held.max(initial=0.0))
+        return cls(weights.size, held.size, *ends, (float(weights.sum()),))
+
+    def __add__(self, other: _Tally) -> _Tally:
+        ends = min(self.least, other.least), max(self.most, other.most)
+        rows, held = self.rows + other.rows, self.held + other.held
+        return _Tally(rows, held, *ends, self.sums + other.sums)
+
+
 @dataclass(frozen=True, eq=False)
 class _Count:
     """Sums of the first pass over some chunks."""
@@ -126,7 +152,7 @@ class _Count:
     rows: int
     width: int
     first: Chunk
-    tallies: dict[Hashable, tuple[int, tuple[float, ...]]]  # label -> rows, weights by chunk
+    tallies: dict[Hashable, _Tally]
     spread: tuple[float, float]  # least and largest weight
     box: tuple[Floats, Floats]  # least and largest entry of each column
     sums: dict[int, tuple[int, float]]  # chunk -> rows, sum of entries
@@ -172,16 +198,15 @@ def surveyed(
         )
     dates = count.first.labels.dtype.kind == "M"
     labels = np.array(list(count.tallies), dtype=MOMENT if dates else None)
-    rows = np.array([t[0] for t in count.tallies.values()])
-    weights = np.array([math.fsum(t[1]) for t in count.tallies.values()])
+    tallies = list(count.tallies.values())
+    weights = np.array([math.fsum(t.sums) for t in tallies])
     total = math.fsum(weights)
     if not total > 0:
         raise DataError("sample_weight sums to zero", remedy="give some row a positive weight")
     index, names, shares = _encoded(labels, weights / total, grouped, count.rows)
-    order = np.argsort(index)
-    rows, weights = rows[order], weights[order]
+    tallies = [tallies[i] for i in np.argsort(index)]
     equal = count.spread[0] == count.spread[1]
-    shares = rows / count.rows if equal else np.asarray(shares)
+    shares = np.array([t.rows for t in tallies]) / count.rows if equal else np.asarray(shares)
     X, own, w, position = count.kept
     inside = np.argsort(position, kind="stable")
     X, w, groups = X[inside], w[inside], _index(own[inside], names)
@@ -196,7 +221,11 @@ def surveyed(
     sample = Rows(np.ascontiguousarray(X), groups, w)
     return Survey(
         *(count.rows, count.width, count.first.names, names, shares, total, sample),
-        *(*count.box, count.sums, rows.astype(float) if equal else None),
+        *(*count.box, count.sums, np.array([t.held for t in tallies], dtype=float)),
+        *(
+            np.array(ends) / total
+            for ends in zip(*[(t.least, t.most) for t in tallies], strict=True)
+        ),
     )
 
 
@@ -224,17 +253,16 @@ class _Counter:
                 f"chunk {chunk.index} has negative or non-finite weights",
                 remedy="give non-negative numbers",
             )
-        names, index, counts = np.unique(labels, return_inverse=True, return_counts=True)
+        names, index = np.unique(labels, return_inverse=True)
         if names.size > max(50, len(X) // 2):
             raise DataError(
                 f"groups has {names.size} different labels in the {len(X)} rows of chunk"
                 f" {chunk.index}",
                 remedy="it looks like a number, not a group: bin it first",
             )
-        sums = [float(w[index == g].sum()) for g in range(names.size)]
         names = names.astype(MOMENT) if names.dtype.kind == "M" else names
-        tallies: dict[Hashable, tuple[int, tuple[float, ...]]] = {
-            name: (int(c), (s,)) for name, c, s in zip(names.tolist(), counts, sums, strict=True)
+        tallies: dict[Hashable, _Tally] = {
+            name: _Tally.of(w[index == g]) for g, name in enumerate(names.tolist())
         }
         keys = _keys(self.seed, chunk.index, w)
         order = chunk.index + np.arange(len(X)) / len(X)
@@ -281,9 +309,8 @@ def _added(a: _Count, b: _Count) -> _Count:
             "give every chunk the same columns of groups in the same order",
         )
     tallies = dict(a.tallies)
-    for label, (rows, weights) in b.tallies.items():
-        have = tallies.get(label, (0, ()))
-        tallies[label] = (have[0] + rows, (*have[1], *weights))
+    for label, tally in b.tallies.items():
+        tallies[label] = tallies[label] + tally if label in tallies else tally
     kept = tuple(np.concatenate(pair) for pair in zip(a.kept, b.kept, strict=True))
     spread = min(a.spread[0], b.spread[0]), max(a.spread[1], b.spread[1])
     box = np.minimum(a.box[0], b.box[0]), np.maximum(a.box[1], b.box[1])

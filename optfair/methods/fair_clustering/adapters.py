@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from optfair.backends.isolation import round_progress
 from optfair.backends.request import Outcome, Request, SolverProfile, stages
@@ -43,6 +42,7 @@ from optfair.methods.fair_clustering.algorithms.pricing import (
 )
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.cost_rules import EXCESS, CostTerm, unreachable_costs
+from optfair.methods.fair_clustering.links import linked_rows, pairs_of, units_of
 from optfair.methods.fair_clustering.mass_rules import CompiledRules, compile_rules, warm_prices
 from optfair.methods.fair_clustering.metrics import gathered_masses
 from optfair.numbers import Floats
@@ -59,7 +59,7 @@ def run_mass_dual(problem: Problem, profile: SolverProfile, request: Request) ->
     request.refuse_options(profile)
     p = cast(FairAssignment, problem)
     rules, demands = compile_rules(p), p.demands
-    if demands.bars or demands.by_group:
+    if demands.of_costs:
         return _run_charged(p, rules, demands, request, begin)
     if p.links:
         return _run_linked(p, rules, request, begin)
@@ -275,7 +275,7 @@ class MassProof(PricedProof):
 
 
 def _run_linked(p: FairAssignment, rules: CompiledRules, request: Request, begin: float) -> Outcome:
-    linked = _units(p)
+    linked = units_of(p)
     compiled_at = time.perf_counter()
     aim = POLYHEDRAL if rules.program.polyhedral else CURVED
     with round_progress(request.verbose, "mass-dual", "first prices", price_round) as report:
@@ -283,7 +283,7 @@ def _run_linked(p: FairAssignment, rules: CompiledRules, request: Request, begin
             linked,
             rules.program,
             p.cost,
-            _pairs(p, False),
+            pairs_of(p, False),
             warm_prices(p, request),
             tolerance=min(aim, 0.4 * request.tolerance),
             deadline=request.deadline,
@@ -295,17 +295,6 @@ def _run_linked(p: FairAssignment, rules: CompiledRules, request: Request, begin
     return LinkedProof(p, rules, result.y, result.z, apart=result.links).outcome(
         result, values, times
     )
-
-
-def _pairs(p: FairAssignment, together: bool) -> NDArray[np.intp]:
-    """Return the pairs of rows that must be together, or apart."""
-    none = np.zeros((0, 2), dtype=np.intp)
-    return np.concatenate([none, *(t.pairs for t in p.links.values() if t.together is together)])
-
-
-def _units(p: FairAssignment) -> LinkedRows:
-    w, shape = p.data["weights"], (p.shares.size, p.cost.clusters)
-    return LinkedRows(_pairs(p, True), p.data["groups"], w, shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -329,7 +318,7 @@ class LinkedProof(PricedProof):
     @cached_property
     def linked(self) -> LinkedRows:
         """The units, from the links of the problem."""
-        return _units(self.problem)
+        return units_of(self.problem)
 
     def _kept_apart(self, together: bool = False) -> Any:
         """Return the matrices of links under one another: pairs that are kept apart, or together."""
@@ -387,7 +376,7 @@ class LinkedProof(PricedProof):
         p, linked = self.problem, self.linked
         rows, size = self._rows(prices)
         # a sum over the rows of a unit, or the links of a row, is off by their roundings at most
-        links = int(np.bincount(_pairs(p, False).ravel(), minlength=1).max())
+        links = int(np.bincount(pairs_of(p, False).ravel(), minlength=1).max())
         most = int(np.bincount(linked.unit).max()) + links
         off = (2.0 * p.cost.rounding + gamma(most + 8.0)) * (linked.merged @ size)
         low = (linked.merged @ rows - off).min(axis=1)
@@ -424,6 +413,7 @@ def _run_charged(
         deadline=request.deadline,
         overdraft=HARD_OVERDRAFT,
         duals=p.data.get("duals"),
+        links=linked_rows(p),
     )
     flow, *_ = rows.solved(p.cost)
     upper = np.full(p.shares.size, np.inf) if demands.upper is None else demands.upper
@@ -431,15 +421,7 @@ def _run_charged(
     if (barred or flow.missed > EXCESS * upper.min()) and flow.status == "optimal":
         raise unreachable_costs(p, barred=barred)
     solved_at = time.perf_counter()
-    factors = factors_of(flow.duals, p.shares, demands.worst) if demands.by_group else None
-    charge = replace(
-        demands.charge,
-        factors=None if factors is None else factors[p.data["groups"]],
-        penalty=flow.penalty,
-    )
-    inner = p.charged(replace(p.cost, charge=charge))
-    whole = MassProof(inner, rules, flow.result.y, flow.result.z)
-    values, own, proof = whole.recovered(_values(inner, flow))
+    factors = factors_of(flow.duals, p.shares, demands.worst) if demands.by_group else np.ones(1)
     extra = {
         name: _frozen(
             flow.duals[1][np.isfinite(t.upper)]
@@ -449,16 +431,41 @@ def _run_charged(
         for name, t in p.constraints.items()
         if isinstance(t, CostTerm)
     }
-    multipliers = LazyValues({**{k: (lambda k=k: own[k]) for k in own}, **extra})
     budgets = float(flow.duals[1][np.isfinite(upper)] @ upper[np.isfinite(upper)])
+    result = flow.result
+    proof = _charged_proof(
+        *(p, result.y, result.z, result.links), extra, budgets, factors, flow.penalty
+    )
+    values, own, _ = proof.inner.recovered(_values(p, flow))
+    multipliers = LazyValues({**{k: (lambda k=k: own[k]) for k in own}, **extra})
+    object.__setattr__(proof, "handed", multipliers)
     return Outcome(
         flow.status,
         values,
         multipliers,
-        ChargedProof(p, proof, own, extra, budgets, np.ones(1) if factors is None else factors),
+        proof,
         stages(begin, compiled_at, solved_at),
         tuple(flow.result.history),
     )
+
+
+def _charged_proof(
+    p: FairAssignment,
+    y: Floats,
+    z: Floats,
+    links: Floats | None,
+    extra: Mapping[str, Floats],
+    budgets: float,
+    factors: Floats,
+    penalty: float,
+) -> ChargedProof:
+    """Return the proof of prices at what rows are charged."""
+    demands = p.demands
+    by_row = factors[p.data["groups"]] if demands.by_group else None
+    charge = replace(demands.charge, factors=by_row, penalty=penalty)
+    stated = p.charged(replace(p.cost, charge=charge)), compile_rules(p), y, z
+    inner = LinkedProof(*stated, apart=links) if p.links else MassProof(*stated)
+    return ChargedProof(p, inner, extra, budgets, factors, penalty)
 
 
 @dataclass(frozen=True, eq=False)
@@ -470,17 +477,25 @@ class ChargedProof:
 
     problem: FairAssignment
     inner: PricedProof
-    own: Mapping[str, Any]
     extra: Mapping[str, Floats]
     budgets: float
     factors: Floats
+    penalty: float
+    handed: Any = None
     source: str = "duality"
+
+    def __reduce__(self) -> Any:
+        inner = self.inner
+        links = getattr(inner, "apart", None)
+        rest = self.extra, self.budgets, self.factors, self.penalty
+        return _charged_proof, (self.problem, inner.y, inner.z, links, *rest)
 
     def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
         """Recompute bound and residuals with the multipliers given."""
-        given = {k: multipliers[k] for k in self.own if k in multipliers}
-        same = all(given.get(k) is v for k, v in self.own.items() if k == "mass definition")
-        kernels = self.inner.check(values, self.own if same else given)
+        own = self.inner.own
+        if multipliers is not self.handed:
+            own = {k: v for k, v in multipliers.items() if k not in self.extra}
+        kernels = self.inner.check(values, own)
         bound = kernels.bound - self.budgets
         bound -= loss(self.problem.shares.size + 4, abs(kernels.bound) + self.budgets)
         apart = drift(multipliers, self.extra)

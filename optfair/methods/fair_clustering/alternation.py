@@ -241,12 +241,10 @@ def _check(problem: FairAssignment, max_iter: int, tol: float) -> None:
             f"it has for {' and '.join(CENTERS)}",
             "declare the problem from X and centers with one of those",
         )
-    if problem.demands.bars or problem.demands.by_group:
-        linked = bool(problem.links)
+    if problem.demands.of_costs:
         raise DeclarationError(
             "alternate does not move centers under rules on costs",
-            "links between rows need it, and FairKMeans then uses it too" if linked else "",
-            "solve a FairAssignment at given centers" if linked else "use FairKMeans, which does",
+            remedy="use FairKMeans, which does",
         )
     if not 0 <= tol < 1:
         raise DeclarationError(f"tol={tol!r} is outside [0, 1)", remedy="give e.g. 1e-6")

@@ -338,15 +338,13 @@ class FairAssignment(GroupedRows):
     def structure_refusal(self, name: str) -> str:
         """Return why a structure does not stand; the mass-dual algorithm prices rules on costs.
 
-        It merges rows that must be together and prices links between others, where nothing is
-        asked of costs.
+        It merges rows that must be together and prices links between others.
         """
         if name != "mass-assignment":
             return super().structure_refusal(name)
         plain = self.charged(self.cost)
-        if not (self.demands.bars or self.demands.by_group):
-            kept = {k: t for k, t in plain.constraints.items() if k not in self.links}
-            plain = plain._child(constraints=MappingProxyType(kept))
+        kept = {k: t for k, t in plain.constraints.items() if k not in self.links}
+        plain = plain._child(constraints=MappingProxyType(kept))
         return Problem.structure_refusal(plain, name)
 
     @property

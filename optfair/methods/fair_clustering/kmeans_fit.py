@@ -77,7 +77,7 @@ def fit_held(
     else:
         fit = exact_fit(model, problem, init, starts, further)
     demands, data = problem.demands, problem.data
-    few = problem.cost.rows < LARGE or demands.bars or general(problem)
+    few = problem.cost.rows < LARGE or demands.bars or problem.links or general(problem)
     if few or model.algorithm == "paper":
         records, best = run_restarts(
             fit,

@@ -161,12 +161,17 @@ def hard_labels(
     check_labelled(p)
     w, groups, G = p.data["weights"], p.data["groups"], p.shares.size
     if whole_rows(groups, w, G) is None:
-        labels = _repaired(p, np.asarray(solution["assignment"]), begin + limit)
+        A = np.asarray(solution["assignment"])
+        split = np.flatnonzero(A.max(axis=1) < WHOLE)
+        rows = SplitRows(split, p.cost.columns(split), groups[split], w[split])
+        largest = np.asarray(A.argmax(axis=1), dtype=np.intp)
+        masses = label_masses(largest, groups, w, (G, p.cost.clusters))
+        labels = rows.moved(p, largest, masses, begin + limit)
         masses = label_masses(labels, groups, w, (G, p.cost.clusters))
         soft = solution.bound, solution.grade
         objective = p.cost.mean(w, np.eye(p.cost.clusters)[labels])
-        largest = Labelling(labels, objective, solution.bound, masses)
-        return _described(p, largest, masses, soft)
+        made = Labelling(labels, objective, solution.bound, masses)
+        return _described(p, made, masses, soft)
     prices = np.asarray(solution.multipliers["mass definition"], dtype=float)
     costs = CostRows(p.cost, groups, w)
     box = wide_box(costs, prices, costs.size)
@@ -183,12 +188,52 @@ def hard_labels(
         )
         for _, start, stop, block in costs.blocks()
     ]
-    rows = CountedRows(reduce(operator.add, every), prices, box, p.shares, p.cost.rounding)
-    soft_labels = SoftLabels(rows, prices, solution["masses"], solution.bound, solution.grade)
+    counted = CountedRows(reduce(operator.add, every), prices, box, p.shares, p.cost.rounding)
+    soft_labels = SoftLabels(counted, prices, solution["masses"], solution.bound, solution.grade)
     whole = soft_labels.whole(p, gap, max(limit - (time.perf_counter() - begin), 0.0))
     labels = np.empty(costs.size, dtype=np.intp)
     labels[costs.rows] = whole.labels
     return replace(whole, labels=labels)
+
+
+@dataclass(frozen=True, eq=False)
+class SplitRows:
+    """Rows of which several clusters have fractions.
+
+    Attributes
+    ----------
+    at : array (s,) of int
+        Their numbers.
+    costs : array (K, s)
+    groups, weights : arrays (s,)
+    """
+
+    at: Indices
+    costs: Floats
+    groups: Indices
+    weights: Floats
+
+    def moved(self, p: FairAssignment, labels: Indices, masses: Floats, deadline: float) -> Indices:
+        """Return labels with some of these rows moved while the rules are missed by less then.
+
+        Of moves that bring masses as near, the cheapest is made.
+        """
+        labels, missed = labels.copy(), _missed(p, masses)
+        while missed > 0.0 and time.perf_counter() < deadline:
+            best, move = (missed, -np.inf), None
+            for k, s in np.ndindex(self.costs.shape):
+                own, g, w = labels[self.at[s]], self.groups[s], self.weights[s]
+                if k == own:
+                    continue
+                other = masses.copy()
+                other[g, [own, k]] += (-w, w)
+                key = _missed(p, other), float(w * (self.costs[k, s] - self.costs[own, s]))
+                if key < best:
+                    best, move = key, (self.at[s], k, other)
+            if move is None:
+                break
+            labels[move[0]], masses, missed = move[1], move[2], best[0]
+        return labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,6 +249,8 @@ class SoftLabels:
         What is proved of it.
     labels : array of int
         Largest fractions of the counted rows; none where they were not looked for.
+    split : SplitRows, optional
+        The open ones that are split.
     """
 
     rows: CountedRows
@@ -212,11 +259,12 @@ class SoftLabels:
     bound: float
     grade: Grade
     labels: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
+    split: SplitRows | None = None
 
     def whole(self, p: FairAssignment, gap: float, time_limit: float) -> HardLabels:
         """Return labels of all rows that obey the rules of a problem; see `hard_labels`."""
         if not self.rows.equal:
-            return self.largest(p)
+            return self._repaired(p, time.perf_counter() + time_limit)
         search = IntegerSearch(compile_rules(p).program, self.rows, self.prices, self.bound)
         best = search.best(np.asarray(self.masses, dtype=float), gap, time_limit)
         if best is None:
@@ -228,9 +276,19 @@ class SoftLabels:
         cost = self.rows.cost(self.labels)
         return self._all(p, Labelling(self.labels, cost, self.bound, self.prices))
 
-    def _all(self, p: FairAssignment, labelling: Labelling) -> HardLabels:
+    def _repaired(self, p: FairAssignment, deadline: float) -> HardLabels:
+        labels = self.labels
+        if self.split is not None:
+            labels = self.split.moved(p, labels, self._weighed(labels), deadline)
+        cost = self.rows.cost(labels)
+        return self._all(p, Labelling(labels, cost, self.bound, self.prices))
+
+    def _weighed(self, labels: Indices) -> Floats:
         costs = self.rows.costs
-        masses = label_masses(labelling.labels, costs.groups, costs.weights, self.masses.shape)
+        return label_masses(labels, costs.groups, costs.weights, self.masses.shape)
+
+    def _all(self, p: FairAssignment, labelling: Labelling) -> HardLabels:
+        masses = self._weighed(labelling.labels)
         soft = self.bound, self.grade
         every = replace(labelling, labels=self.rows.whole(labelling.labels))
         return _described(p, every, masses, soft)
@@ -275,8 +333,11 @@ def passed_labels(
     A[optimum.rows, optimum.clusters] = optimum.fractions
     grade = PROVED if rest.unpaid is None else reported("mass-dual")
     labels = counted.kept(A.argmax(axis=1)[counted.costs.rows])
-    masses = optimum.y[program.masses]
-    return SoftLabels(counted, prices, masses, bound, grade, np.asarray(labels))
+    masses, at = optimum.y[program.masses], counted.costs.rows
+    split = np.flatnonzero((A.max(axis=1)[at] < WHOLE) & (at < counted.rows.at.size))
+    own, w = at[split], counted.costs.weights[split]
+    rows_split = SplitRows(split, D[own].T, counted.costs.groups[split], w)
+    return SoftLabels(counted, prices, masses, bound, grade, np.asarray(labels), rows_split)
 
 
 def _missed(p: FairAssignment, masses: Floats) -> float:
@@ -284,33 +345,6 @@ def _missed(p: FairAssignment, masses: Floats) -> float:
     rules = [t for t in p.constraints.values() if t.scope <= {"masses"}]
     violation = max((t.relative_violation({"masses": masses}) for t in rules), default=0.0)
     return 0.0 if violation <= ROUNDING else float(violation)
-
-
-def _repaired(p: FairAssignment, A: Floats, deadline: float) -> Indices:
-    """Return the largest fractions, with split rows moved while the rules are missed by less then.
-
-    Of moves that bring masses as near, the cheapest is made.
-    """
-    w, groups = p.data["weights"], p.data["groups"]
-    labels = np.asarray(A.argmax(axis=1), dtype=np.intp)
-    masses = label_masses(labels, groups, w, (p.shares.size, A.shape[1]))
-    split = np.flatnonzero(A.max(axis=1) < WHOLE)
-    costs, missed = p.cost.columns(split), _missed(p, masses)
-    while missed > 0.0 and time.perf_counter() < deadline:
-        best, move = (missed, -np.inf), None
-        for k, at in np.ndindex(costs.shape):
-            i = split[at]
-            if k == labels[i]:
-                continue
-            other = masses.copy()
-            other[groups[i], [labels[i], k]] += (-w[i], w[i])
-            key = _missed(p, other), float(w[i] * (costs[k, at] - costs[labels[i], at]))
-            if key < best:
-                best, move = key, (i, k, other)
-        if move is None:
-            break
-        labels[move[0]], masses, missed = move[1], move[2], best[0]
-    return labels
 
 
 def _described(

@@ -17,11 +17,13 @@ from optfair.core.solution import Solution
 from optfair.core.term import ConstraintTerm
 from optfair.errors import DeclarationError
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
+from optfair.methods.fair_clustering.algorithms.linked_rows import LinkedRows
 from optfair.methods.fair_clustering.cost_rules import CostTerm, needs_costs
 from optfair.numbers import check_table
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
+    from optfair.methods.fair_clustering.assignment import FairAssignment
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -111,6 +113,23 @@ def check_links(constraints: Mapping[str, Any], cost: SeparableCost) -> None:
                 f"{names} and the links hold {', '.join(said)}",
                 "take a link out, or allow further clusters to these rows",
             )
+
+
+def pairs_of(p: FairAssignment, together: bool) -> NDArray[np.intp]:
+    """Return the pairs of rows that must be together, or apart."""
+    none = np.zeros((0, 2), dtype=np.intp)
+    return np.concatenate([none, *(t.pairs for t in p.links.values() if t.together is together)])
+
+
+def units_of(p: FairAssignment) -> LinkedRows:
+    """Return the units of rows that must be together."""
+    w, shape = p.data["weights"], (p.shares.size, p.cost.clusters)
+    return LinkedRows(pairs_of(p, True), p.data["groups"], w, shape)
+
+
+def linked_rows(p: FairAssignment) -> tuple[LinkedRows, NDArray[np.intp]] | None:
+    """Return units of rows, and pairs that are kept apart; None without links."""
+    return (units_of(p), pairs_of(p, False)) if p.links else None
 
 
 @dataclass(frozen=True, repr=False)
@@ -219,8 +238,8 @@ def must_link(pairs: Any) -> MustLink:
 
     .. math:: A_{ik} = A_{jk} \quad \forall (i, j), k
 
-    Class: LP. Rows that are linked, directly or through others, are merged where no other rule is on
-    costs or single rows; a general solver gets m·K rows for m pairs otherwise.
+    Class: LP. Rows that are linked, directly or through others, are merged, also under rules on costs;
+    beside other rules on single rows a general solver gets m·K rows for m pairs.
 
     Parameters
     ----------
@@ -247,8 +266,8 @@ def cannot_link(pairs: Any) -> CannotLink:
 
     Class: LP, and weak: half of both rows in each of two clusters obeys it. It says what it seems
     to say for whole rows, ``with_integrality("assignment")``; ``verdict(solution)`` of the rule
-    names the pairs that share a cluster. Pairs have prices, under linear rules on masses and beside
-    `must_link`; with other rules on costs or single rows a general solver gets m·K rows.
+    names the pairs that share a cluster. Pairs have prices, under linear rules on masses and rules on
+    costs and beside `must_link`; with other rules on single rows a general solver gets m·K rows.
 
     Parameters
     ----------

@@ -22,6 +22,7 @@ from optfair.methods.fair_clustering.algorithms.soft_descent import (
 from optfair.methods.fair_clustering.alignment import printed_alignment
 from optfair.methods.fair_clustering.alternation import TRIAL, Tried, alternate, swapped
 from optfair.methods.fair_clustering.assignment import FairAssignment
+from optfair.methods.fair_clustering.links import linked_rows
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.methods.fair_clustering.metrics import gathered_masses
 from optfair.methods.fair_clustering.rules import AdditiveGap, PerfectFairness
@@ -377,7 +378,7 @@ def certified(
     assigned, centers = run.best.answer, run.best.centers
     start = {name: getattr(assigned, name, None) for name in ("prices", "duals", "known")}
     last = problem.with_centers(centers, **start)
-    whole = np.isfinite(run.best.gap) or problem.demands.bars
+    whole = np.isfinite(run.best.gap) or problem.demands.bars or bool(problem.links)
     solution = last.solve(time_limit=None if whole else SOON)
     A = np.asarray(solution["assignment"])
     numbers = (*_numbers(problem, A, centers), solution.gap, len(run.history), run.status)
@@ -391,8 +392,9 @@ def rows_of(problem: FairAssignment, prices: Floats | None, duals: Floats | None
     """Return the steps of a descent on rows in memory."""
     rules, demands, data = compile_rules(problem), problem.demands, problem.data
     stated = rules.program, problem.cost, data["groups"], data["weights"], problem.objective_unit
-    if demands.bars or demands.by_group:
-        return ChargedRows(*stated, demands, rules.feasible, prices, duals=duals)
+    if demands.of_costs:
+        linked = linked_rows(problem)
+        return ChargedRows(*stated, demands, rules.feasible, prices, duals=duals, links=linked)
     return HeldRows(*stated, prices)
 
 
@@ -444,10 +446,7 @@ def softly(
     fewest: int | None,
 ) -> SmoothedStart | None:
     """Return where the first iterations lead that need no exact assignment; None without them."""
-    demands = problem.demands
-    if demands.bars or demands.by_group or problem.cost.metric != "sqeuclidean":
-        return None
-    if general(problem):
+    if problem.demands.of_costs or problem.cost.metric != "sqeuclidean" or general(problem):
         return None
     cost = replace(problem.cost, centers=centers)
     return smoothed_start(
@@ -463,8 +462,9 @@ def softly(
 
 
 def general(problem: FairAssignment) -> bool:
-    """Whether assignments are solved as problems: links between rows, rules on single rows."""
-    return bool(problem.links or problem.structure_refusal("mass-assignment"))
+    """Whether assignments are solved as problems: links without rules on costs, rules on single rows."""
+    linked = bool(problem.links) and not problem.demands.of_costs
+    return linked or bool(problem.structure_refusal("mass-assignment"))
 
 
 def _general_fit(

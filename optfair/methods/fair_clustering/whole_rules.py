@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from optfair.errors import DataError, DeclarationError
-from optfair.methods.fair_clustering.algorithms.integer_masses import WholeCounts, whole_rows
+from optfair.methods.fair_clustering.algorithms.integer_masses import EQUAL, WholeCounts, whole_rows
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.numbers import Floats
@@ -43,7 +43,7 @@ def check_labelled(p: FairAssignment) -> None:
             "whole numbers of rows are sought by linear programs",
             'use linear rules, or labels="soft"',
         )
-    if p.demands.bars or p.demands.by_group:
+    if p.demands.of_costs:
         raise DeclarationError(
             "labels that obey rules on costs are not made",
             "whole numbers of rows in a cluster do not settle what they cost",
@@ -71,13 +71,15 @@ def check_whole(p: FairAssignment, soft: str = SOFT) -> None:
     check_labelled(p)
     whole = whole_rows(p.data["groups"], p.data["weights"], p.shares.size)
     if whole is None:
-        _check_heaviest(p, soft)
+        w, groups = p.data["weights"], p.data["groups"]
+        rows = [int(np.argmax(np.where(groups == g, w, -1.0))) for g in range(p.shares.size)]
+        _check_heaviest(p, w[rows], [f"row {i}" for i in rows], soft)
         return
     _check_counts(p, *whole, soft)
 
 
 def check_surveyed(p: FairAssignment, survey: Survey, soft: str = SOFT) -> None:
-    """Raise as `check_whole` does, of rows that are not held: by their numbers if all weigh the same.
+    """Raise as `check_whole` does, of rows that are not held: by their numbers and largest weights.
 
     Parameters
     ----------
@@ -91,8 +93,10 @@ def check_surveyed(p: FairAssignment, survey: Survey, soft: str = SOFT) -> None:
         check_whole(p, soft)
         return
     check_labelled(p)
-    if survey.counts is not None:
+    if (survey.most - survey.least <= EQUAL * survey.most).all():
         _check_counts(p, survey.shares / survey.counts, survey.counts, soft)
+    else:
+        _check_heaviest(p, survey.most, ["a row"] * p.shares.size, soft)
 
 
 def _check_counts(p: FairAssignment, unit: Floats, rows: Floats, soft: str) -> None:
@@ -101,13 +105,12 @@ def _check_counts(p: FairAssignment, unit: Floats, rows: Floats, soft: str) -> N
         raise unreachable(p, counts, soft)
 
 
-def _check_heaviest(p: FairAssignment, soft: str) -> None:
-    """Raise on a row that weighs more than any cluster may hold of its group."""
-    rules, w, groups = compile_rules(p), p.data["weights"], p.data["groups"]
+def _check_heaviest(p: FairAssignment, heaviest: Floats, rows: list[str], soft: str) -> None:
+    """Raise on a row, the heaviest of its group, that weighs more than any cluster may hold of it."""
+    rules = compile_rules(p)
     at = rules.program.masses
     for g, name in enumerate(p.group_names):
-        row = int(np.argmax(np.where(groups == g, w, -1.0)))
-        most, enough = float(rules.feasible[at[g]].max()), (1.0 - HEAVIER) * w[row]
+        most, enough = float(rules.feasible[at[g]].max()), (1.0 - HEAVIER) * heaviest[g]
         for k in range(at.shape[1]):
             if most >= enough:
                 break
@@ -118,7 +121,7 @@ def _check_heaviest(p: FairAssignment, soft: str) -> None:
         if most < enough:
             raise DataError(
                 "no labels of whole rows obey the rules",
-                f"row {row} weighs {w[row]:.4g} of all, and a cluster holds at most {most:.4g} of"
+                f"{rows[g]} weighs {heaviest[g]:.4g} of all, and a cluster holds at most {most:.4g} of"
                 f" its group {str(name)!r}",
                 f"lower its weight, allow more, or use {soft}, whose fractions obey",
             )

@@ -10,11 +10,13 @@ from typing import Any
 import cvxpy as cp
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 import optfair as of
-from optfair.errors import DeclarationError, Infeasible
+from optfair.errors import DeclarationError, Infeasible, SolverFailure
 from optfair.methods.fair_clustering.algorithms import charged_rows, linked_rows
 from optfair.methods.fair_clustering.algorithms.charged_rows import Demands, Point, weighed
+from optfair.methods.fair_clustering.cost_rules import group_costs
 
 fc = of.fair_clustering
 
@@ -274,6 +276,78 @@ def test_links_that_keep_apart_have_prices(
     assert not replace(s, multipliers={**m, "apart": m["apart"] + 0.1}).certificate.verify()
 
 
+@pytest.mark.parametrize("kind", ["group", "arcs"])
+def test_proofs_of_charged_costs_travel_and_are_of_their_own_multipliers(kind: str) -> None:
+    X, groups, _ = data()
+    s = of.FairAssignment(X, groups=groups, centers=X[:3], **rules(kind, 1.0, 240, 3)).solve()
+    again, m = pickle.loads(pickle.dumps(s)), s.multipliers
+    assert s.certificate.verify() and again.certificate.verify()
+    for name in m:
+        assert not replace(s, multipliers={**m, name: m[name] + 0.1}).certificate.verify(), name
+        other = {**again.multipliers, name: m[name] + 0.1}
+        assert not replace(again, multipliers=other).certificate.verify(), name
+
+
+LINKS = {"together": ["same"], "apart": ["apart"], "both": ["same", "apart"]}
+
+
+@pytest.mark.parametrize("which", LINKS)
+@pytest.mark.parametrize("kind", ["group", "budget", "radius", "all"])
+def test_links_beside_rules_on_costs_have_prices(kind: str, which: str) -> None:
+    X, groups, w = data(n=120)
+    pairs = np.random.default_rng(3).permutation(120)[:100].reshape(-1, 2)
+    every = {"same": fc.must_link(pairs[:20]), "apart": fc.cannot_link(pairs[20:])}
+    links = {k: every[k] for k in LINKS[which]}
+    given = {"groups": groups, "centers": X[:3], "sample_weight": w, "fairness": of.max_gap(0.1)}
+    asked: dict[str, Any] = {"radius": fc.radius(60.0)} if kind in ("radius", "all") else {}
+    if kind in ("budget", "all"):
+        plain = of.FairAssignment(X, **given).with_constraints(links)
+        dear = group_costs(plain, plain.cost, np.asarray(plain.solve()["assignment"]))[1]
+        asked["budget"] = fc.group_cost({"b": 0.995 * float(dear)})
+    goal = "group" if kind in ("group", "all") else "mean"
+    p = of.FairAssignment(X, **given, goal=goal).with_constraints({**links, **asked})
+    s, general = p.solve(tolerance=1e-8), p.solve("highs")
+    assert (s.solver, s.grade.word, s.gap <= 1e-8) == ("mass-dual", "proved", True)
+    assert s.certificate.verify() and pickle.loads(pickle.dumps(s)).certificate.verify()
+    assert s.objective == pytest.approx(general.objective, rel=1e-7)
+    assert max(t.relative_violation(s.values) for t in p.constraints.values()) <= 1e-7
+    assert s.objective > p.without(*links).solve(tolerance=1e-8).objective * (1 + 1e-4)
+    m = s.multipliers
+    for name in m:
+        assert not replace(s, multipliers={**m, name: m[name] + 0.1}).certificate.verify(), name
+
+
+@pytest.mark.parametrize("search", ["restarts", "swap"])
+def test_a_fit_keeps_links_beside_rules_on_costs(search: str) -> None:
+    X, groups, w = data()
+    pairs = np.random.default_rng(3).permutation(240)[:60].reshape(-1, 2)
+    links = [fc.must_link(pairs[:10]), fc.cannot_link(pairs[10:])]
+    model = of.FairKMeans(
+        3, goal="group", fairness=[of.max_gap(0.1), *links], n_init=2, random_state=0, search=search
+    ).fit(X, groups=groups, sample_weight=w)
+    A = model.soft_assignment_
+    assert np.abs(A[pairs[:10, 0]] - A[pairs[:10, 1]]).max() <= 1e-9
+    assert (A[pairs[10:, 0]] + A[pairs[10:, 1]]).max() <= 1.0 + 1e-9
+    assert (np.diff(model.history_) <= 1e-7 * model.history_[0]).all() and model.n_iter_ > 2
+    p = of.FairAssignment(
+        X,
+        groups=groups,
+        centers=model.cluster_centers_,
+        sample_weight=w,
+        goal="group",
+        fairness=[of.max_gap(0.1), *links],
+    )
+    assert model.objective_ == pytest.approx(p.solve("highs").objective, rel=1e-6)
+    assert model.gap_ <= 1e-6
+    free = np.setdiff1d(np.arange(240), pairs)  # labels follow from prices of groups
+    assert (model.predict(X, groups=groups) == model.labels_)[free].mean() > 0.95
+    model.set_params(time_limit=1e-4)
+    with pytest.warns(ConvergenceWarning):
+        cut = model.fit(X, groups=groups, sample_weight=w).soft_assignment_
+    assert np.abs(cut[pairs[:10, 0]] - cut[pairs[:10, 1]]).max() <= 1e-9
+    assert (cut[pairs[10:, 0]] + cut[pairs[10:, 1]]).max() <= 1.0 + 1e-9
+
+
 def test_links_that_keep_apart_under_curved_rules_are_solved_in_general() -> None:
     X, groups, _ = data(n=30)
     p = of.FairAssignment(X, groups=groups, centers=X[:3], fairness=fc.cannot_link([[0, 1]]))
@@ -294,6 +368,11 @@ def test_links_of_many_kinds_are_solved_in_general(monkeypatch: pytest.MonkeyPat
     assert (merged.solver, s.solver) == ("mass-dual", "highs") and s.gap <= 1e-7
     assert s.objective == pytest.approx(merged.objective, rel=1e-9)
     np.testing.assert_allclose(s["assignment"][::2], s["assignment"][1::2], atol=1e-7)
+    worst = p.with_constraints(budget=fc.group_cost({"a": 40.0})).solve()
+    assert worst.solver == "highs" and worst.gap <= 1e-7
+    rules = [fc.must_link(pairs), fc.group_cost({"a": 40.0})]
+    with pytest.raises(SolverFailure, match="solve a FairAssignment at given centers by highs"):
+        of.FairKMeans(3, fairness=rules, n_init=1).fit(X, groups=groups, sample_weight=w)
 
 
 SAME, APART = fc.must_link([[0, 1], [1, 2]]), fc.cannot_link([[0, 2]])
@@ -320,8 +399,8 @@ def test_links_whose_rows_share_no_cluster_are_refused() -> None:
     allowed = [SAME, fc.forbidden_arcs(arcs)]
     solved = of.FairAssignment(X, groups=groups, centers=X[3:5], fairness=allowed).solve()
     np.testing.assert_allclose(solved["assignment"][:3], [[0, 1]] * 3, atol=1e-7)
-    with pytest.raises(DeclarationError, match="solve a FairAssignment at given centers"):
-        of.FairKMeans(2, fairness=allowed, n_init=1).fit(X, groups=groups)
+    fitted = of.FairKMeans(2, fairness=allowed, n_init=1, random_state=0).fit(X, groups=groups)
+    np.testing.assert_allclose(fitted.soft_assignment_[:3], [[0, 1]] * 3, atol=1e-7)
 
 
 def test_rows_that_are_kept_apart_in_one_cluster_are_refused() -> None:

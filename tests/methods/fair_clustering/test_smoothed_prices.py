@@ -9,12 +9,13 @@ import optfair as of
 from optfair.methods.fair_clustering.algorithms import price_search
 from optfair.methods.fair_clustering.algorithms.costs import CostRows
 from optfair.methods.fair_clustering.algorithms.price_search import (
+    LEAST_LOG,
     SmoothedRows,
     smoothed_prices,
     thinned,
     typical_margin,
 )
-from optfair.methods.fair_clustering.algorithms.pricing import _ranked, mass_pass, price
+from optfair.methods.fair_clustering.algorithms.pricing import _classes, _ranked, mass_pass, price
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 
 RULES = {
@@ -46,6 +47,39 @@ def start(p):
 def test_lines_without_regrets_open_every_arc():
     assert np.isinf(_ranked(np.zeros((2, 0)), np.array([1.0, 5.0]))).all()
     assert _ranked(np.array([[3.0, 1.0]]), np.array([0.5])).tolist() == [1.5]
+
+
+def test_several_ranks_of_lines_are_those_of_sorted_ones() -> None:
+    rng = np.random.default_rng(0)
+    regrets, ranks = rng.exponential(size=(7, 40)), np.array([1.0, 0.3, 5.0, 39.0, 40.0, 12.7, 2.0])
+    ordered = np.sort(regrets, axis=1)
+    at = np.maximum(ranks, 1.0).astype(int)
+    expected = [np.inf if j == 40 else ordered[i, j] for i, j in enumerate(at)]
+    assert _ranked(regrets, ranks) == pytest.approx(np.minimum(ranks, 1.0) * expected)
+
+
+def test_rows_are_of_one_class_where_all_their_regrets_are_equal() -> None:
+    rng = np.random.default_rng(0)
+    keys, groups = rng.integers(0, 3, (3, 300)).astype(float), np.sort(rng.integers(0, 2, 300))
+    members, first = _classes(groups, keys)
+    whole = np.vstack([groups, keys])
+    assert np.unique(whole, axis=1).shape[1] == first.size < 300
+    assert np.array_equal(whole[:, first[members]], whole)
+    assert (np.diff(first) > 0).all()  # by group, as the rows
+
+
+def test_no_fraction_is_too_small_for_fast_products() -> None:
+    p = case()
+    costs = CostRows(p.cost, p.data["groups"], p.data["weights"])
+    tau = 0.01 * typical_margin(costs)
+    rows, zero = SmoothedRows(costs, tau), np.zeros((4, 9))
+    few = rows(zero)
+    far = -p.cost.matrix() / tau
+    assert (far - far.max(axis=1, keepdims=True)).min() < -300.0  # subnormal, or nothing at all
+    assert min(S.min(initial=0.0) for _, S, _ in rows.near) == LEAST_LOG
+    exact = mass_pass(far, p.data["groups"], p.data["weights"], zero)
+    np.testing.assert_allclose(few.masses, exact.masses, atol=1e-6)
+    assert few.value == pytest.approx(exact.value, rel=1e-7)
 
 
 @pytest.mark.parametrize("name", RULES)

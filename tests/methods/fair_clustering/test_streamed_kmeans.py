@@ -136,6 +136,47 @@ def test_labels_that_obey_are_those_of_the_rows_in_memory(
     assert (passed.labels == whole.labels).mean() > 0.995
 
 
+def test_labels_of_unequal_weight_are_repaired_as_those_in_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    X, g = rows(6000, groups=3)
+    w, rule = np.random.default_rng(1).uniform(0.2, 3.0, 6000), of.max_gap(0.02)
+    monkeypatch.setattr(kmeans_fit, "LARGE", 2000)
+    monkeypatch.setattr(kmeans_fit, "surveyed", partial(surveyed, held=2000, size=1200))
+    model = of.FairKMeans(4, fairness=rule, n_init=1, random_state=0, labels="hard")
+    passed = model.fit_stream(chunked(X, g, w=w)).hard_labels_  # a warning is an error
+    p = FairAssignment(X, groups=g, centers=model.cluster_centers_, fairness=rule, sample_weight=w)
+    soft = p.solve()
+    assert hard_labels(soft, time_limit=0.0).violation > 0.0  # the largest fractions miss it
+    assert passed.exact and passed.violation == 0.0
+    masses = np.stack([np.bincount(g, p.data["weights"] * (passed.labels == k)) for k in range(4)])
+    assert np.ptp(masses / p.shares, axis=1).max() <= 0.02 * (1 + 1e-9)
+    assert passed.objective == pytest.approx(hard_labels(soft).objective, rel=1e-4)
+    assert model.balance_ == pytest.approx(float((masses.min(axis=1) / masses.max(axis=1)).min()))
+
+
+def test_a_row_too_heavy_for_any_cluster_is_refused_after_the_first_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    X, g = rows(6000)
+    w = np.random.default_rng(1).uniform(1.0, 2.0, 6000)
+    w[5000] = 9_000.0
+    monkeypatch.setattr(kmeans_fit, "fit_passed", None)
+    monkeypatch.setattr(kmeans_fit, "LARGE", 2000)
+    monkeypatch.setattr(kmeans_fit, "surveyed", partial(surveyed, held=2000, size=1200))
+    model = of.FairKMeans(3, fairness=of.cluster_share(upper=0.4), labels="hard")
+    named = f"a row weighs 0\\.4999.* of all, .* its group {str(g[5000])!r}"
+    with pytest.raises(of.DataError, match=named):
+        model.fit_stream(chunked(X, g, w=w))
+    # equal in each group is enough for counts, which divide or do not
+    g = np.array(["few"] * 2999 + ["many"] * 3001)
+    model = of.FairKMeans(
+        3, fairness=[of.perfect_fairness(), of.cluster_share(lower=0.1)], labels="hard"
+    )
+    with pytest.raises(of.DataError, match=r"'few' \(2999 rows\) or 'many' \(3001 rows\)"):
+        model.fit_stream(chunked(X, g, w=np.where(g == "few", 2.0, 1.0)))
+
+
 def test_what_no_whole_rows_obey_is_refused_after_the_first_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -327,6 +327,21 @@ def test_many_rows_have_labels_that_obey(rule: str, monkeypatch: pytest.MonkeyPa
     assert model.label_prices_ == pytest.approx(exact.multipliers["mass definition"], abs=0.05)
 
 
+def test_labels_of_unequal_weight_are_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mixture_stream, "surveyed", partial(surveyed, held=1500, size=1000))
+    w = np.random.default_rng(0).uniform(0.2, 3.0, N)
+    model = of.FairMixture(3, eps=0.01, label_rule="hard", random_state=0)
+    model.fit_stream(chunked(X, w=w))  # a warning is an error
+    found, w = model.hard_labels_, w / w.sum()
+    joint = model.components_.log_prob(model.columns_.encoded(X))
+    exact = fair_labels_problem(joint, G, w, {"fairness": of.max_gap(0.01)}).solve()
+    assert hard_labels(exact, time_limit=0.0).violation > 0.0  # the largest fractions miss it
+    assert found.exact and found.grade.sound and found.gap <= 1e-3
+    assert model.delta_labels_ <= 0.01 + 1e-9
+    apart = model.components_.means[found.labels] - X
+    assert model.cost_ == pytest.approx(float(w @ np.square(apart).sum(axis=1)), rel=1e-9)
+
+
 def test_components_are_a_positive_number() -> None:
     with pytest.raises(DeclarationError, match="n_components=0"):
         of.FairMixture(0).fit_stream(chunked(X))

@@ -14,6 +14,7 @@ from optfair.backends.linear_program import solve_linear_program
 from optfair.errors import SolverFailure
 from optfair.methods.fair_clustering.algorithms.costs import Charge, SeparableCost
 from optfair.methods.fair_clustering.algorithms.descent import Assigned, Flow, moved_centers
+from optfair.methods.fair_clustering.algorithms.linked_rows import LinkedRows, solve_linked
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
 from optfair.methods.fair_clustering.algorithms.price_search import (
     CURVED,
@@ -65,6 +66,11 @@ class Demands:
     def by_group(self) -> bool:
         """Whether costs of groups have prices."""
         return self.worst or self.upper is not None
+
+    @property
+    def of_costs(self) -> bool:
+        """Whether anything is asked of costs."""
+        return self.bars or self.by_group
 
 
 @dataclass(frozen=True, eq=False)
@@ -257,6 +263,8 @@ class ChargedRows:
         Price of a missed budget.
     duals : array (2, G), optional
         Prices of groups to start from; see `ChargedAnswer`.
+    links : (LinkedRows, array (m, 2)), optional
+        Units of rows that are together, and pairs that are kept apart.
     """
 
     def __init__(
@@ -274,11 +282,12 @@ class ChargedRows:
         deadline: float = np.inf,
         overdraft: float = OVERDRAFT,
         duals: Floats | None = None,
+        links: tuple[LinkedRows, Indices] | None = None,
     ) -> None:
         self.program, self.cost, self.groups, self.weights = program, cost, groups, weights
         self.unit, self.demands, self.feasible, self.prices = unit, demands, feasible, prices
         self.tolerance, self.deadline, self.overdraft = tolerance, deadline, overdraft
-        self.duals = duals
+        self.duals, self.links = duals, links
         aim = POLYHEDRAL if program.polyhedral else CURVED
         self.aim = min(aim, 0.4 * tolerance)
 
@@ -317,16 +326,7 @@ class ChargedRows:
                 factors=None if factors is None else factors[self.groups],
                 penalty=penalty,
             )
-            result = solve_mass_dual(
-                self.program,
-                replace(cost, charge=charge),
-                self.groups,
-                self.weights,
-                feasible=self.feasible,
-                prices=prices,
-                tolerance=self.aim,
-                deadline=self.deadline,
-            )
+            result = self._priced(replace(cost, charge=charge), prices)
             prices = self.program.prices(result.y, result.z)
             if result.status in ("time_limit", "interrupted"):
                 status = result.status
@@ -357,6 +357,20 @@ class ChargedRows:
             none = np.zeros((2, shares.size))
             mixture = ChargedAnswer([(1.0, point)], none, value, bound, 0.0, point.held)
         return self._mixed(cost, penalty, mixture, status)
+
+    def _priced(self, cost: SeparableCost, prices: Floats | None) -> MassResult:
+        """Return the assignment of least charged cost."""
+        limits: Any = {"tolerance": self.aim, "deadline": self.deadline}
+        if self.links is None:
+            stated = self.program, cost, self.groups, self.weights
+            return solve_mass_dual(*stated, feasible=self.feasible, prices=prices, **limits)
+        linked, apart = self.links
+        answer = solve_linked(linked, self.program, cost, apart, prices, **limits)
+        rows, clusters = np.nonzero(answer.fractions)
+        return MassResult(
+            *(rows, clusters, answer.fractions[rows, clusters], answer.y, answer.z),
+            *(answer.status, answer.objective, answer.bound, answer.history, answer.links),
+        )
 
     def _mixed(
         self, cost: SeparableCost, penalty: float, mixture: ChargedAnswer, status: str

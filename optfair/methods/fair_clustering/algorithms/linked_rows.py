@@ -44,6 +44,8 @@ class ApartResult:
     y: Floats
     z: Floats
     status: str
+    objective: float
+    bound: float
     history: list[Round] = field(default_factory=list)
 
 
@@ -329,7 +331,10 @@ def solve_apart(
         Curved rules; no assignment found, nor one in which all rows of a group are alike.
     """
     if not program.polyhedral:
-        raise SolverFailure("masters with links are linear programs, and a rule is curved")
+        raise SolverFailure(
+            "masters with links are linear programs, and a rule is curved",
+            remedy="use linear rules, or solve a FairAssignment at given centers by a conic solver",
+        )
     rest: dict[str, Any] = {"tolerance": tolerance, "deadline": deadline, "report": report}
     start = solve_mass_dual(
         program, cost, groups, weights, feasible=feasible, prices=prices, **rest
@@ -345,7 +350,9 @@ def solve_apart(
     y, z, kept_apart = search.best
     links = np.zeros((len(pairs), cost.clusters))
     links[first] = kept_apart
-    return ApartResult(search.fractions, links, y, z, status, [*start.history, *search.history])
+    worth = search.objective, search.bound
+    history = [*start.history, *search.history]
+    return ApartResult(search.fractions, links, y, z, status, *worth, history)
 
 
 # Most masses of units that prices are sought of, and digits in which units are of one kind.
@@ -382,7 +389,10 @@ class LinkedRows:
         self.unit, self.weights = np.asarray(unit, dtype=np.intp), weights
         self.heavy = np.asarray(np.bincount(unit, weights, count), dtype=float)
         if not self.heavy.all():
-            raise SolverFailure("linked rows have no weight")
+            raise SolverFailure(
+                "rows beside links have no weight",
+                remedy="leave them out, or solve a FairAssignment at given centers by highs",
+            )
         self.merged: Any = sp.csr_array((np.ones(n), (unit, np.arange(n))), shape=(count, n))
         share = np.zeros((count, G))
         np.add.at(share, (self.unit, groups), weights)
@@ -390,7 +400,11 @@ class LinkedRows:
         self.kinds, kind = np.unique(table, axis=0, return_inverse=True)
         self.kind = np.asarray(kind.ravel(), dtype=np.intp)
         if len(self.kinds) * self.clusters > MASSES:
-            raise SolverFailure(f"units of linked rows are of {len(self.kinds)} kinds")
+            raise SolverFailure(
+                f"units of linked rows are of {len(self.kinds)} kinds",
+                "each has its own shares of the groups, and its own prices",
+                "weigh linked rows alike, or solve a FairAssignment at given centers by highs",
+            )
 
     def cost(self, cost: SeparableCost) -> SeparableCost:
         """Return the mean costs of the rows of units."""
@@ -475,5 +489,6 @@ def solve_linked(
         A = np.zeros((linked.heavy.size, linked.clusters))
         A[plain.rows, plain.clusters] = plain.fractions
         links = np.zeros((0, linked.clusters))
-        solved = ApartResult(A, links, plain.y, plain.z, plain.status, plain.history)
+        worth = plain.objective, plain.bound
+        solved = ApartResult(A, links, plain.y, plain.z, plain.status, *worth, plain.history)
     return replace(solved, fractions=solved.fractions[linked.unit], y=np.asarray(lift @ solved.y))

@@ -55,6 +55,9 @@ FEW, FEWER, LOOKED_AT = 20_000, 4_000, 4_096
 # Rows per piece of a smoothed pass. Logarithm of a fraction that is as good as none, and by how
 # much prices may move, over τ, before it is looked at again which those are. Rounding of curvature.
 PIECE, FRACTION, MOVED, SINGLE = 4_096, 10.0, 6.0, 1e-6
+# Logarithm below which a fraction is as good as none: products of numbers that are nearly no numbers
+# are slow.
+LEAST_LOG = -25.0
 # Costs of a row that differ by this share of the largest tie.
 TIE = 1e-12
 
@@ -164,7 +167,8 @@ class SmoothedRows:
                 open_ = (S > -(FRACTION + MOVED)).sum(axis=0) > 1
                 self.value += float(w @ top)
                 self.settled[g] += best @ np.where(open_, 0.0, w)
-                self.near.append((g, S[:, open_].astype(np.float32), w[open_]))
+                near = np.maximum(S[:, open_], LEAST_LOG).astype(np.float32)
+                self.near.append((g, near, w[open_]))
 
 
 def thinned(costs: CostRows, size: int = FEW) -> CostRows:
@@ -479,6 +483,8 @@ class MassResult:
     objective, bound : float
         What the assignment costs, and what the prices prove; infinite where nothing is known.
     history : list of Round
+    links : array (m, K), optional
+        Prices of pairs of rows that are kept apart.
     """
 
     rows: Integers
@@ -490,6 +496,7 @@ class MassResult:
     objective: float
     bound: float
     history: list[Round] = field(default_factory=list)
+    links: Floats | None = None
 
 
 def solve_mass_dual(

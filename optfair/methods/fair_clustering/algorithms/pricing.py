@@ -179,7 +179,9 @@ def _ranked(regrets: Floats, ranks: Floats) -> Floats:
     at = np.where(inside, at, 0)
     if size == 0:
         return np.full(len(at), np.inf)
-    ordered = np.partition(regrets, np.unique(at), axis=1)
+    # several ranks at once would take ten times as long
+    most = int(at.max())
+    ordered = np.sort(np.partition(regrets, most, axis=1)[:, : most + 1], axis=1)
     part = ordered[np.arange(len(at)), at] * np.minimum(ranks, 1.0)
     return np.where(inside, part, np.inf)
 
@@ -313,13 +315,14 @@ def _classes(groups: Indices, keys: Floats) -> tuple[Indices, Indices]:
     Returns (class of each row, a row of each class). This is what keeps ties small: all the
     rows that two equal centers tie for are one class.
     """
-    n = groups.size
-    # a cheap test first: without equal sums there are no equal rows
-    if n == 0 or np.unique(keys.sum(axis=0)).size > 0.98 * n:
+    n, keys = groups.size, np.vstack([groups.astype(float), keys])
+    # equal rows have equal sums, whatever the factors; to sort the rows takes ten times as long
+    sums = (np.random.default_rng(0).random((len(keys), 1)) * keys).sum(axis=0)
+    _, first, members = np.unique(sums, return_index=True, return_inverse=True)
+    if first.size > 0.98 * n or (keys[:, first[members]] != keys).any():  # few, or others by chance
         return np.arange(n), np.arange(n)
-    keys = np.vstack([groups.astype(float), keys])
-    _, first, members = np.unique(keys, axis=1, return_index=True, return_inverse=True)
-    return np.asarray(members.ravel()), np.asarray(first)
+    order = np.argsort(first)  # as the rows, by group
+    return np.argsort(order)[members], np.asarray(first[order])
 
 
 # Sums over labels.

@@ -14,6 +14,7 @@ from optfair.methods.fair_clustering.algorithms.costs import CostRows
 from optfair.methods.fair_clustering.algorithms.descent import REACH
 from optfair.methods.fair_clustering.algorithms.mass_program import Block, MassProgram, stacked
 from optfair.methods.fair_clustering.algorithms.price_search import (
+    LEAST_LOG,
     SmoothedRows,
     smoothed_prices,
     thinned,
@@ -50,9 +51,8 @@ PATIENCE = 4
 # Moves that bring centers no nearer to their means, after which they no longer go beyond these; after
 # as many more a temperature is left.
 SWINGS = 24
-# Rows that the first prices are made from; logarithm below which a fraction is as good as none:
-# products of numbers that are nearly no numbers are slow.
-STARTERS, LEAST_LOG = 4_000, -25.0
+# Rows that the first prices are made from.
+STARTERS = 4_000
 # Accuracy of a step of the prices.
 STEP = 1e-8
 
