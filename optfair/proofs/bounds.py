@@ -258,30 +258,27 @@ def _held(form: ConicForm, boxes: Boxes, upper: float) -> Boxes:
 
 
 def implied(
-    form: ConicForm,
-    rows: Rows,
-    residual: Residual,
-    boxes: Boxes,
-    rounds: int = ROUNDS,
-    *,
-    mutual: bool = True,
+    form: ConicForm, rows: Rows, residual: Residual, boxes: Boxes, rounds: int = ROUNDS
 ) -> Boxes:
-    """Return the boxes with the bounds that rows imply, or cones by each other, as far as the residual needs them."""
-
-    def suffice(lower: Floats, upper: Floats) -> bool:
-        return not boxes.tighter(lower, upper).unpaid(residual).any()
-
-    near = boxes.tighter(*propagated(rows, boxes.lower, boxes.upper, suffice, rounds))
+    """Return the boxes with the bounds that rows imply, as far as the residual needs them."""
+    near = boxes.tighter(*propagated(rows, boxes.lower, boxes.upper, boxes.paying(residual), rounds))
     if rounds < ROUNDS or not near.unpaid(residual).any():
         return near
     if (more := rotated_rows(form))[1].size:
-        near = near.tighter(*propagated(rows.below(*more), near.lower, near.upper, suffice))
-    if mutual and near.unpaid(residual).any() and any(c.kind == "soc" for c in form.cones):
-        every = rows.below(*rotated_rows(form, shorter=False))
-        ends, before = mutual_bounds(every, near.lower, near.upper), (near.lower, near.upper)
-        if not all(np.array_equal(a, b) for a, b in zip(ends, before, strict=True)):
-            near = near.tighter(*propagated(every, *ends, suffice))
+        lower, upper = near.lower, near.upper
+        near = near.tighter(*propagated(rows.below(*more), lower, upper, boxes.paying(residual)))
     return near
+
+
+def _in_circles(form: ConicForm, rows: Rows, residual: Residual, boxes: Boxes) -> Boxes:
+    """Return the boxes with those of columns that cones bound by each other."""
+    if not any(c.kind == "soc" for c in form.cones):
+        return boxes
+    every = rows.below(*rotated_rows(form, shorter=False))
+    ends = mutual_bounds(every, boxes.lower, boxes.upper)
+    if np.array_equal(ends, (boxes.lower, boxes.upper)):
+        return boxes
+    return boxes.tighter(*propagated(every, *ends, boxes.paying(residual)))
 
 
 def lower_bound(
@@ -465,9 +462,12 @@ def _lower_bound(
             own = residual = sharper(form, residual_of(form, x, z, form.q), x, z, form.q, at)
         if boxes.unpaid(residual).any():
             residual, spent = peeled_in_turn(form, residual, z, boxes)
-    if some and (count := np.count_nonzero(boxes.unpaid(residual))):
+    closable = np.count_nonzero(boxes.unpaid(residual)) <= FEW
+    if some and not closable:
+        boxes = _in_circles(form, rows, residual, boxes)
+    if some and boxes.unpaid(residual).any():
         # few columns without blocks are closed in less time than a face is looked for
-        first = count <= FEW and not any(c.kind == "psd" for c in form.cones)
+        first = closable and not any(c.kind == "psd" for c in form.cones)
         moved = closed(form, residual, x, z, boxes, enough) if first else None
         done = moved is not None and not boxes.unpaid(moved[1]).any()
         if not done and (face := on_face(form, given)) is not None:
@@ -481,6 +481,8 @@ def _lower_bound(
                 if there.unpaid is None:
                     return there
         z, residual, spent = moved or closed(form, residual, x, z, boxes, enough)
+        if closable and boxes.unpaid(residual).any():
+            boxes = _in_circles(form, rows, residual, boxes)
     total = total_of(form, x, z, residual, spent, boxes)
     dear = boxes is not bare and not boxes.unpaid(residual).any() and total < enough
     if dear and (less := cheaper(form, own, x, start, total, boxes, bare, enough)) is not None:

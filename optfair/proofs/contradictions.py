@@ -88,7 +88,7 @@ def infeasibility(form: ConicForm, z: Floats, *, repair: bool = True) -> Contrad
         residual = sharper(form, residual, None, z, nothing, np.flatnonzero(open_ones))
         open_ones = residual.unpaid(lower, upper)
     if open_ones.any():
-        boxes = implied(form, linear_rows(form), residual, Boxes(lower, upper), mutual=False)
+        boxes = implied(form, linear_rows(form), residual, Boxes(lower, upper))
         lower, upper = boxes.lower, boxes.upper
         open_ones = residual.unpaid(lower, upper)
     if open_ones.any() and repair:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -136,6 +136,10 @@ class Boxes:
     def unpaid(self, residual: Residual) -> NDArray[np.bool_]:
         """Return the columns whose residual meets a bound that is not there."""
         return residual.unpaid(*self.of(residual))
+
+    def paying(self, residual: Residual) -> Callable[[Floats, Floats], bool]:
+        """Return what says whether bounds that are tighter leave nothing unpaid."""
+        return lambda lower, upper: not self.tighter(lower, upper).unpaid(residual).any()
 
 
 def carrying(form: ConicForm, z: Floats) -> Iterator[ConicForm]:
@@ -348,16 +352,14 @@ class _Moves:
 
     def offered(
         self, around: tuple[Floats, Residual], first: int = 0, most: int | None = None
-    ) -> list[tuple[Floats, Residual]]:
-        """Return multipliers around which columns are closed by equations, each as it is offered."""
-        starts = list[tuple[Floats, Residual]]()
+    ) -> Iterator[tuple[Floats, Residual]]:
+        """Yield multipliers around which columns are closed by equations, each once it is offered."""
         for near, start in itertools.islice(self._starts(*around), first, most):
             if self.offer(near, start, 0.0):
                 self.own = (near, start)
-            starts.append((near, start))
+            yield near, start
             if self.settled or late() or np.count_nonzero(self.boxes.unpaid(start)) > MANY:
-                break
-        return starts
+                return
 
     def _starts(self, z: Floats, residual: Residual) -> Iterator[tuple[Floats, Residual]]:
         """Yield multipliers polished, as they are, and both without what may be rounding."""
@@ -444,7 +446,8 @@ def closed(
         if late():
             return moves.best
         if bent and quick and not moves.settled:
-            moves.offered(moves.own)
+            for _ in moves.offered(moves.own):
+                pass
         if not moves.settled and (form.polyhedral or not quick):
             moves.tilt(quick=quick)
         if moves.left > 0.0 and not (few and moves.own is given) and not (bent and quick):
