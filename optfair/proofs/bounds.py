@@ -261,7 +261,9 @@ def implied(
     form: ConicForm, rows: Rows, residual: Residual, boxes: Boxes, rounds: int = ROUNDS
 ) -> Boxes:
     """Return the boxes with the bounds that rows imply, as far as the residual needs them."""
-    near = boxes.tighter(*propagated(rows, boxes.lower, boxes.upper, boxes.paying(residual), rounds))
+    near = boxes.tighter(
+        *propagated(rows, boxes.lower, boxes.upper, boxes.paying(residual), rounds)
+    )
     if rounds < ROUNDS or not near.unpaid(residual).any():
         return near
     if (more := rotated_rows(form))[1].size:
@@ -270,7 +272,7 @@ def implied(
     return near
 
 
-def _in_circles(form: ConicForm, rows: Rows, residual: Residual, boxes: Boxes) -> Boxes:
+def in_circles(form: ConicForm, rows: Rows, residual: Residual, boxes: Boxes) -> Boxes:
     """Return the boxes with those of columns that cones bound by each other."""
     if not any(c.kind == "soc" for c in form.cones):
         return boxes
@@ -464,7 +466,7 @@ def _lower_bound(
             residual, spent = peeled_in_turn(form, residual, z, boxes)
     closable = np.count_nonzero(boxes.unpaid(residual)) <= FEW
     if some and not closable:
-        boxes = _in_circles(form, rows, residual, boxes)
+        boxes = in_circles(form, rows, residual, boxes)
     if some and boxes.unpaid(residual).any():
         # few columns without blocks are closed in less time than a face is looked for
         first = closable and not any(c.kind == "psd" for c in form.cones)
@@ -482,7 +484,7 @@ def _lower_bound(
                     return there
         z, residual, spent = moved or closed(form, residual, x, z, boxes, enough)
         if closable and boxes.unpaid(residual).any():
-            boxes = _in_circles(form, rows, residual, boxes)
+            boxes = in_circles(form, rows, residual, boxes)
     total = total_of(form, x, z, residual, spent, boxes)
     dear = boxes is not bare and not boxes.unpaid(residual).any() and total < enough
     if dear and (less := cheaper(form, own, x, start, total, boxes, bare, enough)) is not None:

@@ -302,7 +302,7 @@ def mutual_bounds(rows: Rows, lower: Floats, upper: Floats) -> tuple[Floats, Flo
     far = OUT * max(1.0, float(np.abs(known[np.isfinite(known)]).max(initial=0.0)))
     open_ones = np.isinf(known) & (np.bincount(column, minlength=n)[np.arange(2 * n) % n] > 0)
     limit = np.where(open_ones, far, known)
-    if not _in_circles(rows, (row, column, entry), known, open_ones):
+    if not _shortened(rows, (row, column, entry), known, open_ones):
         return lower, upper
     for tried in range(CIRCLES):
         if not open_ones.any():
@@ -325,7 +325,7 @@ def mutual_bounds(rows: Rows, lower: Floats, upper: Floats) -> tuple[Floats, Flo
     return lower, upper
 
 
-def _in_circles(rows: Rows, entries: Any, known: Floats, open_ones: Any) -> bool:
+def _shortened(rows: Rows, entries: Any, known: Floats, open_ones: Any) -> bool:
     r"""Whether A shortens any of limits that are equal; where it shortens none, it shortens no others.
 
     If :math:`A V \ge V > 0` and :math:`A W < W`, at the largest s of :math:`s_i = V_i / W_i` it is

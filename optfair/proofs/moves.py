@@ -338,7 +338,8 @@ class _Moves:
         self, around: tuple[Floats, Residual], first: int = 0, most: int | None = None
     ) -> None:
         """Close the unpaid columns by equations, around polished multipliers and as they were."""
-        for near, start in self.offered(around, first, most):
+        starts = self.offered(around, first, most)
+        for near, start in starts if most is None else [*starts]:  # few are all offered before
             if self.settled or late():
                 return
             lower, upper = self.boxes.of(start)
@@ -446,7 +447,7 @@ def closed(
         if late():
             return moves.best
         if bent and quick and not moves.settled:
-            for _ in moves.offered(moves.own):
+            for _ in moves.offered(moves.own, most=None if few else 2):
                 pass
         if not moves.settled and (form.polyhedral or not quick):
             moves.tilt(quick=quick)

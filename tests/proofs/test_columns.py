@@ -16,7 +16,7 @@ from scipy.optimize import linprog
 import optfair as of
 from optfair.compile.form import compile_problem
 from optfair.proofs import columns
-from optfair.proofs.bounds import implied
+from optfair.proofs.bounds import implied, in_circles
 from optfair.proofs.columns import Rows, linear_rows, mutual_bounds, propagated, rotated_rows
 from optfair.proofs.moves import Boxes
 from optfair.proofs.residual import Residual
@@ -123,8 +123,20 @@ def test_powers_are_bounded_by_each_other(p: float, unit: float) -> None:
     owed = Residual(np.full(form.q.size, -1.0), np.full(form.q.size, 1.0))
     bare = Boxes(*form.column_bounds, x=np.zeros(form.q.size), floor=None)
     cut = linear_rows(form).below(form.q[None, :], np.array([1.01 * s.objective]))
-    held = implied(form, cut, owed, bare)
+    held = in_circles(form, cut, owed, implied(form, cut, owed, bare))
     assert not held.unpaid(owed).any()
+
+
+def test_few_columns_are_closed_before_they_are_bounded_by_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(0)
+    x = cp.Variable(4, name="x")
+    balls = [cp.norm(rng.normal(size=(5, 4)) @ x - rng.normal(size=5)) <= 9 for _ in range(3)]
+    problem = of.from_cvxpy(cp.Problem(cp.Minimize(rng.normal(size=4) @ x), balls))
+    monkeypatch.setattr("optfair.proofs.bounds.mutual_bounds", None)
+    s = problem.solve("clarabel")
+    assert s.grade.word == "proved" and not s.attempts
 
 
 def test_rows_of_heads_follow_from_their_cones() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -161,8 +162,28 @@ def test_starts_that_leave_nothing_need_no_equations(monkeypatch: pytest.MonkeyP
     starts = [(z, left), (z, nothing)]
     monkeypatch.setattr(moves._Moves, "_starts", lambda *_: iter(starts))
     monkeypatch.setattr(moves, "repaired", None)
-    search.close((z, left))
+    search.close((z, left), most=2)
     assert search.settled and search.best[1] is nothing and search.own[1] is nothing
+
+
+def test_of_any_number_of_starts_one_is_closed_before_another_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    form, x, z = least_norm(), np.zeros(3), np.array([1.0, 0.0, 0.0])
+    left, nothing = residual_of(form, x, z, form.q), Residual(np.zeros(3), np.zeros(3))
+    free = Boxes(np.full(3, -np.inf), np.full(3, np.inf), x=x, floor=None)
+
+    def starts(*_: Any) -> Iterator[Any]:
+        yield z, left
+        raise AssertionError("another is made")
+
+    monkeypatch.setattr(moves._Moves, "_starts", starts)
+    monkeypatch.setattr(moves, "repaired", lambda *_, **how: (nothing, 0.0))
+    search = moves._Moves(form, left, x, z, free)
+    search.close((z, left))
+    assert search.settled and search.best[1] is nothing
+    with pytest.raises(AssertionError, match="another"):
+        moves._Moves(form, left, x, z, free).close((z, left), most=2)
 
 
 def test_dear_moves_wait_while_there_is_haste() -> None:
