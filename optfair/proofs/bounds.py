@@ -36,6 +36,7 @@ from optfair.proofs.digits import bound_nearby
 from optfair.proofs.faces import on_face
 from optfair.proofs.moves import (
     FEW,
+    SEVERAL,
     SLIGHT,
     Boxes,
     cheaper,
@@ -464,12 +465,12 @@ def _lower_bound(
             own = residual = sharper(form, residual_of(form, x, z, form.q), x, z, form.q, at)
         if boxes.unpaid(residual).any():
             residual, spent = peeled_in_turn(form, residual, z, boxes)
-    closable = np.count_nonzero(boxes.unpaid(residual)) <= FEW
-    if some and not closable:
+    count = np.count_nonzero(boxes.unpaid(residual))
+    if some and count > SEVERAL:  # fewer are closed in less time
         boxes = in_circles(form, rows, residual, boxes)
     if some and boxes.unpaid(residual).any():
         # few columns without blocks are closed in less time than a face is looked for
-        first = closable and not any(c.kind == "psd" for c in form.cones)
+        first = count <= FEW and not any(c.kind == "psd" for c in form.cones)
         moved = closed(form, residual, x, z, boxes, enough) if first else None
         done = moved is not None and not boxes.unpaid(moved[1]).any()
         if not done and (face := on_face(form, given)) is not None:
@@ -483,7 +484,7 @@ def _lower_bound(
                 if there.unpaid is None:
                     return there
         z, residual, spent = moved or closed(form, residual, x, z, boxes, enough)
-        if closable and boxes.unpaid(residual).any():
+        if count <= SEVERAL and boxes.unpaid(residual).any():
             boxes = in_circles(form, rows, residual, boxes)
     total = total_of(form, x, z, residual, spent, boxes)
     dear = boxes is not bare and not boxes.unpaid(residual).any() and total < enough
