@@ -19,7 +19,7 @@ from optfair.core.term import ConstraintTerm
 from optfair.core.verbs import CertificateVerbs
 from optfair.errors import Infeasible
 from optfair.numbers import check_number, checked
-from optfair.proofs.bounds import Unpaid
+from optfair.proofs.unpaid import Unpaid
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,7 +21,6 @@ from optfair.proofs.columns import (
     ROUNDS,
     Rows,
     bent,
-    declared_bounds,
     linear_rows,
     mutual_bounds,
     propagated,
@@ -29,7 +28,6 @@ from optfair.proofs.columns import (
     rotated_rows,
     spare_of,
     with_cut,
-    zeroing_rows,
 )
 from optfair.proofs.definiteness import definiteness
 from optfair.proofs.digits import bound_nearby
@@ -56,90 +54,12 @@ from optfair.proofs.residual import (
     sharper,
 )
 from optfair.proofs.rounding import Floats, loss
+from optfair.proofs.unpaid import REACH, Unpaid, loosened, natural_size
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
 
 Limits = tuple[float, float]  # what the objective is at most, and a bound that is enough
-
-
-@dataclass(frozen=True, eq=False)
-class Unpaid:
-    r"""What a bound may lose, because columns without bounds have residuals.
-
-    With :math:`|y_j| \le R` on these columns the bound is short by at most
-    :math:`R \sum_j |r_j| + \tfrac12 \delta \sum_j (R + |x_j|)^2`.
-
-    Attributes
-    ----------
-    columns : array of int
-        Columns that are not paid for.
-    slope : float
-        :math:`\sum_j |r_j|`.
-    curve : float
-        δ: how far P may be from positive semidefinite on them.
-    size : float
-        Largest :math:`|x_j|` of all columns.
-    here : float
-        What the bound loses at the size of the solution itself: no proof, but a sign of trouble.
-    natural : float
-        Size of a number in these columns: one over the largest share they have in a row. A
-        column whose coefficients are 1e-9 of their rows' may well be 1e9.
-    reach : float
-        Nothing is said of larger |y_j|.
-    unit : float
-        Least unit of these columns: what is said of y_j here is said of that times y_j.
-    """
-
-    columns: Ints
-    slope: float
-    curve: float
-    size: float
-    here: float = 0.0
-    natural: float = 1.0
-    reach: float = np.inf
-    unit: float = 1.0
-
-    def times(self, factor: float) -> Unpaid:
-        """Return the same for an objective multiplied by a positive factor."""
-        parts = (self.slope * factor, self.curve * factor)
-        return replace(self, slope=parts[0], curve=parts[1], here=self.here * factor)
-
-    def spread(self, copies: Ints, factor: float) -> Unpaid:
-        """Return the same where columns count for others, which are so many times as large then."""
-        return replace(self.times(factor), columns=np.union1d(self.columns, copies))
-
-    def joined(self, other: Unpaid | None) -> Unpaid:
-        """Return what the lesser of two bounds may lose."""
-        if other is None:
-            return self
-        names = ("slope", "curve", "size", "here", "natural")
-        parts = {name: max(getattr(self, name), getattr(other, name)) for name in names}
-        least = ("reach", "unit")
-        parts |= {name: min(getattr(self, name), getattr(other, name)) for name in least}
-        return Unpaid(np.union1d(self.columns, other.columns), **parts)
-
-    @property
-    def near(self) -> float:
-        """What the bound loses within the size that a radius has to be clear of."""
-        size = max(1.0, self.size, self.natural)
-        return self.slope * size + 2.0 * self.curve * self.columns.size * size * size
-
-    def radius(self, loss: float) -> float:
-        """Return the largest R for which the bound is short by no more than ``loss``."""
-        if not loss > 0.0:
-            return 0.0
-        bend = 0.5 * self.curve * self.columns.size
-        # slope R + bend (R + size)² <= loss
-        rate = self.slope + 2.0 * bend * self.size
-        left = loss * (1.0 - 1e-9) - bend * self.size * self.size
-        if not (left > 0.0 and np.isfinite(rate)):
-            return 0.0
-        if rate == 0.0 and bend == 0.0:
-            return self.reach
-        with np.errstate(over="ignore"):
-            reach = 2.0 * left / (rate + np.sqrt(rate * rate + 4.0 * bend * left))
-        return float(min(reach * (1.0 - 1e-9), np.finfo(float).max, self.reach))
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,68 +89,6 @@ class LowerBound:
         return not self.fault, -(0.0 if self.unpaid is None else self.unpaid.near), self.value
 
 
-def loosened(
-    form: ConicForm, upper: float, pair: tuple[Floats, Floats] | None
-) -> tuple[ConicForm, Unpaid | None]:
-    """Return the form with rows that every feasible point obeys, where those of roots are rounded.
-
-    Parameters
-    ----------
-    form : ConicForm
-        The program.
-    upper : float
-        A value of the objective that points may be held to.
-    pair : (x, z) or None
-        Forms of columns without bounds are as near as they are within a multiple of x, more where z
-        charges little; it is returned. None leaves them out.
-    """
-    rounded = form.rounded
-    if not rounded:
-        return form, None
-    rows = linear_rows(form)
-    single, which, entry = zeroing_rows(form)
-    # of s is known that it is not negative
-    rows.low[single] = np.where(entry > 0.0, 0.0, -np.inf)
-    rows.high[single] = np.where(entry > 0.0, np.inf, 0.0)
-    wanted = np.concatenate([np.arange(r.own.start, r.own.stop)[r.charged] for r in rounded])
-
-    def suffice(lower: Floats, upper: Floats) -> bool:
-        return bool(np.isfinite(lower[wanted]).all() and np.isfinite(upper[wanted]).all())
-
-    lower, above = declared_bounds(rows)
-    lower, above = propagated(rows, lower, above, suffice)
-    if not suffice(lower, above):
-        rows = with_cut(form, rows, upper).below(*rotated_rows(form))
-        lower, above = propagated(rows, lower, above, suffice)
-    far = np.maximum(np.abs(lower), np.abs(above))
-    unpaid, open_ones = None, wanted[~np.isfinite(far[wanted])]
-    if pair is not None and open_ones.size:
-        size, natural = float(np.abs(pair[0]).max(initial=0.0)), _natural(form, open_ones)
-        price = float(np.abs(pair[1][single]).max(initial=0.0))
-        rate = max(price * sum(float(r.share[r.charged].sum()) for r in rounded), 1e-300)
-        spare = CHARGE * max(form.unit, abs(form.objective(pair[0])))
-        reach = max(REACH * max(1.0, size, natural), float(np.sqrt(spare / rate)))
-        far[open_ones] = reach
-        unpaid = Unpaid(open_ones, 0.0, 0.0, size, 0.0, natural, reach)
-    b, kept = form.b.copy(), np.ones(form.b.size)
-    for r in rounded:
-        used = r.share > 0.0
-        with np.errstate(over="ignore", invalid="ignore"):
-            most = float(r.share[used] @ far[r.own][used] ** 2) * (1.0 + 1e-9) + 1e-300
-        at, factor = single[which == r.column], entry[which == r.column]
-        if np.isfinite(most) and np.count_nonzero(form.equal[at]) < 2:
-            b[at] = np.where(form.equal[at] | (factor > 0.0), factor * most, b[at])
-        else:  # nothing is said of s
-            b[at] = kept[at] = 0.0
-    numbers: dict[str, Any] = {"b": b, "rooted": ()}
-    if not kept.all():
-        numbers["A"] = sp.csc_array(sp.diags_array(kept) @ form.A)
-    return form.moved(numbers), unpaid
-
-
-# Radius within which rounded roots are charged at least, in sizes of the point: one of half as much
-# is granted; and the share of the objective that it may cost to have more.
-REACH, CHARGE = 2e3, 1e-9
 # Passes over the rows before a move is tried; a share of the objective that bounds far out cost.
 FIRST, FAR = 2, 2e-9
 
@@ -410,7 +268,7 @@ def _in_digits(form: ConicForm, x: Floats, z: Floats, goal: float, known: LowerB
     if sharp is None or not sharp[0] - sharp[1] * float(np.abs(x).sum()) > value - loss + slight:
         return known
     at, size = np.arange(form.q.size), float(np.abs(x).max(initial=0.0))
-    left_out = Unpaid(at, sharp[1], 0.0, size, sharp[1] * size, _natural(form, at))
+    left_out = Unpaid(at, sharp[1], 0.0, size, sharp[1] * size, natural_size(form, at))
     return LowerBound(sharp[0], left_out)
 
 
@@ -418,118 +276,181 @@ def _lower_bound(
     form: ConicForm, x: Floats, z: Floats, limits: Limits, given: Floats
 ) -> LowerBound:
     """Return the bound of multipliers in the dual cone, near those that show a face."""
-    curvature, (upper, enough) = form.curvature, limits
-    enough = np.inf if curvature.shift > 0.0 else enough  # that is charged for at the end
-    residual = residual_of(form, x, z, form.q)
-    boxes = bare = Boxes(*form.column_bounds, x=x, floor=curvature.floor)
-    best, spent, facing = np.inf, 0.0, list[LowerBound]()
-    if (at := np.flatnonzero(boxes.unpaid(residual))).size:
-        residual = sharper(form, residual, x, z, form.q, at)
-    own, start = residual, z  # a residual, and the multipliers it is that of
-    # what costs nothing is not looked at step by step
-    some = form.b.size > 0 and bool(boxes.unpaid(residual).any())
-    if some:
-        best, plain, known = upper, linear_rows(form), False
-        rows = with_cut(form, plain, upper)
-        if not form.P.nnz:  # a limit of the costs bounds most columns, in few steps
-            boxes = implied(form, rows, residual, boxes, FIRST)
-        elif rows is not plain:  # that of the linear part of others may be far out
-            boxes, known = implied(form, plain, residual, boxes), True
-            paid = total_of(form, x, z, residual, 0.0, boxes)
-            if not boxes.unpaid(residual).any() and paid >= enough:
-                rows, best = plain, np.inf
-            else:
-                within = implied(form, rows, residual, boxes)
-                free, paid = (total_of(form, x, z, residual, 0.0, b) for b in (bare, within))
-                dear = not within.unpaid(residual).any() and paid < enough < np.inf
-                if free - paid > FAR * max(abs(paid), form.unit) or dear:
-                    rows, best = plain, np.inf
-                    if dear:
-                        facing = [LowerBound(min(float(np.nextafter(paid, -np.inf)), upper))]
-                else:
-                    boxes = within
-        few = 0 < np.count_nonzero(boxes.unpaid(residual)) <= (np.inf if form.P.nnz else FEW)
-        if few and (light := lightly_peeled(form, residual, x, z, boxes)):
-            residual, spent = light
-        elif not known and boxes.unpaid(residual).any():
-            boxes = implied(form, rows, residual, boxes)
-        if form.P.nnz and boxes.unpaid(residual).any():
-            held = _held(form, boxes, upper)
-            if held is not boxes:
-                boxes, best = implied(form, rows, residual, held), upper
-    if some and boxes.unpaid(residual).any():
-        at = np.flatnonzero(boxes.unpaid(residual))
-        near = lowered(form, residual, z, at)
-        if (near != z).any():
-            start = z = near
-            own = residual = sharper(form, residual_of(form, x, z, form.q), x, z, form.q, at)
-        if boxes.unpaid(residual).any():
-            residual, spent = peeled_in_turn(form, residual, z, boxes)
-    count = np.count_nonzero(boxes.unpaid(residual))
-    if some and count > SEVERAL:  # fewer are closed in less time
-        boxes = in_circles(form, rows, residual, boxes)
-    if some and boxes.unpaid(residual).any():
+    bound = _Bounding(form, x, z, limits)
+    if bound.some:
+        bound.bound_columns()
+        if bound.open:
+            bound.move()
+        if (proved := bound.close(given)) is not None:
+            return proved
+    bound.cheapen()
+    return bound.made()
+
+
+class _Bounding:
+    """A bound in the making: multipliers, what they leave over, and the bounds of columns that pay for it."""
+
+    def __init__(self, form: ConicForm, x: Floats, z: Floats, limits: Limits) -> None:
+        self.form, self.x, self.z, self.limits = form, x, z, limits
+        self.upper, self.enough = limits
+        if form.curvature.shift > 0.0:
+            self.enough = np.inf  # that is charged for at the end
+        self.residual = residual_of(form, x, z, form.q)
+        self.boxes = self.bare = Boxes(*form.column_bounds, x=x, floor=form.curvature.floor)
+        if self.open:
+            self.residual = self._sharper(np.flatnonzero(self.boxes.unpaid(self.residual)))
+        # a residual, the multipliers it is that of, and what it costs to have less of it
+        self.own, self.start, self.spent = self.residual, z, 0.0
+        # what holds below a value of the objective says no more than that
+        self.best, self.facing = np.inf, list[LowerBound]()
+        # what costs nothing is not looked at step by step
+        self.some = form.b.size > 0 and self.open
+        self.rows: Rows
+
+    @property
+    def open(self) -> bool:
+        """Whether nothing pays for what is left of some column."""
+        return bool(self.boxes.unpaid(self.residual).any())
+
+    @property
+    def count(self) -> int:
+        """Number of such columns."""
+        return int(np.count_nonzero(self.boxes.unpaid(self.residual)))
+
+    def total(self, boxes: Boxes | None = None) -> float:
+        """Return what is proved within the boxes, or others, but for such columns."""
+        within = self.boxes if boxes is None else boxes
+        return total_of(self.form, self.x, self.z, self.residual, self.spent, within)
+
+    def _sharper(self, at: Ints) -> Residual:
+        return sharper(self.form, self.residual, self.x, self.z, self.form.q, at)
+
+    def _implied(self, boxes: Boxes, rounds: int = ROUNDS) -> Boxes:
+        return implied(self.form, self.rows, self.residual, boxes, rounds)
+
+    def bound_columns(self) -> None:
+        """Bound columns by rows, by a limit of the objective, and where it bends."""
+        form = self.form
+        self.rows = plain = linear_rows(form)
+        limited = with_cut(form, plain, self.upper)
+        known = form.P.nnz > 0 and limited is not plain
+        if known:
+            self._by_rows_or_objective(limited)
+        else:
+            self.rows, self.best = limited, self.upper
+            if not form.P.nnz:  # a limit of the costs bounds most columns, in few steps
+                self.boxes = self._implied(self.boxes, FIRST)
+        light = None
+        if 0 < self.count <= (np.inf if form.P.nnz else FEW):
+            light = lightly_peeled(form, self.residual, self.x, self.z, self.boxes)
+        if light is not None:
+            self.residual, self.spent = light
+        elif not known and self.open:
+            self.boxes = self._implied(self.boxes)
+        if form.P.nnz and self.open:
+            held = _held(form, self.boxes, self.upper)
+            if held is not self.boxes:
+                self.boxes, self.best = self._implied(held), self.upper
+
+    def _by_rows_or_objective(self, limited: Rows) -> None:
+        """Bound columns by rows alone; the limit of an objective that bends may be far out."""
+        self.boxes = self._implied(self.boxes)
+        if not self.open and self.total() >= self.enough:
+            return
+        plain, self.rows = self.rows, limited
+        within = self._implied(self.boxes)
+        free, paid = self.total(self.bare), self.total(within)
+        dear = not within.unpaid(self.residual).any() and paid < self.enough < np.inf
+        if dear:
+            self.facing = [LowerBound(min(float(np.nextafter(paid, -np.inf)), self.upper))]
+        if dear or free - paid > FAR * max(abs(paid), self.form.unit):
+            self.rows = plain
+        else:
+            self.boxes, self.best = within, self.upper
+
+    def move(self) -> None:
+        """Move multipliers in their cones so that less is left, and charge for what is moved with them."""
+        form, x, at = self.form, self.x, np.flatnonzero(self.boxes.unpaid(self.residual))
+        near = lowered(form, self.residual, self.z, at)
+        if (near != self.z).any():
+            self.start = self.z = near
+            self.residual = residual_of(form, x, near, form.q)
+            self.own = self.residual = self._sharper(at)
+        if self.open:
+            moved = peeled_in_turn(form, self.residual, self.z, self.boxes)
+            self.residual, self.spent = moved
+
+    def close(self, given: Floats) -> LowerBound | None:
+        """Close the columns that are left, or bound them by each other; return what a face proves."""
+        form, x, count = self.form, self.x, self.count
+        if count > SEVERAL:  # fewer are closed in less time
+            self.boxes = in_circles(form, self.rows, self.residual, self.boxes)
+        if not self.open:
+            return None
+        stated = form, self.residual, x, self.z, self.boxes, self.enough
         # few columns without blocks are closed in less time than a face is looked for
         first = count <= FEW and not any(c.kind == "psd" for c in form.cones)
-        moved = closed(form, residual, x, z, boxes, enough) if first else None
-        done = moved is not None and not boxes.unpaid(moved[1]).any()
-        if not done and (face := on_face(form, given)) is not None:
-            total = total_of(form, x, z, residual, 0.0, boxes)
-            slight = SLIGHT * max(abs(total), form.unit)
-            there = _lower_bound(face.form, x, in_dual(face.form.cones, face.z), limits, face.z)
-            unpaid = there.unpaid and there.unpaid.spread(*face.copies)
-            there = replace(there, unpaid=unpaid, by=None)
-            if not there.fault and there.value >= min(total - slight, enough):
-                facing.append(there)
-                if there.unpaid is None:
-                    return there
-        z, residual, spent = moved or closed(form, residual, x, z, boxes, enough)
-        if count <= SEVERAL and boxes.unpaid(residual).any():
-            boxes = in_circles(form, rows, residual, boxes)
-    total = total_of(form, x, z, residual, spent, boxes)
-    dear = boxes is not bare and not boxes.unpaid(residual).any() and total < enough
-    if dear and (less := cheaper(form, own, x, start, total, boxes, bare, enough)) is not None:
-        z, residual, spent = less
-        total = total_of(form, x, z, residual, spent, boxes)
-    open_ones = boxes.unpaid(residual)
-    short = not (spent or some or total >= enough)
-    if short and (at := dear_columns(form, x, residual, boxes)).size:
-        residual = sharper(form, residual, x, z, form.q, at)
-        total = max(total, total_of(form, x, z, residual, spent, boxes))
-    curved = np.zeros(form.q.size, dtype=bool)
-    if curvature.shift > 0.0:
-        lost, curved = bent(form, x, boxes.lower, boxes.upper)
-        total -= lost
-    total = min(float(np.nextafter(total, -np.inf)), best)
-    if not np.isfinite(total):
-        return LowerBound(-np.inf, fault="the numbers leave the range of floats")
-    if not (open_ones.any() or curved.any()):
-        return max([LowerBound(total, by=z), *facing], key=LowerBound.worth)
-    worst = residual.size
-    near = np.maximum(np.abs(x), float(np.abs(x).mean()))
-    unpaid = Unpaid(
-        np.flatnonzero(open_ones | curved),
-        float(worst[open_ones].sum()) * (1.0 + 1e-9),
-        curvature.shift if curved.any() else 0.0,
-        float(np.abs(x).max(initial=0.0)),
-        float(worst[open_ones] @ near[open_ones]),
-        _natural(form, np.flatnonzero(open_ones | curved)),
-    )
-    return max([LowerBound(total, unpaid), *facing], key=LowerBound.worth)
+        moved = closed(*stated) if first else None
+        done = moved is not None and not self.boxes.unpaid(moved[1]).any()
+        if not done and (there := self._on_face(given)) is not None:
+            self.facing.append(there)
+            if there.unpaid is None:
+                return there
+        self.z, self.residual, self.spent = moved or closed(*stated)
+        if count <= SEVERAL and self.open:
+            self.boxes = in_circles(form, self.rows, self.residual, self.boxes)
+        return None
 
+    def _on_face(self, given: Floats) -> LowerBound | None:
+        """Return what is proved on a face, where it is no less than what is proved here."""
+        if (face := on_face(self.form, given)) is None:
+            return None
+        here = total_of(self.form, self.x, self.z, self.residual, 0.0, self.boxes)
+        slight, z = SLIGHT * max(abs(here), self.form.unit), in_dual(face.form.cones, face.z)
+        there = _lower_bound(face.form, self.x, z, self.limits, face.z)
+        unpaid = there.unpaid and there.unpaid.spread(*face.copies)
+        worse = there.fault or there.value < min(here - slight, self.enough)
+        return None if worse else replace(there, unpaid=unpaid, by=None)
 
-def _natural(form: ConicForm, at: Ints) -> float:
-    """Return the largest size of a number in some columns, by their shares in the rows.
+    def cheapen(self) -> None:
+        """Leave little to bounds that are far out, where too little is proved."""
+        form, x, total = self.form, self.x, self.total()
+        if self.boxes is not self.bare and not self.open and total < self.enough:
+            limits = self.boxes, self.bare, self.enough
+            less = cheaper(form, self.own, x, self.start, total, *limits)
+            if less is not None:
+                self.z, self.residual, self.spent = less
+            return
+        if self.spent or self.some or total >= self.enough:
+            return
+        if (at := dear_columns(form, x, self.residual, self.boxes)).size:
+            before, self.residual = self.residual, self._sharper(at)
+            self.residual = before if self.total() < total else self.residual
 
-    Rows of one entry say nothing of it: their only column has the whole share.
-    """
-    rows = abs(sp.csr_array(sp.vstack([sp.csr_array(form.A), sp.csr_array(form.q[None, :])])))
-    rows = rows[np.flatnonzero(np.diff(rows.indptr) > 1)]
-    if not rows.nnz:
-        return 1.0
-    most = rows.max(axis=1).toarray().ravel()
-    most[most == 0.0] = 1.0
-    share = sp.csc_array(sp.diags_array(1.0 / most) @ rows)[:, at].max(axis=0).toarray().ravel()
-    if form.P.nnz:
-        share[np.diff(sp.csc_array(form.P)[:, at].indptr) > 0] = 1.0
-    return float(1.0 / share[share > 0.0].min(initial=1.0))
+    def made(self) -> LowerBound:
+        """Return the bound, or a better one that was proved on the way."""
+        form, x, size, open_ones = (
+            self.form,
+            self.x,
+            self.residual.size,
+            self.boxes.unpaid(self.residual),
+        )
+        total, curved = self.total(), np.zeros(form.q.size, dtype=bool)
+        if form.curvature.shift > 0.0:
+            lost, curved = bent(form, x, self.boxes.lower, self.boxes.upper)
+            total -= lost
+        total = min(float(np.nextafter(total, -np.inf)), self.best)
+        if not np.isfinite(total):
+            return LowerBound(-np.inf, fault="the numbers leave the range of floats")
+        if not (open_ones.any() or curved.any()):
+            return max([LowerBound(total, by=self.z), *self.facing], key=LowerBound.worth)
+        near = np.maximum(np.abs(x), float(np.abs(x).mean()))
+        unpaid = Unpaid(
+            np.flatnonzero(open_ones | curved),
+            float(size[open_ones].sum()) * (1.0 + 1e-9),
+            form.curvature.shift if curved.any() else 0.0,
+            float(np.abs(x).max(initial=0.0)),
+            float(size[open_ones] @ near[open_ones]),
+            natural_size(form, np.flatnonzero(open_ones | curved)),
+        )
+        return max([LowerBound(total, unpaid), *self.facing], key=LowerBound.worth)

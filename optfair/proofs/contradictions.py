@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from optfair.proofs.bounds import implied, loosened
+from optfair.proofs.bounds import implied
 from optfair.proofs.columns import linear_rows
 from optfair.proofs.faces import on_face
 from optfair.proofs.moves import Boxes, carrying, sides_of
@@ -25,6 +25,7 @@ from optfair.proofs.residual import (
     sharper,
 )
 from optfair.proofs.rounding import Floats
+from optfair.proofs.unpaid import loosened
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm

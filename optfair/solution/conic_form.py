@@ -12,13 +12,14 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.numbers import Floats
-from optfair.proofs.bounds import LowerBound, Unpaid, loosened, lower_bound
+from optfair.proofs.bounds import LowerBound, lower_bound
 from optfair.proofs.columns import Rooted, declared_bounds, linear_rows
 from optfair.proofs.cones import Cone, beside_diagonals, cone_figures, largest_entry
 from optfair.proofs.definiteness import Definiteness, definiteness
 from optfair.proofs.moves import finished
 from optfair.proofs.reduction import Entries, forced
 from optfair.proofs.rounding import UNIT, Products, coordinates, equilibrated, unscaled
+from optfair.proofs.unpaid import Unpaid, loosened
 from optfair.solution.units import (
     APART,
     Handed,
@@ -262,8 +263,7 @@ class ConicForm:
         """Size of a number in each column: what equilibrates the rows with their right-hand sides."""
         m, n = self.A.shape
         row, column, entry = coordinates(self.columns_of_rows)
-        i = np.concatenate([row, np.arange(m)])
-        j = np.concatenate([column, np.full(m, n)])
+        i, j = np.append(row, np.arange(m)), np.append(column, np.full(m, n))
         side = float(np.abs(self.b[np.isfinite(self.b)]).max(initial=0.0))
         side = side if 0.0 < side < LEAST else 1.0  # the inverse of smaller ones is no float
         sizes = np.abs(np.concatenate([entry, self.b / side]))

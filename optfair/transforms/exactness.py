@@ -19,9 +19,9 @@ from optfair.core.problem import Problem, check_problem
 from optfair.core.quadratics import QuadraticMap
 from optfair.errors import ClassError, DataError
 from optfair.numbers import Floats, check_mapping, check_positive, floats
-from optfair.proofs.bounds import Unpaid
 from optfair.proofs.cones import largest_entry
 from optfair.proofs.rounding import exact_dot, exact_products, gamma
+from optfair.proofs.unpaid import Unpaid
 from optfair.solution.residuals import measure
 
 # The Lagrangian of a quadratic problem, and the bound it proves.

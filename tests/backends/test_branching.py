@@ -31,9 +31,10 @@ from optfair.backends.registry import conic_interface
 from optfair.backends.request import Outcome, ReportedBound, Request
 from optfair.compile.form import compile_problem
 from optfair.diagnosis import infeasible
-from optfair.proofs.bounds import LowerBound, Unpaid
+from optfair.proofs.bounds import LowerBound
 from optfair.proofs.cones import Cone
 from optfair.proofs.contradictions import infeasibility
+from optfair.proofs.unpaid import Unpaid
 from optfair.solution.conic_form import ConicForm
 from optfair.transforms.relaxation import relaxed
 

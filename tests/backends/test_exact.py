@@ -29,8 +29,8 @@ from optfair.compile.form import compile_problem
 from optfair.core.problem import Problem
 from optfair.numbers import Floats
 from optfair.proofs import check_proof
-from optfair.proofs.bounds import Unpaid
 from optfair.proofs.reduction import Excluded
+from optfair.proofs.unpaid import Unpaid
 from optfair.solution.residuals import measure
 
 

@@ -22,7 +22,7 @@ from optfair.compile.conic_proof import (
 )
 from optfair.compile.form import compile_problem
 from optfair.core.certificate import DualCheck
-from optfair.proofs.bounds import Unpaid
+from optfair.proofs.unpaid import Unpaid
 from optfair.solution.conic_form import ConicForm, ConicResiduals
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from optfair.core.certificate import PROVED, reported, within
 from optfair.proofs import bounds, columns, equations, moves
-from optfair.proofs.bounds import Unpaid, lower_bound
+from optfair.proofs.bounds import lower_bound
 from optfair.proofs.columns import (
     declared_bounds,
     linear_rows,
@@ -29,6 +29,7 @@ from optfair.proofs.moves import sides_of
 from optfair.proofs.points import feasible_near, recession_faults
 from optfair.proofs.residual import residual_of, sharper
 from optfair.proofs.rounding import unscaled
+from optfair.proofs.unpaid import Unpaid
 from optfair.solution.conic_form import ConicForm
 
 

@@ -18,7 +18,7 @@ import optfair as of
 from optfair.backends import blocks_backend
 from optfair.backends.blocks_backend import interior_point
 from optfair.compile.form import compile_problem
-from optfair.proofs.bounds import Unpaid, lower_bound
+from optfair.proofs.bounds import lower_bound
 from optfair.proofs.cones import Cone
 from optfair.proofs.faces import (
     _declared,
@@ -29,6 +29,7 @@ from optfair.proofs.faces import (
     on_face,
     turned,
 )
+from optfair.proofs.unpaid import Unpaid
 from optfair.solution.conic_form import ConicForm
 
 ROUTE = "psd-blocks"

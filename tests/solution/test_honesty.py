@@ -16,8 +16,8 @@ from optfair.backends.farkas import InfeasibilityProof
 from optfair.backends.registry import claimed_infeasible
 from optfair.compile.form import compile_problem
 from optfair.core.problem_class import vanishing
-from optfair.proofs.bounds import Unpaid
 from optfair.proofs.cones import Cone
+from optfair.proofs.unpaid import Unpaid
 from optfair.solution.conic_form import ConicForm
 from optfair.solution.residuals import Residuals
 

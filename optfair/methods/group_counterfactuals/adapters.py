@@ -22,8 +22,8 @@ from optfair.methods.group_counterfactuals.limits import FREE, Fixed, NoChoice, 
 from optfair.methods.group_counterfactuals.map_problem import Reduction, ScoreLine
 from optfair.methods.group_counterfactuals.members import IndependentCounterfactuals
 from optfair.numbers import Floats
-from optfair.proofs.bounds import Unpaid
 from optfair.proofs.rounding import loss
+from optfair.proofs.unpaid import Unpaid
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
