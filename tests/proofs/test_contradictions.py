@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from optfair.proofs import bounds
 from optfair.proofs.cones import Cone
 from optfair.proofs.contradictions import infeasibility
 from optfair.solution.conic_form import ConicForm
@@ -59,3 +60,18 @@ def test_each_candidate_in_other_units_is_tried_and_the_vector_itself() -> None:
 
     assert proved(wrong, wrong, right) and proved(right, wrong) and proved(wrong, right)
     assert not proved(wrong, wrong) and not proved(wrong)
+
+
+def test_what_a_file_cannot_say_again_is_no_part_of_a_contradiction(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def none(*_: Any) -> Any:
+        raise AssertionError("bounds of columns by each other are in no file")
+
+    monkeypatch.setattr(bounds, "mutual_bounds", none)
+    cones = (Cone("nonneg", 0, 1), Cone("soc", 1, 3))
+    form = rows([[1.0, 1.0], [-1.0, 0.0], [0.0, -1.0]], [-1.0, 0.0, 0.0], cones)
+    # x >= |y| and x + y <= -1: the first multipliers leave something in y, the others nothing
+    found = infeasibility(form, np.array([1.0, 1.0, 0.5]))
+    assert not found.proved and found.columns is not None and found.columns.tolist() == [1]
+    assert infeasibility(form, np.array([1.0, 1.0, 1.0])).proved
