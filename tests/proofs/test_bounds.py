@@ -981,3 +981,12 @@ def test_a_column_of_nothing_beside_a_form_without_full_rank_changes_nothing() -
     form = form_of(np.zeros((0, 3)), [], (), [-2.0, -2.0, 0.0], P)
     bound = lower_bound(form, np.array([1.0 + 1e-7, 1.0, 0.0]), np.zeros(0))
     assert bound.unpaid is None and -2.0 - 1e-6 <= bound.value <= -2.0
+
+
+def test_a_row_of_columns_that_all_stay_is_no_equation_for_the_others() -> None:
+    # w and y are held at 0, so -w - 2 y <= 0 holds as it is; x and z move for 2 w + 2 x - y + z
+    A = [[2, 2, -1, 1], [-2, -2, 1, 2], [-1, 0, -2, 0], [-1, 0, 0, 0], [0, 0, -1, 0], [0, 0, 0, -1]]
+    cones = (Cone("zero", 0, 1), Cone("nonneg", 1, 6))
+    b, x = np.array([3.0 + 1e-9, 0.0, 0.0, 0.0, 0.0, 0.0]), np.array([0.0, 1.0, 0.0, 1.0])
+    step = feasible_near(sp.csc_array(np.array(A, dtype=float)), b, cones, x)
+    assert step is not None and (step[[0, 2]] == 0.0).all() and 0.0 < step.max() < 2e-9
