@@ -5,7 +5,10 @@ from __future__ import annotations
 import itertools
 import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import cvxpy as cp
@@ -15,6 +18,7 @@ import pytest
 import optfair as of
 from optfair.backends import conic_backend
 from optfair.backends import registry as registry_of_solvers
+from optfair.backends import solve as solving
 from optfair.backends.registry import choose, profile, profiles
 from optfair.backends.request import Outcome, ReportedBound, Request, SolverProfile
 from optfair.compile.form import compile_problem
@@ -613,3 +617,58 @@ def test_a_gap_among_the_options_says_which_tolerance_it_needs() -> None:
     assert f"a tolerance above its gap of {error.solution.gap:.1e}" in str(error.remedy)
     assert str(error.evidence).count("highs (optimal)") == 1  # what is said twice is said once
     assert p.solve(tolerance=0.02).gap <= 0.02
+
+
+def test_a_basis_in_fractions_is_asked_for_in_what_is_left_of_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = list[float | None]()
+
+    def exactly(solution: of.Solution, left: float | None) -> of.Solution:
+        seen.append(left)
+        return solution
+
+    monkeypatch.setattr(solving, "exactly", exactly)
+    for limit in (None, 1000.0):
+        lp().solve(exact=True, time_limit=limit)
+    assert seen[0] is None and seen[1] is not None and 1.0 < seen[1] < 1000.0
+
+
+def test_what_was_adopted_is_written_back_where_that_is_asked_for() -> None:
+    x = cp.Variable(2, name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [x >= 1]))
+    p.solve()
+    assert x.value is None
+    s = p.solve(write_back=True)
+    assert x.value is not None and np.array_equal(x.value, s["x"])
+    declared = of.FairAssignment(np.eye(4), groups=[0, 1, 0, 1], centers=np.eye(4)[:2])
+    with pytest.raises(of.DeclarationError, match="nothing to write back"):
+        declared.solve(write_back=True)
+
+
+def test_nobody_is_asked_where_a_parameter_has_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, level = cp.Variable(name="x"), cp.Parameter(name="level", value=1.0)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x), [x >= level]))
+    level.value = 2.0
+    monkeypatch.setattr(solving, "Search", None)
+    with pytest.raises(of.DeclarationError, match="parameter 'level'"):
+        solving.solve_as_asked(p, None, Request())
+
+
+@pytest.mark.parametrize("general", [True, False])
+def test_solvers_beside_structured_routes_multiply_by_one_thread(
+    monkeypatch: pytest.MonkeyPatch, general: bool
+) -> None:
+    seen = list[str]()
+
+    @contextmanager
+    def calm() -> Iterator[None]:
+        seen.append("one thread")
+        yield
+        seen.append("as many as before")
+
+    search = SimpleNamespace(general=general, run=lambda: seen.append("search"))
+    monkeypatch.setattr(solving, "one_thread", calm)
+    monkeypatch.setattr(solving, "Search", lambda *_, **__: search)
+    solving.solve_as_asked(lp(), None, Request())
+    assert seen == (["one thread", "search", "as many as before"] if general else ["search"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -934,3 +935,59 @@ def test_a_form_without_full_rank_has_its_least_value_everywhere(seed: int, unit
     for y, q in ((others[0], form.q), (near, others[1])):
         other = lower_bound(replace(form, q=q), y, np.zeros(0))
         assert other.fault or other.unpaid is not None
+
+
+@pytest.mark.parametrize(
+    ("enough", "tried"), [(0.4, ["half"]), (0.9, ["half", "whole"]), (5.0, ["half", "whole"])]
+)
+def test_candidates_in_other_units_are_tried_until_one_is_enough(
+    enough: float, tried: list[str]
+) -> None:
+    # x >= 1 by a row of two entries, and x, y >= 0; the same times 4
+    A, b, cones = (
+        [[-1.0, -1.0], [-1.0, 0.0], [0.0, -1.0]],
+        [-1.0, 0.0, 0.0],
+        (Cone("nonneg", 0, 3),),
+    )
+    form = form_of(A, b, cones, [1.0, 1.0])
+    seen = list[str]()
+
+    def candidates(_: Any) -> Any:
+        for name, part in (("half", 0.5), ("whole", 1.0)):
+            seen.append(name)
+            yield np.array([part, 0.0, 0.0])
+
+    same = SimpleNamespace(
+        form=form_of(A, b, cones, [4.0, 4.0]),
+        columns=np.ones(2),
+        candidates=candidates,
+        multipliers_back=lambda z: z,
+    )
+    form.__dict__["same"] = (same, 4.0)
+    found = lower_bound(form, np.array([1.0, 0.0]), np.zeros(3), enough=enough)
+    assert seen == tried and found.unpaid is None and found.by is not None
+    assert found.value == pytest.approx({"half": 0.5, "whole": 1.0}[tried[-1]], abs=1e-12)
+    assert found.value <= 1.0 and found.by[0] == {"half": 0.5, "whole": 1.0}[tried[-1]]
+
+
+def test_squares_without_costs_need_no_multipliers(monkeypatch: pytest.MonkeyPatch) -> None:
+    form = form_of([[1.0]], [1.0], (Cone("nonneg", 0, 1),), [0.0], [[2.0]], offset=3.0)
+    monkeypatch.setattr(bounds, "in_dual", None)
+    bound = lower_bound(form, np.ones(1), np.ones(1), enough=3.0)
+    assert bound.value == 3.0 and bound.unpaid is None and not bound.fault
+
+
+def test_a_column_of_nothing_beside_a_form_without_full_rank_changes_nothing() -> None:
+    P = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
+    form = form_of(np.zeros((0, 3)), [], (), [-2.0, -2.0, 0.0], P)
+    bound = lower_bound(form, np.array([1.0 + 1e-7, 1.0, 0.0]), np.zeros(0))
+    assert bound.unpaid is None and -2.0 - 1e-6 <= bound.value <= -2.0
+
+
+def test_a_row_of_columns_that_all_stay_is_no_equation_for_the_others() -> None:
+    # w and y are held at 0, so -w - 2 y <= 0 holds as it is; x and z move for 2 w + 2 x - y + z
+    A = [[2, 2, -1, 1], [-2, -2, 1, 2], [-1, 0, -2, 0], [-1, 0, 0, 0], [0, 0, -1, 0], [0, 0, 0, -1]]
+    cones = (Cone("zero", 0, 1), Cone("nonneg", 1, 6))
+    b, x = np.array([3.0 + 1e-9, 0.0, 0.0, 0.0, 0.0, 0.0]), np.array([0.0, 1.0, 0.0, 1.0])
+    step = feasible_near(sp.csc_array(np.array(A, dtype=float)), b, cones, x)
+    assert step is not None and (step[[0, 2]] == 0.0).all() and 0.0 < step.max() < 2e-9

@@ -204,6 +204,23 @@ def test_matrices_are_looked_at_alike_however_they_are_stored(n: int, stored: st
     assert half[0, last] == half[last, 0] == 1.0
 
 
+def test_zeros_are_not_looked_at_and_stay_with_whom_they_belong_to() -> None:
+    n = DENSE + 2
+    P = sp.csc_array((np.arange(n) % 2 + 0.0, np.arange(n), np.arange(n + 1)), shape=(n, n))
+    assert module.stored(P).nnz == n // 2 < n == P.nnz
+
+
+@pytest.mark.parametrize("n", [3, DENSE + 1])
+def test_the_largest_share_of_the_diagonal_that_is_left_is_proved(n: int) -> None:
+    # no line but the first and the last is dominant; the least eigenvalue is 0.6, or near 0.01
+    P = sp.diags_array([[-1.005] * (n - 1), [2.02] * n, [-1.005] * (n - 1)], offsets=[-1, 0, 1])
+    floor = module.floor_of(P.toarray() if n <= DENSE else sp.csc_array(P))
+    least = float(np.linalg.eigvalsh(P.toarray())[0])
+    most = next(2.02 * share for share in module.SHARES if 2.02 * share < least)
+    assert floor is not None and floor.shape == (n,)
+    assert (1.0 - 1e-9) * most <= floor.min() <= floor.max() <= most < least
+
+
 def test_dominance_is_decided_exactly() -> None:
     tenth = np.array([[0.3, -0.1, -0.1], [-0.1, 0.2, -0.1], [-0.1, -0.1, 0.2]])
     assert dominant(tenth) and dominant(sp.csc_array(tenth))

@@ -64,10 +64,36 @@ def test_forms_that_are_rounded_are_refuted_before_the_elimination(
     assert not exactly_semidefinite(P)
 
 
+def narrow() -> Any:
+    """A line of zeros, and a determinant of 1 in units of the last of 53 digits."""
+    p, r = 2.0**26 + 1.0, 2.0**26
+    P = np.zeros((3, 3))
+    P[1:, 1:] = [[p * p + 1.0, p * r + 1.0], [p * r + 1.0, r * r + 1.0]]
+    return np.ldexp(P, -53)
+
+
+@pytest.mark.parametrize(
+    ("P", "semidefinite"),
+    [
+        (np.zeros((2, 2)), True),
+        (np.array([[0.0, 1.0], [1.0, 0.0]]), False),
+        (np.array([[0.0, 0.0], [0.0, -1.0]]), False),
+        (np.array([[4.0, 0.0, 2.0], [0.0, 0.0, 1.0], [2.0, 1.0, 1.0]]), False),
+        (np.array([[4.0, 2.0, 2.0], [2.0, 1.0, 1.0], [2.0, 1.0, 1.0]]), True),
+        (narrow(), True),
+        (narrow() - np.diag([0.0, 0.0, 2.0**-53]), False),
+    ],
+)
+def test_what_is_left_below_a_last_pivot_decides(P: Any, semidefinite: bool) -> None:
+    assert by_fractions(P) == semidefinite
+    assert (exact_root(P) is not None) == semidefinite
+
+
+@pytest.mark.parametrize("unit", [1.0, 2.0**-200, 2.0**200])
 @pytest.mark.parametrize("below", [False, True])
-def test_roots_have_the_signs_of_their_products(below: bool) -> None:
+def test_roots_have_the_signs_and_sizes_of_their_products(below: bool, unit: float) -> None:
     F = np.random.default_rng(3).integers(-3, 4, (3, 6)).astype(float)
-    P = F.T @ F
+    P = F.T @ F * unit
     assert P.min() < 0.0 < P.max()
     root = exact_root(P, below=below)
     assert root is not None
