@@ -516,6 +516,18 @@ def test_the_radius_is_where_the_loss_is_spent(curve: float) -> None:
 def test_what_is_lost_near_by_is_that_within_a_size_of_one_at_least() -> None:
     assert Unpaid(np.array([0]), 2.0, 0.0, 0.1, natural=0.5).near == 2.0
     assert Unpaid(np.array([0]), 2.0, 0.0, 3.0).near == 6.0
+    # half of the curve, of each column, within twice the size
+    assert Unpaid(np.arange(4), 2.0, 0.25, 3.0).near == 6.0 + 0.25 / 2.0 * 4 * 6.0**2
+
+
+def test_the_lesser_of_two_bounds_loses_as_much_as_either_may() -> None:
+    one = Unpaid(np.array([0, 2]), 1.0, 20.0, 3.0, 40.0, 5.0, 60.0, 7.0)
+    other = Unpaid(np.array([1, 2]), 10.0, 2.0, 30.0, 4.0, 50.0, 6.0, 70.0)
+    for both in (one.joined(other), other.joined(one)):
+        assert both.columns.tolist() == [0, 1, 2]
+        most = (both.slope, both.curve, both.size, both.here, both.natural)
+        assert most == (10.0, 20.0, 30.0, 40.0, 50.0) and (both.reach, both.unit) == (6.0, 7.0)
+    assert one.joined(None) is one
 
 
 def test_what_holds_exactly_stays_where_another_row_is_mended() -> None:

@@ -44,7 +44,8 @@ def test_no_point_is_within_the_radius_and_one_is_just_beyond() -> None:
 @pytest.mark.parametrize("z", [[1.0, np.inf], [np.nan, 1.0], [-np.inf, np.inf], [1.0]])
 def test_what_is_no_vector_proves_nothing(z: list[float]) -> None:
     found = infeasibility(rows([[-1.0], [1.0]], [-2.0, 1.0]), np.array(z))
-    assert not found.proved and found.fault == "it is not a finite vector with an entry per row"
+    assert not found.proved and found.radius == 0.0
+    assert found.fault == "it is not a finite vector with an entry per row"
 
 
 def test_each_candidate_in_other_units_is_tried_and_the_vector_itself() -> None:
