@@ -64,6 +64,15 @@ CASES: dict[str, tuple[Callable[..., Case], tuple[int, ...], float]] = {
     "3e4, K=33, G=6": (gaussian, (30_000, 33, 6), 0.8),
     "Adult, K=20, G=40": (adult, (20, 40), 1.0),
     "3e5, K=40, G=2": (gaussian, (300_000, 40, 2), 4.0),
+    "Adult, K=20, G=40, max_gap": (adult, (20, 40), 1.0),
+    "Adult, K=20, G=40, balance": (adult, (20, 40), 8.0),
+    "Adult, K=20, G=40, additive_gap": (adult, (20, 40), 3.0),
+}
+# Their rules, where that is not perfect fairness.
+RULES = {
+    "max_gap": of.max_gap(0.05),
+    "balance": of.balance(0.8),
+    "additive_gap": of.additive_gap(0.2),
 }
 FITS: dict[str, tuple[Callable[..., Case], tuple[int, ...]]] = {
     "Adult, K=10": (adult, (10, 2)),
@@ -95,7 +104,8 @@ def cold(name: str) -> Result:
     """Solve one assignment without a start."""
     make, sizes, target = CASES[name]
     X, groups, centers = make(*sizes)
-    p = of.FairAssignment(X, groups=groups, centers=centers)
+    rule = RULES.get(name.rpartition(", ")[2], of.perfect_fairness())
+    p = of.FairAssignment(X, groups=groups, centers=centers, fairness=rule)
     of.FairAssignment(X[:500], groups=groups[:500], centers=centers[:2]).solve("mass-dual")
     begin = time.process_time()
     s = p.solve("mass-dual", tolerance=1e-9)

@@ -31,8 +31,10 @@ from optfair.core.term import (
     ConstraintTerm,
     ObjectiveTerm,
     Term,
+    by_part,
     family,
     is_quadratic,
+    within,
 )
 from optfair.core.variables import Plain
 from optfair.errors import DeclarationError, kind_of, nearest
@@ -498,10 +500,8 @@ def bound_parts(problem: Problem, name: str, item: Any) -> dict[str, Any]:
     if isinstance(bound, (list, tuple)):
         if not bound:
             raise DeclarationError(f"{name!r} is an empty list", remedy="give a constraint or rule")
-        if len(bound) == 1:
-            return problem.bound_parts(name, bound[0])
         # each through the problem, which may refuse some rules
-        each = [problem.bound_parts(f"{name}.{i}", c) for i, c in enumerate(bound)]
+        each = [problem.bound_parts(label, c) for label, c in by_part(name, bound)]
         brought = [parts for parts in each if isinstance(parts, Parts)]
         return Parts(
             {part: c for parts in each for part, c in parts.items()},
@@ -512,12 +512,13 @@ def bound_parts(problem: Problem, name: str, item: Any) -> dict[str, Any]:
     return {name: bound}
 
 
-def stated(problem: Problem, item: Any, parts: Parts) -> dict[str, ConstraintTerm]:
-    """Return the terms of what somebody added, from its constraints by term name."""
+def stated(problem: Problem, rules: Mapping[str, Rule], parts: Parts) -> dict[str, ConstraintTerm]:
+    """Return the terms of what somebody added, from its rules and constraints by term name."""
     terms = {}
     for part, constraint in parts.items():
         term = named_term(problem, part, constraint)
-        latex = item.latex if isinstance(item, Rule) and item.latex else term.latex
+        said = (rule.latex for label, rule in rules.items() if within(part, label))
+        latex = next(said, "") or term.latex
         terms[part] = replace(term, latex=latex, limit=parts.limits.get(part, term.limit))
     return terms
 

@@ -162,7 +162,7 @@ def packed(problem: Problem) -> Any:
     """
     check_parameters(problem.terms)
     origin: Origin = problem.__dict__["_origin"]
-    rules = {k: r for k, r in problem.rules.items() if of_family(problem.constraints, k)}
+    rules = dict(problem.rules)
     of_rule = {t for k in rules for t in of_family(problem.constraints, k)}
     terms: list[Any] = []
     for t in problem.terms:

@@ -24,7 +24,7 @@ from optfair.core.expressions import (
 from optfair.core.identity import Origin, packed
 from optfair.core.labels import Labels
 from optfair.core.problem_class import LAZY_ROWS, PROVED_TERMS, Evidence, ProblemClass, Structure
-from optfair.core.term import ConstraintTerm, ObjectiveTerm, Term, family, of_family
+from optfair.core.term import ConstraintTerm, ObjectiveTerm, Term, by_part, of_family, within
 from optfair.core.variables import check_plain, fresh_copy
 from optfair.core.verbs import ProblemVerbs
 from optfair.errors import DeclarationError, Infeasible, kind_of, nearest
@@ -371,19 +371,21 @@ class Problem(ProblemVerbs, Labels):
                 f"with_constraints got {kind_of(constraints)} without a name",
                 remedy="name it: with_constraints(name=...), or give a dict by name",
             )
-        child, added = self, dict[str, ConstraintTerm]()
+        child, added, bound = self, dict[str, ConstraintTerm](), dict[str, Rule]()
         items = {**(constraints or {}), **named}
         for name, item in items.items():
             check_text(name, "the name of a constraint")
-            if any(family(name) == family(t) for t in (*self.constraints, *added)):
+            there = {*self.constraints, *self.rules, *added}
+            if any(within(name, t) or within(t, name) for t in there):
                 raise DeclarationError(
                     f"a constraint {name!r} is already there",
                     remedy=f"choose another name, or without({name!r}) first",
                 )
             parts = Parts.of(child.bound_parts(name, item))
             child = child.with_variables(parts.variables).with_integrality(*parts.integers)
-            added |= composition.stated(child, item, parts)
-        bound = {name: item for name, item in items.items() if isinstance(item, Rule)}
+            rules = {part: r for part, r in by_part(name, item) if isinstance(r, Rule)}
+            added |= composition.stated(child, rules, parts)
+            bound |= rules
         made = child._child(
             constraints=MappingProxyType({**child.constraints, **added}),
             _bound={**self.rules, **bound},
@@ -392,10 +394,9 @@ class Problem(ProblemVerbs, Labels):
 
     @property
     def rules(self) -> Mapping[str, Rule]:
-        """The rules that are bound, by the names they were given."""
+        """The rules that are bound, by the names they were given; those of a list as NAME.0 ..."""
         bound: Mapping[str, Rule] = self.__dict__.get("_bound", {})
-        there = {family(name) for name in self.constraints} | set(self.constraints)
-        return {name: rule for name, rule in bound.items() if name in there}
+        return {name: rule for name, rule in bound.items() if of_family(self.constraints, name)}
 
     @property
     def parameters(self) -> Mapping[str, Parameter]:

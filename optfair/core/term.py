@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -227,7 +227,33 @@ def _evaluated(function: Callable[[Values], Any], values: Values) -> Any:
 
 def of_family(names: Iterable[str], label: str) -> tuple[str, ...]:
     """Return the names that are this one, or stand for a part of it."""
-    return tuple(name for name in names if label in (name, family(name)))
+    return tuple(name for name in names if within(name, label))
+
+
+def within(name: str, label: str) -> bool:
+    """Whether a name is this one, or stands for a part of it.
+
+    Examples
+    --------
+    >>> within("fairness.1.lower", "fairness.1"), within("fairness.10", "fairness.1")
+    (True, False)
+    """
+    return f"{name}.".startswith(f"{label}.")
+
+
+def by_part(name: str, item: Any) -> Iterator[tuple[str, Any]]:
+    """Yield (name, item) of what a list holds, of lists within it too, or of the one item given.
+
+    Examples
+    --------
+    >>> dict(by_part("a", ["x", ["y", "z"]])), dict(by_part("a", ["x"]))
+    ({'a.0': 'x', 'a.1.0': 'y', 'a.1.1': 'z'}, {'a': 'x'})
+    """
+    if not isinstance(item, (list, tuple)) or not item:
+        yield name, item
+        return
+    for i, each in enumerate(item):
+        yield from by_part(f"{name}.{i}" if len(item) > 1 else name, each)
 
 
 def family(name: str) -> str:

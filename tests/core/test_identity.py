@@ -117,6 +117,36 @@ def test_rules_softened_terms_and_integers_travel() -> None:
     assert fingerprint(trip(more)) == fingerprint(more)
 
 
+def test_rules_in_a_list_travel() -> None:
+    r = np.random.default_rng(0)
+    X, groups = r.standard_normal((40, 2)), np.tile(["a", "b"], 20)
+    rules = [of.balance(0.2), of.fair_clustering.radius(8.0)]
+    p = of.FairAssignment(X, groups=groups, centers=X[:3], fairness=rules)
+    assert dict(p.rules) == {"fairness.0": rules[0], "fairness.1": rules[1]}
+    # beside a constraint of its own, and where one of them has left
+    q = p.with_constraints(more=[p["masses"][0, 0] <= 0.2, [of.max_gap(0.6)]]).without("fairness.0")
+    p2, q2 = trip((p, q))
+    assert q2["masses"] is p2["masses"]
+    for there, here in ((p2, p), (q2, q), (copy.deepcopy(q), q)):
+        assert there.rules == here.rules and list(there.constraints) == list(here.constraints)
+        assert there.solve().objective == pytest.approx(here.solve().objective, rel=1e-9)
+    assert trip(p.solve()).is_optimal(1e-6)
+    tight = p2.at(b=0.9)
+    assert tight.rules["fairness.0"] == of.balance(0.9)
+    assert tight.rules["fairness.1"] == rules[1]
+    assert list(tight.constraints) == list(p.constraints)
+    moved = p2.at(centers=X[3:6])
+    assert moved.rules == p.rules and set(moved.constraints) == set(p.constraints)
+    both = [of.max_gap(0.2), of.balance(0.2)]
+    sites = of.fair_clustering.FairFacilityLocation(
+        X, groups=groups, sites=X[:5], n_centers=2, fairness=both
+    )
+    there = trip(sites)
+    assert [t.formula for t in there.terms] == [t.formula for t in sites.terms]
+    assert there.constraints["fairness.0"].formula == rf"{both[0].latex}\, y_k"
+    assert fingerprint(there) == fingerprint(sites)
+
+
 def test_solutions_travel_with_their_proofs() -> None:
     p, _, _ = small()
     linear = of.library.load("textbook/diet").problem()
@@ -196,6 +226,12 @@ def everything() -> dict[str, tuple[Any, Any]]:
     goals = {"sum": cp.sum(x), "size": cp.sum_squares(x - 1)}
     return {
         "features held": (iris, cost),
+        "rules in a list": (
+            iris.with_constraints(
+                both=[of.cluster_counterfactuals.whole_numbers(1), iris["point"][0] <= 9.0]
+            ),
+            lambda q: (list(q.rules), cost(q)),
+        ),
         "unbounded": (unbounded.value, lambda e: (str(e), verified(e.certificate))),
         "conflict": (of.diagnose(none), str),
         "cones": (of.cone_program(p), lambda c: (c.A.toarray().tolist(), c.b.tolist())),

@@ -156,6 +156,11 @@ def test_nothing_is_lost_when_names_meet() -> None:
     assert list(twice.objective) == ["objective", "soft lo", "soft lo 2"]
     with pytest.raises(of.DeclarationError, match="already there"):
         p.with_constraints({"a": [t >= 0, t >= 2], "a.0": t >= 3})
+    listed = p.with_constraints(a=[t >= 0, t >= 2])
+    assert listed.without("a.1").with_constraints({"a.1": t >= 3}).solve().objective >= 3.0 - 1e-6
+    for taken in ("a", "a.0", "a.1.left"):
+        with pytest.raises(of.DeclarationError, match="already there"):
+            listed.with_constraints({taken: t >= 3})
     with pytest.raises(of.DeclarationError, match="without a name"):
         p.with_constraints([t >= 0])
 

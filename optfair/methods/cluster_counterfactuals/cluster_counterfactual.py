@@ -342,7 +342,7 @@ class ClusterCounterfactual(PointProblem):
                 variables=MappingProxyType(variables),
                 _names={v.id: name for name, v in variables.items()},
             )
-            terms = {**terms, **stated(self, rule, parts)}
+            terms = {**terms, **stated(self, {name: rule}, parts)}
         return Declaration(self.variables, "minimize", goal, tuple(terms.values()), integers)
 
     def structure_refusal(self, name: str) -> str:

@@ -14,7 +14,7 @@ from optfair.core.adopt import declaration
 from optfair.core.composition import Rule, model_goal
 from optfair.core.problem import Declaration
 from optfair.core.solution import Solution, check_solution
-from optfair.core.term import family
+from optfair.core.term import within
 from optfair.errors import DataError, DeclarationError
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
 from optfair.methods.fair_clustering.assignment import (
@@ -277,9 +277,11 @@ class FairFacilityLocation(GroupedRows):
         """Return this problem with further constraints; see `Problem.with_constraints`."""
         made = super().with_constraints(constraints, **named)
         words = {
-            k: replace(t, latex=rf"{t.latex}\, y_k")
+            k: replace(t, latex=rf"{t.formula}\, y_k")
             for k, t in made.constraints.items()
-            if k not in self.constraints and family(k) in made.rules and "open" in t.scope
+            if k not in self.constraints
+            and "open" in t.scope
+            and any(within(k, label) for label in made.rules)
         }
         return made.with_terms(made.objective, {**made.constraints, **words}) if words else made
 

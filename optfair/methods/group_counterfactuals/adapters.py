@@ -15,7 +15,6 @@ from optfair.backends.solve import solve_as_asked
 from optfair.core.certificate import DualCheck, least_check, recomputed
 from optfair.core.expressions import Values
 from optfair.core.solution import Solution
-from optfair.core.term import family
 from optfair.errors import Infeasible, SolverFailure
 from optfair.methods.group_counterfactuals.fixed_basis import ScaledMap
 from optfair.methods.group_counterfactuals.limits import FREE, Fixed, NoChoice, covers
@@ -384,7 +383,8 @@ class _Search:
     def _largest(self, z: Floats, fixed: Fixed) -> Fixed:
         """Return the choice of as many features as may move, those with the largest z."""
         # the size of the right-hand side of the count is the number itself
-        count = round(self.problem.constraints[f"{family(self.name)}.count"].largest_side)
+        label = self.name.rpartition(".")[0]
+        count = round(self.problem.constraints[f"{label}.count"].largest_side)
         known = np.array(fixed)
         order = np.argsort(-np.where(known == FREE, z, 2.0 * known), kind="stable")
         chosen = np.zeros(self.size, dtype=int)

@@ -38,7 +38,7 @@ def support_refusal(problem: Problem) -> str:
     if problem.sense != "minimize":
         return "its objective is maximised"
     (name,) = problem.integers
-    count = f"{family(name)}.count"
+    count = f"{name.rpartition('.')[0]}.count"
     if not name.endswith(f".{MOVED}") or count not in problem.constraints:
         return f"{name!r} does not count features"
     for term in problem.terms:

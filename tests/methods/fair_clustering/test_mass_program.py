@@ -13,16 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import optfair as of
-from optfair.methods.fair_clustering.algorithms import mass_program
+from optfair.methods.fair_clustering.algorithms import restricted_master
 from optfair.methods.fair_clustering.algorithms.costs import price_unit
 from optfair.methods.fair_clustering.algorithms.linked_rows import _Master
-from optfair.methods.fair_clustering.algorithms.mass_program import (
-    Arcs,
-    MassProgram,
-    RestrictedMaster,
-    stacked,
-)
+from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram, stacked
 from optfair.methods.fair_clustering.algorithms.price_search import PriceSearch
+from optfair.methods.fair_clustering.algorithms.restricted_master import Arcs, RestrictedMaster
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.proofs.cones import Cone
 
@@ -105,7 +101,7 @@ def test_masters_cost_what_their_whole_program_does(seed: int, kind: str, presol
             masses = total
         model = RestrictedMaster(rules, arcs, prices, box, masses)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(mass_program, "PRESOLVED", 0 if presolve else 10**9)
+        patched.setattr(restricted_master, "PRESOLVED", 0 if presolve else 10**9)
         result = model.solve_linear(np.inf, 1e-10)
     assert result.status == "optimal"
     G, size = 2, arcs.weight[arcs.row]

@@ -14,8 +14,8 @@ from sklearn.exceptions import ConvergenceWarning
 import optfair as of
 from optfair.methods.fair_clustering.algorithms.costs import CostRows, SeparableCost
 from optfair.methods.fair_clustering.algorithms.descent import HeldRows
-from optfair.methods.fair_clustering.algorithms.mass_program import solve_master
 from optfair.methods.fair_clustering.algorithms.price_search import PriceSearch
+from optfair.methods.fair_clustering.algorithms.restricted_master import solve_master
 from optfair.methods.fair_clustering.algorithms.soft_descent import SoftRows
 from optfair.methods.fair_clustering.labels import hard_labels
 from optfair.methods.fair_clustering.mass_rules import compile_rules

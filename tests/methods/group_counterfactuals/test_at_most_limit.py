@@ -53,6 +53,7 @@ ORDERS: dict[str, Any] = {
 def test_other_rules_make_the_guess_too_small(order: str, s: int) -> None:
     p = problem()
     q = ORDERS[order](p, of.group_counterfactuals.at_most(s))
+    assert not q.structure_refusal("feature-support")
     with pytest.raises(
         (of.Infeasible, of.SolverFailure)
     ):  # with the rows as they are written first

@@ -16,6 +16,7 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 from optfair.backends.cone_program import solve_cone_program
 from optfair.methods.fair_clustering.algorithms.mass_program import Block, MassProgram, stacked
 from optfair.methods.fair_clustering.algorithms.pricing import LogRows, MassOracle, MassPass, Round
+from optfair.methods.fair_clustering.algorithms.rules_by_need import solve_by_need
 from optfair.numbers import Floats, Indices
 from optfair.proofs.cones import Cone
 
@@ -74,13 +75,22 @@ def price_step(
     radius : float
         Half the side of the box.
     z : array or None
-        Multipliers of the rules whose prices are the current ones, where they are known.
+        Multipliers of the rules whose prices are the current ones, where they are known; of
+        inequalities about these.
     time_limit : float
         Seconds.
     """
     if program.only_equations:
         return _equations(program, point, radius, z)
-    return _model(program, point, prices, radius, time_limit)
+    deadline = time.perf_counter() + time_limit
+
+    def solve(rules: MassProgram) -> PriceStep | None:
+        # without rules there is nothing to price
+        if not rules.form.b.size and rules.only_equations and np.abs(prices).max() <= radius:
+            return _equations(rules, point, radius, None)
+        return _model(rules, point, prices, radius, max(deadline - time.perf_counter(), 1e-3))
+
+    return solve_by_need(program, solve, point.masses, z)
 
 
 def _blocks(point: MassPass) -> Any:
@@ -315,6 +325,7 @@ def project_masses(
     report: Callable[[Round], None] | None = None,
     size: int = 0,
     rough: bool = False,
+    z: Floats | None = None,
 ) -> EntropicProjection:
     r"""Project responsibilities through an oracle that makes the passes over the rows.
 
@@ -346,9 +357,11 @@ def project_masses(
     rough : bool
         End where the masses are that near, though the prices may still be far: of clusters that
         hold next to nothing they are. So do 30 steps.
+    z : array, optional
+        Multipliers of the rules at about these prices: they say which rules have prices.
     """
     search = _Search(oracle, program, tolerance, deadline, report, size)
-    search.rough = rough
+    search.rough, search.z = rough, z
     try:
         status = search.run(np.zeros(program.masses.shape) if prices is None else prices)
         if status == "stalled" and not rough and search.distance > LOOSE:
@@ -418,6 +431,7 @@ class _Search:
         self.tolerance, self.deadline, self.report, self.size = tolerance, deadline, report, size
         self.best: _Point | None = None
         self.rough, self.promised = False, np.inf
+        self.z: Floats | None = None
         self.distance = np.inf
         self.history: list[Round] = []
 
@@ -460,7 +474,7 @@ class _Search:
     def _first(self, prices: Floats) -> tuple[Floats, Floats | None]:
         """Return (prices, their multipliers) where rules are equations: they go on from there."""
         if not self.program.only_equations or not prices.any():
-            return prices, None
+            return prices, None if self.program.only_equations else self.z
         z = self.program.multipliers(prices)
         return self.program.prices(np.zeros(self.program.form.q.size), z), z
 

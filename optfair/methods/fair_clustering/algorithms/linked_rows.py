@@ -14,15 +14,14 @@ from scipy.sparse.linalg import splu
 
 from optfair.errors import SolverFailure
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
-from optfair.methods.fair_clustering.algorithms.mass_program import (
+from optfair.methods.fair_clustering.algorithms.mass_program import Block, MassProgram
+from optfair.methods.fair_clustering.algorithms.price_search import solve_mass_dual
+from optfair.methods.fair_clustering.algorithms.pricing import Round, exact_totals
+from optfair.methods.fair_clustering.algorithms.restricted_master import (
     Arcs,
-    Block,
-    MassProgram,
     MasterResult,
     RestrictedMaster,
 )
-from optfair.methods.fair_clustering.algorithms.price_search import solve_mass_dual
-from optfair.methods.fair_clustering.algorithms.pricing import Round, exact_totals
 from optfair.numbers import Floats, Indices
 from optfair.proofs.cones import Cone
 from optfair.solution.conic_form import ConicForm

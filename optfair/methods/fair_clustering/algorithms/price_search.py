@@ -12,12 +12,7 @@ from numpy.typing import NDArray
 
 from optfair.methods.fair_clustering.algorithms.costs import CostRows, SeparableCost
 from optfair.methods.fair_clustering.algorithms.entropic_projection import project_masses
-from optfair.methods.fair_clustering.algorithms.mass_program import (
-    Arcs,
-    MassProgram,
-    MasterResult,
-    solve_master,
-)
+from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
 from optfair.methods.fair_clustering.algorithms.pricing import (
     Box,
     Entries,
@@ -33,6 +28,11 @@ from optfair.methods.fair_clustering.algorithms.pricing import (
     select_arcs,
     spread,
     value_within,
+)
+from optfair.methods.fair_clustering.algorithms.restricted_master import (
+    Arcs,
+    MasterResult,
+    solve_master,
 )
 
 # Gaps the search aims at: linear programming is exact, an interior-point master is not.
@@ -71,8 +71,9 @@ def smoothed_prices(
     *,
     warmest: float = WARMEST,
     deadline: float = np.inf,
-) -> Floats | None:
-    r"""Return prices near the optimal ones; None if that fails.
+    z: Floats | None = None,
+) -> tuple[Floats, Floats] | None:
+    r"""Return prices near the optimal ones, and multipliers of the rules; None if that fails.
 
     .. math::
         \max_\Lambda\; -\tau \sum_i w_i \log \sum_k e^{-(D_{ik} + \Lambda_{g_i k})/\tau}
@@ -99,11 +100,14 @@ def smoothed_prices(
         the prices are nearly right.
     deadline : float
         ``time.perf_counter()`` value after which no new pass starts.
+    z : array, optional
+        Multipliers of the rules where they are known: those that are 0 say which have no price.
     """
     unit = typical_margin(few)
     if not unit > 0.0:
         return None
-    best, rows = None, NEAR_ROWS * few.group_count / size
+    best: tuple[Floats, Floats] | None = None
+    rows = NEAR_ROWS * few.group_count / size
     share = max(warmest, COLDEST)
     while share >= COLDEST and time.perf_counter() < deadline:
         last = share * FACTOR < COLDEST
@@ -116,12 +120,13 @@ def smoothed_prices(
             tolerance=min(NEAR, rows) if last else NEAR,
             deadline=deadline,
             rough=True,
+            z=z,
         )
         if projection.status == "interrupted":
             raise KeyboardInterrupt
         if not np.isfinite(projection.value):
             break
-        prices = best = projection.prices * tau
+        prices, z = best = projection.prices * tau, projection.z
         share *= FACTOR
     return best
 
@@ -276,6 +281,7 @@ class PriceSearch:
         self.few: CostRows | None = None
         self.bound = -np.inf
         self.y, self.z = np.zeros(program.form.q.size), np.zeros(program.form.b.size)
+        self.near: Floats | None = None  # multipliers of the last prices
         self.candidate: Candidate | None = None
         self.pricing: Pricing | None = None
         self.history: list[Round] = []
@@ -358,8 +364,11 @@ class PriceSearch:
             prices,
             warmest=warmest,
             deadline=self.deadline,
+            z=self.near,
         )
-        return prices if step is None else step
+        if step is not None:
+            prices, self.near = step
+        return prices
 
     def _smoothed(self, tau: float) -> MassOracle:
         return SmoothedRows(self.costs, tau)
@@ -403,9 +412,10 @@ class PriceSearch:
             left = self.deadline - time.perf_counter()
             bounds = None if box is None else (shrink * box.down, shrink * box.up)
             master = solve_master(
-                self.program, free.arcs, prices, bounds, left, tolerance=tolerance
+                self.program, free.arcs, prices, bounds, left, tolerance=tolerance, z=self.near
             )
             if master.status == "optimal":
+                self.near = master.z
                 return master
             if master.status == "time_limit":  # the solver's clock need not be ours
                 self.deadline = -np.inf

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.methods.fair_clustering.algorithms.costs import CostRows, SeparableCost
-from optfair.methods.fair_clustering.algorithms.mass_program import Arcs
+from optfair.methods.fair_clustering.algorithms.restricted_master import Arcs
 from optfair.numbers import Floats, Indices
 from optfair.rows.sources import Summed
 

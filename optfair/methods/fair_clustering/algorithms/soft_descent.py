@@ -114,9 +114,10 @@ def smoothed_start(
         ladder, prices = LOOKED, nothing
     elif prices is None:
         ladder, few = LADDER, thinned(costs, STARTERS)
-        prices = smoothed_prices(
+        near = smoothed_prices(
             program, few, lambda tau: SmoothedRows(few, tau), few.size, nothing, deadline=deadline
         )
+        prices = None if near is None else near[0]
     if prices is None:
         return None
     X, w = costs.cost.points[costs.rows], costs.weights
