@@ -306,6 +306,7 @@ class _Bounding:
         # what costs nothing is not looked at step by step
         self.some = form.b.size > 0 and self.open
         self.rows: Rows
+        self.circles = False  # whether those that bound columns by each other were looked for
 
     @property
     def open(self) -> bool:
@@ -351,6 +352,12 @@ class _Bounding:
             held = _held(form, self.boxes, self.upper)
             if held is not self.boxes:
                 self.boxes, self.best = self._implied(held), self.upper
+        if self.count > SEVERAL:  # fewer are closed in less time
+            self._bound_by_each_other()
+
+    def _bound_by_each_other(self) -> None:
+        self.boxes = in_circles(self.form, self.rows, self.residual, self.boxes)
+        self.circles = True
 
     def _by_rows_or_objective(self, limited: Rows) -> None:
         """Bound columns by rows alone; the limit of an objective that bends may be far out."""
@@ -383,9 +390,7 @@ class _Bounding:
     def close(self, given: Floats) -> LowerBound | None:
         """Close the columns that are left, or bound them by each other; return what a face proves."""
         form, x, count = self.form, self.x, self.count
-        if count > SEVERAL:  # fewer are closed in less time
-            self.boxes = in_circles(form, self.rows, self.residual, self.boxes)
-        if not self.open:
+        if not count:
             return None
         stated = form, self.residual, x, self.z, self.boxes, self.enough
         # few columns without blocks are closed in less time than a face is looked for
@@ -397,8 +402,8 @@ class _Bounding:
             if there.unpaid is None:
                 return there
         self.z, self.residual, self.spent = moved or closed(*stated)
-        if count <= SEVERAL and self.open:
-            self.boxes = in_circles(form, self.rows, self.residual, self.boxes)
+        if self.open and not self.circles:
+            self._bound_by_each_other()
         return None
 
     def _on_face(self, given: Floats) -> LowerBound | None:
