@@ -139,6 +139,18 @@ def test_few_columns_are_closed_before_they_are_bounded_by_each_other(
     assert s.grade.word == "proved" and not s.attempts
 
 
+def test_many_columns_are_bounded_by_each_other_before_multipliers_are_moved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(0)
+    A, b, x = rng.normal(size=(60, 3)), rng.normal(size=60), cp.Variable(3, name="x")
+    fit = of.from_cvxpy(cp.Problem(cp.Minimize(cp.pnorm(A @ x - b, 3))))
+    for move in ("lowered", "peeled_in_turn", "on_face"):
+        monkeypatch.setattr(f"optfair.proofs.bounds.{move}", None)
+    s = fit.solve("clarabel")
+    assert s.grade.word == "proved" and not s.attempts
+
+
 def test_rows_of_heads_follow_from_their_cones() -> None:
     x, t = cp.Variable(2, name="x"), cp.Variable(name="t")
     ball = of.from_cvxpy(cp.Problem(cp.Minimize(t), [cp.norm(2 * x) <= t + 1, x >= 1]))
