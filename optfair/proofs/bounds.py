@@ -76,7 +76,8 @@ class LowerBound:
     fault : str
         Why nothing is proved.
     by : array (m,) or None
-        Multipliers that were moved, before the least of moves, if any prove it.
+        Multipliers near those given that it rests on, but for moves that are only known to exist;
+        None where it rests on others, as those of a face.
     """
 
     value: float
