@@ -329,11 +329,9 @@ def _optimality(certificate: Optimality) -> dict[str, Any]:
     claim |= _point(exact, x, tolerance)
     enough = float(check_proof.number(claim["objective"])) - tolerance * size
     best = (False, False, -np.inf)  # one without a radius is better than one with it
-    known = compiled.form.lower_bound(x, proof.z).by
-    pairs = starts(form, x, factors * proof.z * unit)
-    if known is not None:
-        pairs = itertools.chain([(x, factors * known * unit, 0.0)], pairs)
-    for at, near, faint in pairs:
+    moved = compiled.form.lower_bound(x, proof.z).by
+    first = [] if moved is None else [(x, factors * moved * unit, 0.0)]
+    for at, near, faint in itertools.chain(first, starts(form, x, factors * proof.z * unit)):
         own = leaf_of(form, exact, near, at, cut, unit=size, faint=faint)
         made = claim | {"cut": None if own.cut is None else plain(own.cut), "radius": None}
         bound = _bound(exact, own, made, x, enough)

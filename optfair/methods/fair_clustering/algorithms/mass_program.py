@@ -117,14 +117,8 @@ class MassProgram:
 
     def heated(self, temperature: float) -> MassProgram:
         """Return the same rules, with the objective in units of a temperature."""
-        same = [
-            "own_rows",
-            "_columns",
-            "simplex_rows",
-            "simplex",
-            "rules",
-            "parts",
-        ]  # of rules alone
+        # what is known of the rules alone
+        same = ["own_rows", "_columns", "simplex_rows", "simplex", "rules", "parts"]
         if self.only_equations:
             same.append("_nearest")
         costs = {"P": self.form.P / temperature, "q": self.form.q / temperature}
