@@ -12,8 +12,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.compile.assembly import Sums
 from optfair.compile.form import Compiled, compile_problem
+from optfair.compile.sums import Sums
 from optfair.core.canonical import built
 from optfair.core.certificate import UNKNOWN, Certificate, DualCheck, DualProof, Verdict, drift
 from optfair.core.expressions import Values

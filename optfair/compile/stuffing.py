@@ -22,7 +22,8 @@ from cvxpy.reductions.dcp2cone.cone_matrix_stuffing import ConeMatrixStuffing, P
 from cvxpy.reductions.solvers.qp_solvers.qp_solver import QpSolver
 from numpy.typing import NDArray
 
-from optfair.compile.assembly import Part, Stuffing, Sums, replaced, row_places
+from optfair.compile.assembly import Part, Stuffing, row_places
+from optfair.compile.sums import Sums, replaced
 from optfair.core.canonical import Canonical, height
 from optfair.core.coefficients import beyond, corrected, means
 from optfair.core.expressions import dense

@@ -358,6 +358,7 @@ Z, AWAY = cp.Variable(3, integer=True, name="z"), np.array([0.5, -1.0, 2.0])
 SIDE = np.array([1.0, -2.0, 0.3])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
 @pytest.mark.parametrize(
     ("goal", "rows"),

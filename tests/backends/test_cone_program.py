@@ -121,6 +121,7 @@ def disturbance(seed: int) -> cp.Problem:
     return cp.Problem(cp.Minimize(g), [cp.bmat(lines) << 0])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
 def test_inequalities_with_free_matrices_are_proved(seed: int, unit: float) -> None:

@@ -401,6 +401,7 @@ SETS: dict[str, Callable[[Any, float], list[Any]]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", SETS)
 @pytest.mark.parametrize("unit", [1e-6, 1e-3, 1e-2, 1e3, 1e6])
 def test_an_indefinite_quadratic_is_minimised_in_any_units(

@@ -599,6 +599,7 @@ def test_one_minus_what_is_positive_ends_at_one() -> None:
         assert s.objective == pytest.approx(end, abs=1e-7) and s.grade.word == "proved"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
 @pytest.mark.parametrize("budget", [True, False])
 def test_the_largest_return_for_its_risk(unit: float, budget: bool) -> None:
@@ -642,6 +643,7 @@ WRITTEN_OTHERWISE: list[Any] = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("shift", [1.0, -1e4, 1e-3])
 @pytest.mark.parametrize("write", WRITTEN_OTHERWISE)
 def test_an_objective_is_the_same_turned_over_and_with_a_number_added(

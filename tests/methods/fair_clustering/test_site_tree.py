@@ -264,6 +264,7 @@ def test_sites_without_an_assignment_are_excluded() -> None:
     assert bound_of_cases(own, own.completed(found.row_prices, found.mass_prices)) <= truth
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("unit", [1.0, 1e6])
 def test_penalties_of_softened_rules_and_capacities_are_located(rule: str, unit: float) -> None:

@@ -469,6 +469,7 @@ def heaps(seed: int, apart: float) -> tuple[Any, Any]:
     return X, groups
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("apart", [100.0, 1000.0])
 @pytest.mark.parametrize("shape", ["shared", "diag", "full"])
 @pytest.mark.parametrize("seed", [2, 4, 5])

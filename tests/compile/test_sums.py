@@ -12,8 +12,8 @@ import pytest
 import scipy.sparse as sp
 
 import optfair as of
-from optfair.compile.assembly import PLACES, Sums
 from optfair.compile.form import compile_problem
+from optfair.compile.sums import PLACES, Sums
 from optfair.convexity.powers import exact_sums
 from optfair.core.coefficients import Entries, quadratic_map
 from optfair.core.composition import constraint_term, objective_term
@@ -253,8 +253,8 @@ ATOMS: dict[str, Any] = {
 def test_coefficients_are_those_of_fractions(
     name: str, places: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("optfair.compile.assembly.PLACES", places)
-    monkeypatch.setattr("optfair.compile.assembly.AT_ONCE", 7)  # some at a time
+    monkeypatch.setattr("optfair.compile.sums.PLACES", places)
+    monkeypatch.setattr("optfair.compile.sums.AT_ONCE", 7)  # some at a time
     e = ATOMS[name]
     sums = Sums(e)
     M = sums.read()
