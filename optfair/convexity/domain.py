@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 import cvxpy as cp
 import numpy as np
@@ -20,6 +20,7 @@ from optfair.convexity.expression import (
     Sum,
     affine,
     constant_value,
+    spend,
 )
 from optfair.convexity.intervals import Interval
 from optfair.core.labels import free_name
@@ -29,8 +30,9 @@ from optfair.core.variables import entries_at, sign_constraints
 IMPLIED = "where it is defined"
 # Rounds of bound propagation; entries of one fact that are propagated one by one.
 ROUNDS, ENTRIES = 4, 400
-# Rows that are subtracted from an affine function to bound it, and its own entries.
-ROWS, COLUMNS = 64, 64
+# Rows that are subtracted from an affine function to bound it, its own entries, and numbers that
+# multiples of rows have in all.
+ROWS, COLUMNS, MULTIPLES = 64, 4096, 2**20
 # Share of numbers by which their difference is rounding.
 SAME = 1e-9
 # CVXPY atoms without negative values.
@@ -79,7 +81,7 @@ class _Stated:
         self._entries = np.zeros((len(self.rows), len(self._keys)))
         for r, row in enumerate(self.rows):
             self._entries[r, [self._place[key] for key in row]] = list(row.values())
-        self._ends: tuple[Any, Any] | None = None
+        self._box: Interval | None = None
 
     @classmethod
     def of(cls, facts: Iterable[Fact]) -> _Stated:
@@ -98,39 +100,71 @@ class _Stated:
             ]
         return cls(known)
 
-    def useful(self, own: Any, constant: float, low: float, high: float, box: Any) -> list[Any]:
+    def ends(self, own: Any, constant: float, low: float, high: float, box: Any) -> Any:
+        """Return better ends of an affine function than those that are known.
+
+        It is a multiple of a row and a rest.
+        """
+        if self._box is None:
+            self._box = _boxes(self._keys, box)
+        outside, others = Interval.exactly(constant), [key for key in own if key not in self._place]
+        if others:
+            values = Interval.exactly([own[key] for key in others])
+            outside = outside + (values * _boxes(others, box)).sum()
+        a = np.zeros(len(self._keys))
+        for key in own.keys() - others:
+            a[self._place[key]] = own[key]
+        r, ratio = self.useful(a, len(own), outside, low, high)
+        used = np.flatnonzero((a != 0.0) | (self._entries[r] != 0.0).any(axis=0))
+        # the function = ratio * (row + offset) + rest, with row + offset <= 0 or = 0
+        multiple, rows = Interval.exactly(ratio), Interval.exactly(self._entries[np.ix_(r, used)])
+        rest = Interval.exactly(a[used]) - multiple[:, None] * rows
+        ends = (rest * self._box[used]).sum() + outside
+        ends = ends - multiple * Interval.exactly(self.offsets[r])
+        above, below = ((sign * ratio > 0.0) | self.zero[r] for sign in (-1.0, 1.0))
+        return ends.low[above].max(initial=low), ends.high[below].min(initial=high)
+
+    def useful(self, a: Any, count: int, outside: Interval, low: float, high: float) -> Any:
         """Return rows and multiples of them that may bound an affine function within what is known.
 
         In floats, so that few of all multiples that take a variable out are looked at in intervals.
         """
-        if self._ends is None:
-            ends = [(box(leaf).low[j], box(leaf).high[j]) for leaf, j in self._keys]
-            self._ends = np.array([a for a, _ in ends]), np.array([b for _, b in ends])
-        a, outside = np.zeros(len(self._keys)), Interval.exactly(constant)
-        for key, value in own.items():
-            if key in self._place:
-                a[self._place[key]] = value
-            else:
-                outside = outside + Interval.exactly(value) * box(key[0])[key[1]]
+        box, none = cast("Interval", self._box), (np.zeros(0, dtype=np.intp), np.zeros(0))
         with np.errstate(all="ignore"):
             r, k = np.nonzero((self._entries != 0.0) & (a != 0.0))
             ratio = a[k] / self._entries[r, k]
-            fits = np.isfinite(ratio) & (ratio != 0.0) & (self._least[r] <= len(own))
-            r, ratio = r[fits], ratio[fits]
+            fits = np.isfinite(ratio) & (ratio != 0.0) & (self._least[r] <= count)
+            if not fits.any():
+                return none
+            r, ratio = _often(r[fits], ratio[fits], MULTIPLES // a.size)
+            spend(1e-4 * r.size * a.size)
             lost = ratio[:, None] * self._entries[r]
             left = np.where(np.abs(a - lost) <= SAME * (np.abs(a) + np.abs(lost)), 0.0, a - lost)
-            near, far = (np.where(left == 0.0, 0.0, left * end) for end in self._ends)
+            near, far = (np.where(left == 0.0, 0.0, left * end) for end in (box.low, box.high))
             offset = ratio * self.offsets[r]
             least = np.minimum(near, far).sum(axis=1) + float(outside.low) - offset
             most = np.maximum(near, far).sum(axis=1) + float(outside.high) - offset
             # sums of as large terms are known to their rounding only: what is near is looked at
             terms = np.abs(np.where(np.isfinite(near), near, 0.0)).sum(axis=1)
             terms += np.abs(np.where(np.isfinite(far), far, 0.0)).sum(axis=1)
-            room = SAME * (terms + np.abs(offset) + abs(constant)) + 1e-300
+            ends = (e for e in (outside.low, outside.high) if np.isfinite(e))
+            room = SAME * (terms + np.abs(offset) + max(map(abs, ends), default=0.0)) + 1e-300
             below = (most <= high + room) & np.isfinite(most) & ((ratio > 0.0) | self.zero[r])
             above = (least >= low - room) & np.isfinite(least) & ((ratio < 0.0) | self.zero[r])
-        at = below | above
-        return list(dict.fromkeys(zip(r[at].tolist(), ratio[at].tolist(), strict=True)))
+        return r[below | above], ratio[below | above]
+
+
+def _often(r: Any, ratio: Any, most: int) -> tuple[Any, Any]:
+    """Return pairs of a row and a multiple once each: those that take most variables out."""
+    pairs, counts = np.unique(np.stack([r, ratio]), axis=1, return_counts=True)
+    pairs = pairs[:, np.argsort(-counts, kind="stable")[:most]]
+    return pairs[0].astype(np.intp), pairs[1]
+
+
+def _boxes(keys: Sequence[tuple[Leaf, int]], box: Any) -> Interval:
+    """Return the ranges of entries of leaves."""
+    each = [box(leaf)[j] for leaf, j in keys]
+    return Interval(np.array([e.low for e in each]), np.array([e.high for e in each]))
 
 
 class Domain:
@@ -265,25 +299,8 @@ class Domain:
             own = _row(node, i)
             if own is None or len(own) > COLUMNS:
                 continue
-            there = node.constant[i]
-            for r, ratio in stated.useful(own, there, float(low[i]), float(high[i]), self.box):
-                # node = ratio * (row + offset) + rest, with row + offset <= 0 or = 0
-                rest = self._rest(own, stated.rows[r], ratio) + Interval.exactly(there)
-                rest = rest - Interval.exactly(ratio) * Interval.exactly(stated.offsets[r])
-                if ratio > 0.0 or stated.zero[r]:
-                    high[i] = min(high[i], float(rest.high))
-                if ratio < 0.0 or stated.zero[r]:
-                    low[i] = max(low[i], float(rest.low))
+            low[i], high[i] = stated.ends(own, node.constant[i], low[i], high[i], self.box)
         return Interval(low, high)
-
-    def _rest(self, own: Any, row: Any, ratio: float) -> Interval:
-        total = Interval.exactly(0.0)
-        for k in own.keys() | row.keys():
-            leaf, j = k
-            c = Interval.exactly(own.get(k, 0.0))
-            c = c - Interval.exactly(ratio) * Interval.exactly(row.get(k, 0.0))
-            total = total + c * self.box(leaf)[j]
-        return total
 
     # --- propagation -------------------------------------------------------------------------
 

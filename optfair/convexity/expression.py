@@ -342,7 +342,7 @@ def linear(parts: Iterable[tuple[Any, Node]], offset: Any) -> Node:
     queue = [(matrix(M), n) for M, n in parts]
     while queue:
         M, node = queue.pop()
-        spend(0.5 + 1e-3 * M.nnz)
+        spend(0.5 + 1e-4 * M.nnz)
         if not M.nnz:
             continue
         if isinstance(node, Sum):

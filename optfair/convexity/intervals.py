@@ -245,6 +245,19 @@ class Interval:
         """Return powers with p > 0 of intervals that are not negative."""
         return Interval(_power(self.low, p)[0], _power(self.high, p)[1])
 
+    def sum(self) -> Interval:
+        """Return the sums along the last axis."""
+        total = self
+        while (count := total.shape[-1]) > 1:
+            half = total[..., : count // 2] + total[..., count // 2 : 2 * (count // 2)]
+            left = total[..., 2 * (count // 2) :]
+            low, high = (
+                np.concatenate([a, b], axis=-1)
+                for a, b in ((half.low, left.low), (half.high, left.high))
+            )
+            total = Interval(low, high)
+        return total[..., 0] if count else Interval.exactly(np.zeros(self.shape[:-1]))
+
     def linear(self, M: Any) -> Interval:
         """Return M times the intervals, a sparse matrix on their first axis."""
         M = M.tocsr()
@@ -281,9 +294,15 @@ class Interval:
         size = abs(M) @ np.maximum(np.abs(lo), np.abs(hi))
         radius = k * 2.0**-52 * size * (1.0 + 1e-6) + k * 1e-300
         low, high = up @ lo + down @ hi - radius, up @ hi + down @ lo + radius
+        # terms of one sign add up to one of it, whatever is rounded
+        rise, fall = (M > 0).astype(float), (M < 0).astype(float)
+        mixed = rise @ (lo < 0.0) + fall @ (hi > 0.0) > 0.0
+        low = np.where(mixed, low, np.maximum(low, 0.0))
+        mixed = rise @ (hi > 0.0) + fall @ (lo < 0.0) > 0.0
+        high = np.where(mixed, high, np.minimum(high, 0.0))
         loose_low, loose_high = self._endless(M)
-        low = np.where(loose_low, -np.inf, np.nextafter(low, -np.inf))
-        high = np.where(loose_high, np.inf, np.nextafter(high, np.inf))
+        low = np.where(loose_low, -np.inf, np.where(low == 0.0, low, np.nextafter(low, -np.inf)))
+        high = np.where(loose_high, np.inf, np.where(high == 0.0, high, np.nextafter(high, np.inf)))
         full = (M.shape[0], *self.shape[1:])
         return Interval(low.reshape(full), high.reshape(full))
 

@@ -66,7 +66,7 @@ Word = Literal["log-log convex", "quasiconvex"]
 # Scalars of a problem that is looked at, rows of a term, steps for one proof and for everything, times as
 # many where CVXPY's rules take it for a geometric program. A step is about 0.1 ms; they are counted, so
 # that a problem is recast again whenever it was once.
-SCALARS, ROWS, PROOF, TOGETHER, GEOMETRIC = 200, 64, 500, 2000, 25
+SCALARS, ROWS, PROOF, TOGETHER, GEOMETRIC = 2000, 64, 500, 2000, 25
 
 
 @dataclass(frozen=True, eq=False)

@@ -617,6 +617,22 @@ def test_the_largest_return_for_its_risk(unit: float, budget: bool) -> None:
     assert s.bound >= truth * (1 - 1e-9)
 
 
+@pytest.mark.parametrize("n", [40, 150])
+def test_the_best_ratio_of_many_assets_is_that_of_one_cone_program(n: int) -> None:
+    """Of return to risk: h = y / sum(y) with the least risk of a return of 1."""
+    rng = np.random.default_rng(n)
+    factors, mean = rng.normal(size=(n, n)), rng.uniform(-0.5, 1.0, n)
+    h, y = cp.Variable(n, name="h"), cp.Variable(n)
+    rows = [mean @ h >= 0.01, cp.sum(h) == 1, h >= 0]
+    s = of.from_cvxpy(cp.Problem(cp.Maximize(mean @ h / cp.norm(factors @ h)), rows))
+    own = cp.norm(factors @ y)
+    least = cp.Problem(cp.Minimize(own), [mean @ y == 1, y >= 0]).solve(solver="CLARABEL")
+    assert s.problem_class.curvature == "quasiconvex"
+    best = s.solve()
+    assert best.grade.word == "proved" and best.objective == pytest.approx(1 / least, rel=1e-6)
+    assert best.bound >= best.objective
+
+
 @pytest.mark.parametrize("n", [4, 8, 12])
 def test_the_delay_of_a_line_of_wires_is_a_geometric_program_of_any_length(n: int) -> None:
     """Products with sums in which numbers stand beside variables, of n^2 terms."""
