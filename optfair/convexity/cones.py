@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import Any
 
 import cvxpy as cp
 import numpy as np
@@ -16,14 +16,22 @@ from optfair.convexity.intervals import Interval
 from optfair.convexity.polynomials import (
     Matrix,
     Quadratic,
-    coefficients,
-    expand,
     not_above,
     quadratic,
-    quadratic_of,
 )
-from optfair.convexity.powers import line_of, multiple_of_inverse, quadratic_form, ratio
+from optfair.convexity.powers import line_of, multiple_of_inverse, quadratic_form
 from optfair.convexity.proof import CurvatureProof, Step
+from optfair.convexity.quadratic_cones import (
+    NoCones,
+    known,
+    line_ratio,
+    matrix_fraction,
+    norm_of_map,
+    one_entry,
+    over_affine,
+    sheet,
+    trace_inverse,
+)
 from optfair.convexity.reading import leaf_of
 from optfair.convexity.rules import positive_multiple, signed_factors
 from optfair.convexity.theorems import perspective_of, shifted
@@ -32,10 +40,6 @@ from optfair.numbers import Floats
 
 # Entries of a vector that are written one by one; what a multiple may be rounded by.
 ENTRIES, ROUNDED = 64, 1e-15
-
-
-class NoCones(Exception):
-    """No cones are known for what a step proves."""
 
 
 def disciplined(proof: CurvatureProof, kind: str) -> tuple[Any, list[Any]] | None:
@@ -55,7 +59,7 @@ def disciplined(proof: CurvatureProof, kind: str) -> tuple[Any, list[Any]] | Non
     if step is None:
         return None
     variables = {
-        leaf_of(v): cp.vec(v, order="F") if v.shape else _one(v)
+        leaf_of(v): cp.vec(v, order="F") if v.shape else one_entry(v)
         for v in proof.expression.variables()
     }
     writer = Writer(variables, proof.domain)
@@ -97,7 +101,7 @@ class Writer:
 
     def write(self, step: Step) -> Any:
         """Return the expression of a step, a vector."""
-        return _known(_WRITERS.get(step.rule), step.rule)(self, step)
+        return known(_WRITERS.get(step.rule), step.rule)(self, step)
 
     # --- what everything uses --------------------------------------------------------------------
 
@@ -168,7 +172,7 @@ class Writer:
 
     def factors(self, step: Step) -> tuple[float, list[tuple[Node, Fraction]]]:
         """Return the sign of a product and its factors, as its rule saw them."""
-        kind, factors = _known(signed_factors(step.node, step.kind, self.algebra), step.rule)
+        kind, factors = known(signed_factors(step.node, step.kind, self.algebra), step.rule)
         return (1.0 if kind == step.kind else -1.0), factors
 
     # --- rules -----------------------------------------------------------------------------------
@@ -199,12 +203,12 @@ class Writer:
 
     def quadratic(self, step: Step) -> Any:
         """Write a quadratic of few variables with its matrix."""
-        q = _known(quadratic(step.node), "quadratic")
+        q = known(quadratic(step.node), "quadratic")
         sign = 1.0 if step.kind == "convex" else -1.0
         x, M = self.entries(q), np.array(q.matrix, dtype=float)
         P, b, c = M[:-1, :-1], 2.0 * M[:-1, -1], M[-1, -1]
         form = cp.quad_form(x, cp.psd_wrap(sign * P))
-        return _one(sign * form + b @ x + c)
+        return one_entry(sign * form + b @ x + c)
 
     def entries(self, q: Quadratic) -> Any:
         """Return the variables of a quadratic."""
@@ -213,7 +217,7 @@ class Writer:
     def large_quadratic(self, step: Step) -> Any:
         """Write a quadratic of many variables."""
         form = quadratic_form(step.node.expression) if isinstance(step.node, Opaque) else None
-        return _one(_known(form, "quadratic"))
+        return one_entry(known(form, "quadratic"))
 
     def power(self, step: Step) -> Any:
         """Write f^p."""
@@ -237,21 +241,30 @@ class Writer:
             f = self.affine(n.args[0])
         else:
             f = self.above(by[Fraction(2)])
-        g, t = self.below(by[Fraction(-1)]), cp.Variable(step.node.size)
+        t = self.quotient(f, self.below(by[Fraction(-1)]))
+        return sign * cp.multiply(self.number(step.node, _less(step, sign)), t)
+
+    def quotient(self, f: Any, g: Any) -> Any:
+        """Return a variable that is at least f^2/g."""
+        t = cp.Variable(f.size)
         self.sides.append(cp.SOC(g + t, cp.vstack([2.0 * f, g - t]), axis=0))
+        return t
+
+    def squares_over(self, step: Step) -> Any:
+        """Write n/g with the root of n."""
+        sign, _ = self.factors(step)
+        root, g = (step.premises[k] for k in (0, 1))
+        t = self.quotient(self.above(root), self.below(g))
         return sign * cp.multiply(self.number(step.node, _less(step, sign)), t)
 
     def powers(self, step: Step) -> Any:
         """Write a monomial with geometric means."""
         sign, factors = self.factors(step)
         m = step.node.size
-        if m > ENTRIES:
-            raise NoCones("a long vector of monomials")
         number = self.number(step.node, _less(step, sign))
         if all(p > 0 for _, p in factors):
             inner = [self.write(s) for s in step.premises]
-            weights = [p for _, p in factors]
-            out = cp.hstack([_mean([f[i] for f in inner], weights) for i in range(m)])
+            out = self.means(inner, [p for _, p in factors])
             return sign * cp.multiply(number, out)
         t = cp.Variable(m, nonneg=True)
         top = [(s, p) for (_, p), s in zip(factors, step.premises, strict=True) if p > 0]
@@ -266,10 +279,26 @@ class Writer:
             f, weights = None, [Fraction(1), *(b for _, b in low)]
             total = sum(weights)
             weights = [w / total for w in weights]
-        for i in range(m):
-            mean = _mean([t[i], *(g[i] for g, _ in low)], weights)
-            self.sides.append(mean >= (1.0 if f is None else f[i]))
+        mean = self.means([t, *(g for g, _ in low)], weights)
+        self.sides.append(mean >= (np.ones(m) if f is None else f))
         return sign * cp.multiply(number, t)
+
+    def means(self, terms: list[Any], weights: list[Fraction]) -> Any:
+        """Return products of powers whose exponents add up to at most 1, entry by entry."""
+        m, total = terms[0].size, sum(weights, Fraction(0))
+        if total < 1:
+            terms, weights = [*terms, cp.Constant(np.ones(m))], [*weights, 1 - total]
+        if m <= ENTRIES:
+            each = [float(w) for w in weights]
+            rows = (cp.hstack([one_entry(t[i]) for t in terms]) for i in range(m))
+            return cp.hstack([cp.geo_mean(row, each, approx=False) for row in rows])
+        mean, of = terms[0], weights[0]
+        for t, w in zip(terms[1:], weights[1:], strict=True):
+            below, of = cp.Variable(m), of + w
+            share = np.full(m, float((of - w) / of))
+            self.sides.append(cp.PowCone3D(mean, t, below, share))
+            mean = below
+        return mean
 
     def log_convex(self, step: Step) -> Any:
         """Write exp of a sum of logarithms."""
@@ -285,7 +314,7 @@ class Writer:
         if isinstance(f, Sum):
             M, _ = f.parts[0]
             return self.write(step.premises[0]) + self.log(M.data, _less(step))
-        _, factors = _known(signed_factors(f, "convex", self.algebra), "logarithm")
+        _, factors = known(signed_factors(f, "convex", self.algebra), "logarithm")
         total: Any = self.log(self.number(f, _less(step)), _less(step))
         if step.rule == "logarithm as a sum":
             return total + self.write(step.premises[0])
@@ -296,22 +325,29 @@ class Writer:
     def log_sum(self, step: Step) -> Any:
         """Write log_sum_exp of logarithms, entry by entry."""
         f = _argument(step)
-        if not isinstance(f, Sum) or f.size > ENTRIES:
-            raise NoCones("a long vector of log_sum_exp")
+        if not isinstance(f, Sum):
+            raise NoCones("log_sum_exp")
         premises, constant = list(step.premises), np.array(f.constant)
-        rows: list[list[Any]] = [[] for _ in range(f.size)]
+        terms: list[tuple[Any, Any]] = []
         for M, n in f.parts:
             if not n.leaves:
                 constant = constant + (M @ self.affine(n)).value
                 continue
             logs, used = self.write(premises.pop(0)), np.unique(M.indices)
-            for i, row in enumerate(rows):
-                at = np.arange(M.indptr[i], M.indptr[i + 1])
-                if at.size:
-                    scale = self.log(M.data[at], True)
-                    row.append(logs[np.searchsorted(used, M.indices[at])] + scale)
-        for row, c in zip(rows, constant.tolist(), strict=True):
-            row += [cp.Constant([self.log(c, True)])] if c > 0.0 else []
+            scale = self.log(M.data, True)
+            terms.append((logs[np.searchsorted(used, M.indices)] + scale, M.indptr))
+        positive = constant > 0.0
+        if positive.any():
+            logs = cp.Constant(self.log(constant[positive], True))
+            terms.append((logs, np.cumsum([0, *positive])))
+        if f.size > 1 and all((np.diff(ends) == 1).all() for _, ends in terms):
+            return cp.log_sum_exp(cp.vstack([e for e, _ in terms]), axis=0)
+        if f.size > ENTRIES:
+            raise NoCones("a long vector of log_sum_exp")
+        rows = [
+            [e[a:b] for e, ends in terms if (a := ends[i]) < (b := ends[i + 1])]
+            for i in range(f.size)
+        ]
         if not all(rows):
             raise NoCones("the logarithm of 0")
         return cp.hstack([cp.log_sum_exp(cp.hstack(row)) for row in rows])
@@ -345,96 +381,32 @@ class Writer:
         """Write a p-norm, or a concave mean, of what was proved."""
         node = step.node
         base, q = next((n, q) for n, q in node.factors if n.leaves)  # type: ignore[attr-defined]
-        if base.size != 1:
-            raise NoCones("a vector of norms")
         p, premises, terms = 1.0 / float(q), list(step.premises), []
-        constant = float(base.constant[0])
+        constant = np.array(base.constant)
         for M, n in base.parts:
             if not n.leaves:
-                constant += float((M @ self.affine(n)).value.item())
+                constant = constant + (M @ self.affine(n)).value
                 continue
             inner = premises.pop(0)
             part = self.above(inner) if step.kind == "convex" else self.below(inner)
-            weights = Interval.exactly(M.data[np.argsort(M.indices)]).power(q)
+            if base.size > 1:
+                if not (np.diff(M.indptr) == 1).all():
+                    raise NoCones("norms of vectors of several lengths")
+                part = part[np.searchsorted(np.unique(M.indices), M.indices)]
+            order = slice(None) if base.size > 1 else np.argsort(M.indices)
+            weights = Interval.exactly(M.data[order]).power(q)
             terms.append(cp.multiply(self.one(weights, _less(step)), part))
-        if constant > 0.0:
-            terms.append(cp.Constant([self.one(Interval.exactly(constant).power(q), _less(step))]))
-        every = cp.hstack(terms)
-        out = cp.norm(every, 2) if p == 2.0 else cp.pnorm(every, p, approx=False)
-        return _one(cp.multiply(self.number(node, _less(step)), out))
-
-    def norm_of_map(self, step: Step) -> Any:
-        """Write (x'Px + 2b'x + c)^p as a power of a norm."""
-        base, p = step.node.factors[0]  # type: ignore[attr-defined]
-        q = _known(quadratic(base), "norm")
-        out = cp.norm(self.root(q.matrix) @ cp.hstack([self.entries(q), 1.0]), 2)
-        return _one(out if p == Fraction(1, 2) else cp.power(out, float(2 * p), approx=False))
-
-    def sheet(self, step: Step) -> Any:
-        """Write sqrt(l m - |Bw|^2) as geo_mean(l, m - |Bw|^2/l), its logarithm as two."""
-        is_log = isinstance(step.node, Call)
-        q = _known(quadratic(step.node.below[0]), "sheet")
-        m, w, B = self.divided(q, step.data, -1.0)
-        den = self.affine(step.data)
-        other = m - _one(cp.quad_over_lin(B @ w, den))
-        if is_log:
-            return cp.log(den) + cp.log(other)
-        p = step.node.factors[0][1]  # type: ignore[attr-defined]
-        out = cp.geo_mean(cp.hstack([den, other]))
-        return _one(out if p == Fraction(1, 2) else cp.power(out, float(2 * p), approx=False))
-
-    def divided(self, q: Quadratic, line: Node, sign: float) -> tuple[Any, Any, Floats]:
-        """Return m, w, B with q = l m + sign |Bw|^2 for an affine l."""
-        normal = _known(coefficients(line, q.entries), "ratio")
-        k = next(i for i, c in enumerate(normal) if c)
-        rest = [i for i in range(len(normal)) if i != k]
-        R = q.on_hyperplane(normal)
-        D = [list(row) for row in q.matrix]
-        for a, i in enumerate(rest):
-            for b, j in enumerate(rest):
-                D[i][j] -= R[a][b]
-        own = D[k][k] / normal[k]
-        m = [
-            own if i == k else (2 * D[k][i] - own * normal[i]) / normal[k]
-            for i in range(len(normal))
-        ]
-        z = cp.hstack([self.entries(q), 1.0])
-        B = self.root([[Fraction(sign) * c for c in row] for row in R])
-        ranges = [self.algebra.domain.range(n) for n in q.entries]
-        up = [None if r.low[0] < 0.0 < r.high[0] else bool(r.low[0] >= 0.0) for r in ranges]
-        sides = [None if side is None else side == (sign > 0.0) for side in (*up, True)]
-        each = [self.one(Interval.near(c), side) for c, side in zip(m, sides, strict=True)]
-        return _one(np.hstack(each) @ z), z[rest], B
-
-    def over_affine(self, step: Step) -> Any:
-        """Write q/l as affine terms plus |Bw|^2/l."""
-        sign, terms, den = _known(ratio(step.node, self.algebra), "ratio")
-        q = _known(quadratic_of(terms, [n for m in expand(den) for n, _ in m]), "ratio")
-        bend = sign * (1.0 if step.kind == "convex" else -1.0)
-        m, w, B = self.divided(q, den, bend)
-        form = _one(cp.quad_over_lin(B @ w, self.affine(den)))
-        return sign * (m + bend * form)
-
-    def line_ratio(self, step: Step) -> Any:
-        """Write (p x + b)/(c x + d) as a number plus k/(c x + d)."""
-        by = {e: n for n, e in step.node.factors}  # type: ignore[attr-defined]
-        num, den = by[Fraction(1)], by[Fraction(-1)]
-        (_, _, p, b), (_, _, c, d) = (_known(line_of(n), "ratio") for n in (num, den))
-        if (c == 0.0).any():
-            raise NoCones("ratio")
-        positive = self.algebra.domain.range(den).low >= 0.0
-        sign = np.where(positive, 1.0, -1.0)
-        p, b, c, d = (np.array([Fraction(v) for v in part.tolist()]) for part in (p, b, c, d))
-        less = step.kind == "convex"
-        lead = np.hstack([self.one(Interval.near(v), less) for v in p / c])
-        k = sign * np.hstack([self.one(Interval.near(v), v > 0) for v in b - p * d / c])
-        inverse = cp.power(cp.multiply(sign, self.affine(den)), -1.0, approx=False)
-        return lead + cp.multiply(k, inverse)
+        if (constant > 0.0).any():
+            terms.append(cp.Constant(self.one(Interval.exactly(constant).power(q), _less(step))))
+        every, axis = (cp.hstack(terms), None) if base.size == 1 else (cp.vstack(terms), 0)
+        out = cp.norm(every, 2, axis) if p == 2.0 else cp.pnorm(every, p, axis, approx=False)
+        out = cp.multiply(self.number(node, _less(step)), out)
+        return one_entry(out) if base.size == 1 else out
 
     def perspective(self, step: Step) -> Any:
         """Write w h(u/w)."""
-        h, leaves = _known(perspective_of(step.node, step.data, self.algebra), "perspective")
-        if len(leaves) != 1 or step.node.size != 1:
+        h, leaves = known(perspective_of(step.node, step.data, self.algebra), "perspective")
+        if len(leaves) != 1:
             raise NoCones("a perspective of several ratios")
         ((leaf, u),) = leaves
         w, top = self.affine(step.data), self.affine(u)
@@ -455,10 +427,11 @@ class Writer:
             first.rule == "norm of an affine map"
             and isinstance(h, Product)
             and h.factors[0][1] == Fraction(1, 2)
+            and step.node.size == 1
         ):
             q = quadratic(h.factors[0][0])
             if q is not None and len(q.entries) == 1:
-                return _one(cp.norm(self.root(q.matrix) @ cp.hstack([top, w]), 2))
+                return one_entry(cp.norm(self.root(q.matrix) @ cp.hstack([top, w]), 2))
         raise NoCones("a perspective of another function")
 
     def composition(self, step: Step) -> Any:
@@ -495,55 +468,15 @@ class Writer:
         }
         return self.within(first, moved)
 
-    def matrix_fraction(self, step: Step) -> Any:
-        """Write v' inv(X) v."""
-        p, q, x, z, y = (cp.sum(self.affine(n)) for n in step.data[:5])
-        X = cp.bmat([[x, z], [z, y]])
-        number = self.one(Interval.near(Fraction(step.data[5])))
-        return number * _one(cp.matrix_frac(cp.hstack([p, q]), X))
-
-    def trace_inverse(self, step: Step) -> Any:
-        """Write tr(W inv(X)) as a matrix fraction for each column of a root of W."""
-        x, z, y = (cp.sum(self.affine(n)) for n in step.data[:3])
-        sign = 1 if step.kind == "convex" else -1
-        u, v, w = (sign * Fraction(c) for c in step.data[3:])
-        B = self.root([[u, v], [v, w]])
-        X = cp.bmat([[x, z], [z, y]])
-        return _one(sign * sum(cp.matrix_frac(row, X) for row in B))
-
-
-def _one(e: Any) -> Any:
-    """Return a number as a vector of one entry."""
-    return cp.reshape(e, (1,), order="F")
-
 
 def _less(step: Step, sign: float = 1.0) -> bool:
     """Whether what is below a number, times a sign, says less than what was proved."""
     return (sign > 0.0) == (step.kind == "convex")
 
 
-T = TypeVar("T")
-
-
-def _known(proof: T | None, what: str) -> T:
-    """Return what a step was proved by, where it is still met."""
-    if proof is None:
-        raise NoCones(what)
-    return proof
-
-
 def _argument(step: Step) -> Node:
     """Return what a function is of."""
     return step.node.args[0] if isinstance(step.node, Call) else step.node
-
-
-def _mean(terms: list[Any], weights: list[Fraction]) -> Any:
-    """Return a product of powers whose exponents add up to at most 1."""
-    total = sum(weights, Fraction(0))
-    if total < 1:
-        terms, weights = [*terms, cp.Constant(1.0)], [*weights, 1 - total]
-    flat = cp.hstack([_one(t) for t in terms])
-    return cp.geo_mean(flat, [float(w) for w in weights], approx=False)
 
 
 _POWERS = (
@@ -561,6 +494,7 @@ _WRITERS: Mapping[str, Callable[[Writer, Step], Any]] = {
     "quadratic": Writer.quadratic,
     "quadratic of many variables": Writer.large_quadratic,
     "square over a positive function": Writer.square_over,
+    "square of a norm over a positive function": Writer.squares_over,
     "power over powers": Writer.powers,
     "reciprocal of powers": Writer.powers,
     "geometric mean": Writer.powers,
@@ -574,17 +508,17 @@ _WRITERS: Mapping[str, Callable[[Writer, Step], Any]] = {
     "entropy": Writer.entropy,
     "entropy, nondecreasing": lambda w, s: -cp.entr(w.above(s.premises[0])),
     "absolute value": lambda w, s: cp.abs(w.affine(s.node.args[0])),  # type: ignore[attr-defined]
-    "maximum": lambda w, s: _one(
+    "maximum": lambda w, s: one_entry(
         (cp.max if s.kind == "convex" else cp.min)(cp.hstack([w.write(p) for p in s.premises]))
     ),
     "norm of convex functions": Writer.norm,
     "concave mean": Writer.norm,
     "harmonic mean": Writer.norm,
     "positive factor": lambda w, s: cp.multiply(w.number(s.node), w.write(s.premises[0])),
-    "norm of an affine map": Writer.norm_of_map,
-    "one positive eigenvalue": Writer.sheet,
-    "quadratic over affine": Writer.over_affine,
-    "ratios of one variable": Writer.line_ratio,
+    "norm of an affine map": norm_of_map,
+    "one positive eigenvalue": sheet,
+    "quadratic over affine": over_affine,
+    "ratios of one variable": line_ratio,
     "quadratic part": Writer.parts,
     "blocks without common variables": Writer.parts,
     "terms of the same variables": Writer.parts,
@@ -594,7 +528,7 @@ _WRITERS: Mapping[str, Callable[[Writer, Step], Any]] = {
     "perspective": Writer.perspective,
     "composition": Writer.composition,
     "shifted variables": Writer.shifted,
-    "inverse of a 2 by 2 matrix": Writer.matrix_fraction,
-    "weighted trace of a 2 by 2 inverse": Writer.trace_inverse,
+    "inverse of a 2 by 2 matrix": matrix_fraction,
+    "weighted trace of a 2 by 2 inverse": trace_inverse,
     **dict.fromkeys(_POWERS, Writer.power),
 }

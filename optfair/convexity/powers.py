@@ -145,6 +145,21 @@ _monomial_rule(
 
 
 @rule(
+    "square of a norm over a positive function",
+    "n/g is convex for n >= 0 with a convex root, and g concave, g > 0",
+    "(x*x + y*y)/z | z>=0.1",
+)
+def _squares_over(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
+    signed = signed_factors(node, kind, a)
+    if signed is None or signed[0] == "concave" or sorted(p for _, p in signed[1]) != [-1, 1]:
+        return None
+    (n, _), (g, _) = sorted(signed[1], key=lambda factor: -factor[1])
+    if not isinstance(n, Sum) or affine(n):
+        return None
+    return [Goal(a.product([(n, Fraction(1, 2))]), "convex"), Goal(g, "concave")]
+
+
+@rule(
     "log-convex",
     "a function that is not negative is convex where its logarithm is",
     "exp(y)/x | x>=0.1",
@@ -389,7 +404,7 @@ def remainder(terms: Polynomial, den: Node) -> list[list[Fraction]] | None:
 @rule(
     "quadratic over affine",
     "q/l with l > 0 is l times a convex function of x/l, plus affine terms, exactly when q is positive semidefinite on l = 0",
-    "(x*x + y*y)/(x + y) | x>=0.1, y>=0.1",
+    "(x*x + 2*x*y)/(x + 3*y) | x>=0.1, y>=0.1",
 )
 def _over_affine(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
     if not few(node):

@@ -19,6 +19,7 @@ from optfair.convexity.expression import (
     Product,
     Sum,
     affine,
+    constant,
     diagonal,
     linear,
     raw_product,
@@ -190,11 +191,10 @@ def perspective_of(node: Node, w: Node, a: Algebra) -> tuple[Node, list[tuple[Le
             partners = [
                 k for k, (m, p) in enumerate(n.factors) if k != at and p == -e and affine(m)
             ]
-            if not partners:
-                return None
-            # rather one that varies than a number
-            partner = next((k for k in partners if n.factors[k][0].leaves), partners[0])
-            u = n.factors[partner][0]
+            # rather one that varies than a number, and 1 where there is none
+            varying = (k for k in partners if n.factors[k][0].leaves)
+            partner = next(varying, partners[0] if partners else at)
+            u = n.factors[partner][0] if partners else constant(np.ones(w.size))
             if u not in leaves:
                 leaves[u] = Leaf(("ratio", u, w), f"t{len(leaves)}", u.size)
             # (u/w)^a = u^a w^-a where the powers are defined: w > 0, and u^a stands already
