@@ -60,9 +60,9 @@ _LAST = (
     "sign of a polynomial",
     "entries",
     "shifted variables",
+    "multiplied out",
     "second derivatives over boxes",
     "sum of squares",
-    "multiplied out",
     "fraction turned over",
     "composition",
 )
