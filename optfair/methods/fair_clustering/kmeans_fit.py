@@ -36,7 +36,11 @@ from optfair.methods.fair_clustering.single_start import (
     printed_fit,
     rows_of,
 )
-from optfair.methods.fair_clustering.whole_rules import check_surveyed, warn_missed
+from optfair.methods.fair_clustering.whole_rules import (
+    check_surveyed,
+    warn_emptied,
+    warn_missed,
+)
 from optfair.numbers import Floats
 from optfair.rows.frames import STARTS, check_parameters, start_seeds
 from optfair.rows.restarts import Restart, Step, run_restarts, unfinished
@@ -379,6 +383,7 @@ def _keep_labels(model: Any, source: RowSource, survey: Survey, problem: FairAss
     model.hard_labels_ = hard
     model.cost_, model.balance_ = hard.objective, smallest_ratio(hard.masses)
     warn_missed(hard, stacklevel=4)
+    warn_emptied(hard, model.masses_, stacklevel=4)
     return passes
 
 

@@ -174,23 +174,31 @@ def hard_labels(
         return _described(p, made, masses, soft)
     prices = np.asarray(solution.multipliers["mass definition"], dtype=float)
     costs = CostRows(p.cost, groups, w)
-    box = wide_box(costs, prices, costs.size)
     nothing = np.zeros((costs.size, 0)), np.zeros((costs.clusters, 0))
-    every = [
-        settled(
-            block,
-            costs.groups[start:stop],
-            costs.weights[start:stop],
-            prices,
-            box,
-            p.cost.rounding,
-            (nothing[0][start:stop], nothing[1]),
-        )
-        for _, start, stop, block in costs.blocks()
-    ]
-    counted = CountedRows(reduce(operator.add, every), prices, box, p.shares, p.cost.rounding)
-    soft_labels = SoftLabels(counted, prices, solution["masses"], solution.bound, solution.grade)
-    whole = soft_labels.whole(p, gap, max(limit - (time.perf_counter() - begin), 0.0))
+
+    def within(box: Box) -> SoftLabels:
+        every = [
+            settled(
+                block,
+                costs.groups[start:stop],
+                costs.weights[start:stop],
+                prices,
+                box,
+                p.cost.rounding,
+                (nothing[0][start:stop], nothing[1]),
+            )
+            for _, start, stop, block in costs.blocks()
+        ]
+        counted = CountedRows(reduce(operator.add, every), prices, box, p.shares, p.cost.rounding)
+        return SoftLabels(counted, prices, solution["masses"], solution.bound, solution.grade)
+
+    def left() -> float:
+        return max(limit - (time.perf_counter() - begin), 0.0)
+
+    whole = within(wide_box(costs, prices, costs.size)).sought(p, gap, left())
+    if whole is None:  # the counts that obey are far from the masses of fractions: any row may move
+        everywhere = np.full(prices.shape, np.inf)
+        whole = within(Box(everywhere, everywhere)).whole(p, gap, left())
     labels = np.empty(costs.size, dtype=np.intp)
     labels[costs.rows] = whole.labels
     return replace(whole, labels=labels)
@@ -263,13 +271,21 @@ class SoftLabels:
 
     def whole(self, p: FairAssignment, gap: float, time_limit: float) -> HardLabels:
         """Return labels of all rows that obey the rules of a problem; see `hard_labels`."""
+        labels = self.sought(p, gap, time_limit)
+        if labels is None:
+            raise unreachable(p, self._search(p))
+        return labels
+
+    def sought(self, p: FairAssignment, gap: float, time_limit: float) -> HardLabels | None:
+        """Return such labels, None where none are found."""
         if not self.rows.equal:
             return self._repaired(p, time.perf_counter() + time_limit)
-        search = IntegerSearch(compile_rules(p).program, self.rows, self.prices, self.bound)
-        best = search.best(np.asarray(self.masses, dtype=float), gap, time_limit)
-        if best is None:
-            raise unreachable(p, search)
-        return self._all(p, best)
+        masses = np.asarray(self.masses, dtype=float)
+        best = self._search(p).best(masses, gap, time_limit)
+        return None if best is None else self._all(p, best)
+
+    def _search(self, p: FairAssignment) -> IntegerSearch:
+        return IntegerSearch(compile_rules(p).program, self.rows, self.prices, self.bound)
 
     def largest(self, p: FairAssignment) -> HardLabels:
         """Return the labels of the largest fractions."""

@@ -11,6 +11,7 @@ from optfair.errors import DataError, DeclarationError
 from optfair.methods.fair_clustering.algorithms.integer_masses import EQUAL, WholeCounts, whole_rows
 from optfair.methods.fair_clustering.assignment import FairAssignment
 from optfair.methods.fair_clustering.mass_rules import compile_rules
+from optfair.methods.fair_clustering.rules import PerfectFairness
 from optfair.numbers import Floats
 from optfair.rows.survey import Survey
 
@@ -103,6 +104,31 @@ def _check_counts(p: FairAssignment, unit: Floats, rows: Floats, soft: str) -> N
     counts = WholeCounts(compile_rules(p).program, unit, rows)
     if counts.impossible(time_limit=SETTLED):
         raise unreachable(p, counts, soft)
+    alone = _parts(p, unit, rows) == 1 or counts.impossible(time_limit=SETTLED, several=True)
+    if p["masses"].shape[1] > 1 and alone:
+        raise DataError(
+            "labels of whole rows obey the rules only where one cluster holds all",
+            f"groups of {', '.join(f'{n:.0f}' for n in rows)} rows do not divide among several"
+            " clusters as the rules ask",
+            f"allow more (a larger eps, a smaller balance), or use {soft}, whose fractions obey",
+        )
+
+
+def _parts(p: FairAssignment, unit: Floats, rows: Floats) -> int:
+    """Return the most clusters that perfect fairness divides rows among, 0 where it does not say.
+
+    Each has the same fraction of all that are compared: of whole rows, a multiple of one over the
+    greatest common divisor of their numbers.
+    """
+    if np.ptp(unit) > EQUAL * unit.max():
+        return 0
+    parts = 0
+    for rule in p.rules.values():
+        if isinstance(rule, PerfectFairness):
+            members = np.eye(rows.size) if rule.on is None else rule.on.of(p.group_names)[1]
+            own = int(np.gcd.reduce(np.rint(members @ rows).astype(np.int64)))
+            parts = own if parts == 0 else min(parts, own)
+    return parts
 
 
 def _check_heaviest(p: FairAssignment, heaviest: Floats, rows: list[str], soft: str) -> None:
@@ -168,6 +194,28 @@ def warn_missed(labels: HardLabels, soft: str = SOFT, *, stacklevel: int) -> Non
         warnings.warn(
             f"labels miss a rule by {labels.violation:.2g} of it: rows of a group weigh differently,"
             f" and whole ones need not add up to what it asks; {soft} obeys by fractions",
+            UserWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+def warn_emptied(labels: HardLabels, masses: Floats, *, stacklevel: int) -> None:
+    """Warn where labels leave clusters empty that have fractions of rows.
+
+    Parameters
+    ----------
+    labels : HardLabels
+    masses : array (G, K)
+        Of the fractions.
+    stacklevel : int
+        Of the caller.
+    """
+    filled = masses.sum(axis=0) > 1e-15
+    empty = np.flatnonzero(filled & (labels.masses.sum(axis=0) == 0.0))
+    if empty.size:
+        warnings.warn(
+            f"labels leave the clusters {', '.join(map(str, empty))} empty: the rules hold for whole"
+            f" rows without them; fewer clusters, a looser rule, or {SOFT} would say what is wanted",
             UserWarning,
             stacklevel=stacklevel + 1,
         )

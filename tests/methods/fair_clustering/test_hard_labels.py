@@ -9,13 +9,16 @@ import numpy as np
 import pytest
 
 import optfair as of
+from optfair.methods.fair_clustering import fair_kmeans
 from optfair.methods.fair_clustering import labels as module
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
 from optfair.methods.fair_clustering.algorithms.count_tree import IntegerSearch, _cheapest
 from optfair.methods.fair_clustering.algorithms.integer_masses import (
     CountedRows,
     CountRules,
+    WholeCounts,
     settled,
+    whole_rows,
 )
 from optfair.methods.fair_clustering.algorithms.pricing import Box, label_masses, price
 from optfair.methods.fair_clustering.labels import hard_labels
@@ -368,3 +371,53 @@ def test_rows_move_along_the_cheapest_paths(seed: int) -> None:
     else:
         assert path is not None and path[0] == 0 and ends[path[-1]]
         assert sum(move[a, b] for a, b in pairwise(path)) == pytest.approx(min(lengths.values()))
+
+
+def two_groups(first: int, second: int) -> tuple[np.ndarray, np.ndarray]:
+    g = np.repeat([0, 1], [first, second])
+    X = np.random.default_rng(0).normal(size=(g.size, 2)) + 0.5 * g[:, None]
+    return X, g
+
+
+@pytest.mark.parametrize("sizes", [(10771, 21790), (27099, 81234), (27736, 81585, 67088)])
+def test_rounded_weights_do_not_forbid_that_one_cluster_holds_all(sizes: tuple[int, ...]) -> None:
+    g = np.repeat(np.arange(len(sizes)), sizes)
+    p = of.FairAssignment(costs=np.zeros((g.size, 2)), groups=g)
+    unit, rows = whole_rows(p.data["groups"], p.data["weights"], len(sizes))
+    assert not WholeCounts(compile_rules(p).program, unit, rows).impossible()
+
+
+@pytest.mark.parametrize("sizes", [(31, 69), (10771, 21790)])
+def test_labels_that_only_one_cluster_can_hold_are_refused_before_a_fit(
+    sizes: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, g = two_groups(*sizes)
+    monkeypatch.setattr(fair_kmeans, "fit_held", None)  # nothing is fitted
+    with pytest.raises(of.errors.DataError, match="only where one cluster holds all") as e:
+        of.FairKMeans(3, labels="hard").fit(X, groups=g)
+    assert f"groups of {sizes[0]}, {sizes[1]} rows" in str(e.value)
+    with pytest.raises(of.errors.DataError, match="only where one cluster holds all"):
+        of.FairMixture(3, label_rule="hard").fit(X, groups=g)
+    where = of.perfect_fairness(on="s")
+    with pytest.raises(of.errors.DataError, match="only where one cluster holds all"):
+        of.FairKMeans(3, fairness=where, labels="hard").fit(X, groups={"s": g, "t": g})
+
+
+def test_one_cluster_may_hold_all_where_no_more_are_asked_for() -> None:
+    X, g = two_groups(31, 69)
+    assert of.FairKMeans(1, labels="hard").fit(X, groups=g).hard_labels_.exact
+
+
+def test_counts_far_from_the_masses_of_fractions_are_labelled_by_moving_any_row() -> None:
+    X, g = two_groups(3334, 6666)  # halves, or all
+    p = of.FairAssignment(X, groups=g, centers=X[[0, 1, -1]])
+    found = hard_labels(p.solve(), time_limit=1.0)
+    assert found.exact and obeys(p, found.labels)
+    assert sorted(np.bincount(found.labels, minlength=3)) in ([0, 5000, 5000], [0, 0, 10000])
+
+
+def test_clusters_that_labels_leave_empty_are_named() -> None:
+    X, g = two_groups(6, 10)
+    with pytest.warns(UserWarning, match="labels leave the clusters? .* empty"):
+        found = of.FairKMeans(3, labels="hard", random_state=0).fit(X, groups=g)
+    assert np.unique(found.labels_).size <= 2 and found.hard_labels_.exact

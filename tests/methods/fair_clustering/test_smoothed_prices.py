@@ -7,13 +7,12 @@ import pytest
 
 import optfair as of
 from optfair.methods.fair_clustering.algorithms import price_search
-from optfair.methods.fair_clustering.algorithms.costs import CostRows
+from optfair.methods.fair_clustering.algorithms.costs import CostRows, typical_margin
 from optfair.methods.fair_clustering.algorithms.price_search import (
     LEAST_LOG,
     SmoothedRows,
     smoothed_prices,
     thinned,
-    typical_margin,
 )
 from optfair.methods.fair_clustering.algorithms.pricing import _classes, _ranked, mass_pass, price
 from optfair.methods.fair_clustering.mass_rules import compile_rules
@@ -120,6 +119,16 @@ def test_many_prices_take_large_masters_and_not_many() -> None:
     s = p.solve("mass-dual", tolerance=1e-9)
     assert s.is_optimal(1e-9) and len(s.progress) <= 4
     assert price_search.LARGEST < max(r.rows for r in s.progress) <= 8_000
+
+
+@pytest.mark.parametrize("name", ["perfect", "max gap", "balance"])
+def test_groups_whose_costs_are_of_other_sizes_are_smoothed_to_their_own_margins(name: str) -> None:
+    p = case(20_000, groups=2)
+    factors = np.array([1.0, 1e-6])[p.data["groups"]]
+    costs = factors[:, None] * p.cost.matrix()
+    few = of.FairAssignment(costs=costs, groups=p.data["groups"], fairness=RULES[name])
+    s = few.solve("mass-dual", tolerance=1e-9, time_limit=30)
+    assert s.is_optimal(1e-9) and len(s.progress) <= 6
 
 
 def test_a_warm_search_does_not_smooth(monkeypatch: pytest.MonkeyPatch) -> None:

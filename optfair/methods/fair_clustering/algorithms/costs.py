@@ -243,6 +243,37 @@ class CostRows:
         return self.cost.columns(self.rows[positions])
 
 
+# Margins: by how much the second cluster of a row costs more than its first.
+
+# Rows that margins are taken from, and of a group at least. Costs of a row that differ by this share of
+# the largest tie.
+LOOKED_AT, OF_GROUP, TIE = 4_096, 50, 1e-12
+
+
+def least_margin(costs: CostRows) -> float:
+    """Return the typical margin of the group that has the least one, of groups that have any."""
+    own = (costs.members(g) for g in range(costs.group_count))
+    few = max(LOOKED_AT // costs.group_count, OF_GROUP)
+    margins = [_margin(costs, at[:: max(1, at.size // few)]) for at in own if at.size]
+    return min((m for m in margins if m > 0.0), default=0.0)
+
+
+def typical_margin(costs: CostRows) -> float:
+    """Return by how much the second cluster of a row costs more than its first, on average.
+
+    Ties do not count, and neither do clusters far from all rows.
+    """
+    return _margin(costs, np.arange(0, costs.size, max(1, costs.size // LOOKED_AT)))
+
+
+def _margin(costs: CostRows, positions: NDArray[np.intp]) -> float:
+    block = costs.gather(positions)
+    regret = block - block.min(axis=0)
+    regret[regret <= TIE * np.abs(block).max(axis=0)] = np.inf
+    second = regret.min(axis=0)
+    return float(second[np.isfinite(second)].mean()) if np.isfinite(second).any() else 0.0
+
+
 # Best centers of given clusters, where they have a closed form.
 
 

@@ -16,6 +16,7 @@ from optfair.backends.linear_program import HeldProgram, row_scale, solve_linear
 from optfair.methods.fair_clustering.algorithms.costs import price_unit
 from optfair.methods.fair_clustering.algorithms.integer_masses import (
     FRACTION,
+    SOUGHT,
     CountedRows,
     CountRules,
     WholeCounts,
@@ -433,7 +434,7 @@ class IntegerSearch(WholeCounts):
         typical = float(finite.mean()) if finite.size and finite.mean() > 0.0 else 1.0
         slope = np.where(np.isfinite(slope), slope / typical, 1e3) + 1e-3
         weight = self.unit[:, None] / self.unit.mean()
-        cost, matrix, low, high = self._rules(2 * G * K)
+        cost, matrix, low, high = self._rules(2 * G * K, SOUGHT)
         # N - up + down = masses in rows
         deviation = sp.hstack(
             [self._counts(), -sp.eye_array(G * K), sp.eye_array(G * K)], format="csc"

@@ -30,6 +30,8 @@ Integers = NDArray[np.intp]
 
 # Relative violation of a rule that is rounding, with what sums of weights round away.
 ROUNDING = 4e-9
+# The same of counts that are sought: labels with them must not miss a rule by more than rounding.
+SOUGHT = 5e-10
 # How far from an integer a count is fractional, and rounds of tightening.
 FRACTION, ROUNDS = 1e-6, 8
 # Relative difference of weights that are equal.
@@ -67,10 +69,26 @@ class WholeCounts:
         self.program, self.unit, self.counts = program, unit, counts
 
     def impossible(
-        self, whole: NDArray[np.bool_] | None = None, time_limit: float = np.inf
+        self,
+        whole: NDArray[np.bool_] | None = None,
+        time_limit: float = np.inf,
+        *,
+        several: bool = False,
     ) -> bool:
-        """Whether branching ends without counts, whole in some groups or in all, that obey."""
-        cost, matrix, low, high = self._rules(0)
+        """Whether branching ends without counts, whole in some groups or in all, that obey.
+
+        With ``several``, counts that leave some rows to a second cluster.
+        """
+        cost, matrix, low, high = self._rules(0, ROUNDING)
+        if several:
+            columns = self.program.masses
+            each = np.repeat(np.arange(columns.shape[1])[None], columns.shape[0], axis=0)
+            sums = (np.ones(columns.size), (each.ravel(), columns.ravel()))
+            held = sp.csc_array(sums, shape=(columns.shape[1], cost.size))
+            matrix = sp.vstack([matrix, held], format="csc")
+            low = np.concatenate([low, np.zeros(columns.shape[1])])
+            most = np.full(columns.shape[1], self.counts.sum() - 1.0)
+            high = np.concatenate([high, most])
         answer = solve_linear_program(
             np.zeros(cost.size),
             matrix,
@@ -84,8 +102,11 @@ class WholeCounts:
         )
         return answer.status == "infeasible"
 
-    def _rules(self, more: int) -> tuple[Floats, sp.csc_array, Floats, Floats]:
-        """Return costs, rows and sides of the rules in (counts, auxiliaries, more columns)."""
+    def _rules(self, more: int, missed: float) -> tuple[Floats, sp.csc_array, Floats, Floats]:
+        """Return costs, rows and sides of the rules in (counts, auxiliaries, more columns).
+
+        Weights of rows are rounded, so that a count times one may miss an equation by ``missed``.
+        """
         program, form = self.program, self.program.form
         G, K = program.masses.shape
         unit = np.ones(form.q.size)
@@ -98,8 +119,9 @@ class WholeCounts:
         )
         rows = sp.vstack([sp.diags_array(scale) @ A, simplex])
         matrix = sp.hstack([rows, sp.csc_array((rows.shape[0], more))], format="csc")
-        high = form.b * scale
-        low = np.where(form.equal, high, -np.inf)
+        slack = missed * (1.0 + np.abs(form.b))
+        high = (form.b + slack) * scale
+        low = np.where(form.equal, (form.b - slack) * scale, -np.inf)
         cost = np.concatenate([form.q * unit / float(self.unit.mean()), np.zeros(more)])
         return cost, matrix, np.concatenate([low, self.counts]), np.concatenate([high, self.counts])
 

@@ -13,7 +13,11 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from optfair.errors import DataError, SolverFailure
-from optfair.methods.fair_clustering.algorithms.costs import CostRows, SeparableCost
+from optfair.methods.fair_clustering.algorithms.costs import (
+    CostRows,
+    SeparableCost,
+    typical_margin,
+)
 from optfair.methods.fair_clustering.algorithms.descent import Assigned, reseed
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
 from optfair.methods.fair_clustering.algorithms.price_search import (
@@ -23,7 +27,6 @@ from optfair.methods.fair_clustering.algorithms.price_search import (
     SMALL,
     Candidate,
     PriceSearch,
-    typical_margin,
 )
 from optfair.methods.fair_clustering.algorithms.pricing import (
     Box,

@@ -10,7 +10,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.methods.fair_clustering.algorithms.costs import CostRows, SeparableCost
+from optfair.methods.fair_clustering.algorithms.costs import (
+    CostRows,
+    SeparableCost,
+    least_margin,
+    typical_margin,
+)
 from optfair.methods.fair_clustering.algorithms.entropic_projection import project_masses
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
 from optfair.methods.fair_clustering.algorithms.pricing import (
@@ -47,19 +52,19 @@ Integers = NDArray[np.intp]
 
 # Temperatures, in typical margins: the first and the last, and the factor from one to the next.
 WARMEST, COLDEST, FACTOR = 10.0, 0.01, 0.3
+# The last is lower where margins of a group are this much less than those of all.
+UNEVEN = 100.0
 # Distance of the masses from the rules, in fractions of groups, at which a temperature is left;
 # at the last one so many rows of a typical group, if that is less.
 NEAR, NEAR_ROWS = 1e-2, 10.0
-# Rows that the temperatures but the last look at, and that the size of costs is taken from.
-FEW, FEWER, LOOKED_AT = 20_000, 4_000, 4_096
+# Rows that the temperatures but the last look at.
+FEW, FEWER = 20_000, 4_000
 # Rows per piece of a smoothed pass. Logarithm of a fraction that is as good as none, and by how
 # much prices may move, over τ, before it is looked at again which those are. Rounding of curvature.
 PIECE, FRACTION, MOVED, SINGLE = 4_096, 10.0, 6.0, 1e-6
 # Logarithm below which a fraction is as good as none: products of numbers that are nearly no numbers
 # are slow.
 LEAST_LOG = -25.0
-# Costs of a row that differ by this share of the largest tie.
-TIE = 1e-12
 
 
 def smoothed_prices(
@@ -106,11 +111,12 @@ def smoothed_prices(
     unit = typical_margin(few)
     if not unit > 0.0:
         return None
+    coldest = COLDEST * min(1.0, UNEVEN * least_margin(few) / unit)
     best: tuple[Floats, Floats] | None = None
     rows = NEAR_ROWS * few.group_count / size
-    share = max(warmest, COLDEST)
-    while share >= COLDEST and time.perf_counter() < deadline:
-        last = share * FACTOR < COLDEST
+    share = max(warmest, coldest)
+    while share >= coldest and time.perf_counter() < deadline:
+        last = share * FACTOR < coldest
         tau = unit * share
         oracle = whole(tau) if last else SmoothedRows(few, tau)
         projection = project_masses(
@@ -190,19 +196,6 @@ def thinned(costs: CostRows, size: int = FEW) -> CostRows:
         rows.append(costs.rows[own])
         weights.append(part * (costs.weights[costs.members(g)].sum() / part.sum()))
     return CostRows(costs.cost, costs.labels, np.concatenate(weights), np.concatenate(rows))
-
-
-def typical_margin(costs: CostRows) -> float:
-    """Return by how much the second cluster of a row costs more than its first, on average.
-
-    Ties do not count, and neither do clusters far from all rows.
-    """
-    step = max(1, costs.size // LOOKED_AT)
-    block = costs.gather(np.arange(0, costs.size, step))
-    regret = block - block.min(axis=0)
-    regret[regret <= TIE * np.abs(block).max(axis=0)] = np.inf
-    second = regret.min(axis=0)
-    return float(second[np.isfinite(second)].mean()) if np.isfinite(second).any() else 0.0
 
 
 # The search for the best prices: price all arcs, solve a master that is exact in a box, repeat.

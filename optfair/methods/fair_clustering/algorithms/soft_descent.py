@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.backends.cone_program import solve_cone_program
-from optfair.methods.fair_clustering.algorithms.costs import CostRows
+from optfair.methods.fair_clustering.algorithms.costs import CostRows, typical_margin
 from optfair.methods.fair_clustering.algorithms.descent import REACH
 from optfair.methods.fair_clustering.algorithms.mass_program import Block, MassProgram, stacked
 from optfair.methods.fair_clustering.algorithms.price_search import (
@@ -18,7 +18,6 @@ from optfair.methods.fair_clustering.algorithms.price_search import (
     SmoothedRows,
     smoothed_prices,
     thinned,
-    typical_margin,
 )
 from optfair.methods.fair_clustering.algorithms.pricing import MassPass
 from optfair.proofs.cones import Cone
