@@ -63,9 +63,8 @@ from optfair.errors import OptfairError, SolverFailure
 Way = Literal["itself", "logarithm", "level", "steps"]
 Word = Literal["log-log convex", "quasiconvex"]
 
-# Scalars of a problem that is looked at, rows of a term, steps for one proof and for everything, times as
-# many where CVXPY's rules take it for a geometric program. A step is about 0.1 ms; they are counted, so
-# that a problem is recast again whenever it was once.
+# Scalars of a problem that is looked at, rows of a term, steps for one proof and for all, times as many where
+# CVXPY's rules take it for a geometric program. A step is about 0.1 ms; they are counted, not timed.
 SCALARS, ROWS, PROOF, TOGETHER, GEOMETRIC = 2000, 64, 500, 2000, 25
 
 
@@ -190,16 +189,18 @@ def recast(problem: Any) -> Recast | None:
     problem : Problem
         With a term that is not known to be convex; logarithms of integers are none.
     """
-    sizes = sum(v.size for v in problem.variables.values())
-    if sizes > SCALARS:
+    if sum(v.size for v in problem.variables.values()) > SCALARS:
         return None
     convex = {n: t for n, t in problem.constraints.items() if t.evidence.problem_class.convex}
     try:
         with limited(TOGETHER):
             domain = domain_of({n: built(t) for n, t in convex.items()}, convex=True)
-        known = looks_geometric(map(built, problem.terms), domain)
-        with limited(TOGETHER * (GEOMETRIC if known else 1)):
-            return _in_logarithms(problem, domain) or _term_by_term(problem, domain, convex)
+        steps = TOGETHER * (GEOMETRIC if looks_geometric(map(built, problem.terms), domain) else 1)
+        with contextlib.suppress(Exhausted), limited(steps):
+            if (way := _in_logarithms(problem, domain)) is not None:
+                return way
+        with limited(TOGETHER):
+            return _term_by_term(problem, domain, convex)
     except (OptfairError, Unread, Exhausted):
         return None  # a part is defined nowhere, not read, or too much: nothing is known
 
@@ -246,12 +247,11 @@ def _term_by_term(problem: Any, domain: Domain, convex: Mapping[str, Any]) -> Re
         )
     goal, where = _objective(problem, domain)
     a = Algebra(where)
-    choice: Choice | None = None
-    if not _proved(goal, a):
+    if _proved(goal, a):
+        choice = ("itself", (goal, goal), problem.sense, 0.0) if rows else None
+    else:
         tried = (_known(f, d, a, problem.sense) for f, d in without_number(goal, a))
         choice = next((known for known in tried if known is not None), None)
-    elif rows:
-        choice = "itself", (goal, goal), problem.sense, 0.0
     if choice is None:
         return None
     changed = [t for n, t in problem.constraints.items() if n in rows]

@@ -633,6 +633,21 @@ def test_the_best_ratio_of_many_assets_is_that_of_one_cone_program(n: int) -> No
     assert best.bound >= best.objective
 
 
+def test_a_ratio_of_many_positive_variables_is_recast_though_logarithms_take_too_long() -> None:
+    n = 300
+    c, x = np.linspace(0.5, 1.0, n), cp.Variable(n, name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize((c @ x + 1) / (cp.sum(x) + 2)), [x >= 0.1, x <= 2]))
+    s = p.solve()
+    assert p.problem_class.curvature == "quasiconvex" and s.grade.word == "proved"
+    # the cheapest are at their most, as many as lower the ratio
+    truth = min(
+        (c @ x + 1) / (x.sum() + 2)
+        for k in range(n + 1)
+        for x in [np.where(np.arange(n) < k, 2, 0.1)]
+    )
+    assert s.objective == pytest.approx(truth, rel=1e-7)
+
+
 @pytest.mark.parametrize("n", [4, 8, 12])
 def test_the_delay_of_a_line_of_wires_is_a_geometric_program_of_any_length(n: int) -> None:
     """Products with sums in which numbers stand beside variables, of n^2 terms."""
