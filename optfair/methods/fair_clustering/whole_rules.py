@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 SETTLED = 1.0
 # How fractions are asked for in place of whole rows.
 SOFT = 'labels="soft"'
+# Difference of the gaps to fractions and to labels from which on whole rows cost more.
+FAR = 1e-3
 # Relative excess of a weight that is rounding.
 HEAVIER = 1e-6
 
@@ -154,7 +156,7 @@ def unreachable(p: FairAssignment, counts: WholeCounts, soft: str = SOFT) -> Dat
 
 
 def warn_missed(labels: HardLabels, soft: str = SOFT, *, stacklevel: int) -> None:
-    """Warn where labels miss a rule, as those of rows of unequal weight may.
+    """Warn where labels miss a rule, as those of rows of unequal weight may, or are all the same.
 
     Parameters
     ----------
@@ -168,6 +170,14 @@ def warn_missed(labels: HardLabels, soft: str = SOFT, *, stacklevel: int) -> Non
         warnings.warn(
             f"labels miss a rule by {labels.violation:.2g} of it: rows of a group weigh differently,"
             f" and whole ones need not add up to what it asks; {soft} obeys by fractions",
+            UserWarning,
+            stacklevel=stacklevel + 1,
+        )
+    filled = np.flatnonzero(labels.masses.sum(axis=0) > 0.0)
+    if filled.size == 1 and labels.soft_gap > labels.gap + FAR:
+        warnings.warn(
+            f"all rows have label {filled[0]}: no cheaper way to divide whole rows was found that obeys;"
+            f" allow more (a larger eps, a smaller balance), or use {soft}, which divides by fractions",
             UserWarning,
             stacklevel=stacklevel + 1,
         )

@@ -263,6 +263,15 @@ def test_groups_that_do_not_divide_are_named() -> None:
         hard_labels(p.solve())
 
 
+def test_labels_that_are_all_the_same_for_want_of_whole_rows_are_said_to_be() -> None:
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(15, 2)), np.repeat([0, 1], [8, 7])
+    model = of.FairKMeans(3, labels="hard", n_init=1, random_state=0)
+    with pytest.warns(UserWarning, match="all rows have label"):
+        model.fit(X, groups=groups)
+    assert np.unique(model.labels_).size == 1 and model.hard_labels_.exact
+
+
 def test_what_no_whole_rows_obey_is_refused_before_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     X = np.random.default_rng(4).normal(size=(60, 2))
     g = np.array(["few"] * 23 + ["many"] * 37)  # 23 and 37 have no common divisor
