@@ -210,8 +210,9 @@ def solve_linear_program(
         result = LinearProgramResult.of(solver)
         if result.status != "failed" or tolerance >= LOOSER:
             return result
-        stated = cost, rows, row_lower, row_upper, lower, upper
-        return solve_linear_program(*stated, tolerance=LOOSER, time_limit=time_limit)
+        stated: Any = cost, rows, row_lower, row_upper, lower, upper
+        more: Any = {"time_limit": time_limit, "presolve": presolve}
+        return solve_linear_program(*stated, tolerance=LOOSER, **more)
     solution = solver.getSolution()
     held = np.asarray(solution.col_value if solution.value_valid else [], dtype=float)
     bound = float(solver.getInfo().mip_dual_bound)

@@ -247,9 +247,8 @@ def _term_by_term(problem: Any, domain: Domain, convex: Mapping[str, Any]) -> Re
         )
     goal, where = _objective(problem, domain)
     a = Algebra(where)
-    if _proved(goal, a):
-        choice = ("itself", (goal, goal), problem.sense, 0.0) if rows else None
-    else:
+    choice: Choice | None = ("itself", (goal, goal), problem.sense, 0.0) if rows else None
+    if not _proved(goal, a):
         tried = (_known(f, d, a, problem.sense) for f, d in without_number(goal, a))
         choice = next((known for known in tried if known is not None), None)
     if choice is None:

@@ -62,6 +62,27 @@ def test_columns_in_units_of_their_own_are_not_lost() -> None:
 
 
 @pytest.mark.usefixtures("others_with_two_threads")
+def test_a_second_try_is_asked_as_the_first_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, of_solver, made = [], linear_program.LinearProgramResult.of, linear_program._simplex
+
+    def simplex(tolerance: float, **more: Any) -> Any:
+        asked.append((tolerance, more.get("presolve")))
+        return made(tolerance, **more)
+
+    def ended(solver: Any) -> Any:
+        result = of_solver(solver)
+        return replace(result, status="failed") if len(asked) == 1 else result
+
+    monkeypatch.setattr(linear_program, "_simplex", simplex)
+    monkeypatch.setattr(linear_program.LinearProgramResult, "of", ended)
+    one = np.ones(1)
+    result = solve_linear_program(
+        one, sp.csc_array([[1.0]]), one, one, 0.0 * one, 2.0 * one, presolve=False
+    )
+    assert result.status == "optimal"
+    assert asked == [(1e-10, "off"), (linear_program.LOOSER, "off")]
+
+
 def test_rows_are_held_beside_threads_of_others() -> None:
     A, b = sp.csc_array([[1.0, 1.0], [-1.0, 0.0], [0.0, -1.0]]), np.array([1.0, -1.0, -1.0])
     form = ConicForm(sp.csc_array((2, 2)), np.zeros(2), 0.0, A, b, (Cone("nonneg", 0, 3),))

@@ -341,6 +341,9 @@ def unreachable_costs(p: FairAssignment, *, barred: bool) -> OptfairError:
     """Prove that rules on costs cannot hold, by the least that breaks them."""
     names = [k for k, t in p.constraints.items() if isinstance(t, CostTerm)]
     proof = ExcessProof(p, _excess(p, barred=barred).solve(), barred)
+    if barred and p.demands.upper is not None and not proof.verify():
+        # barred arcs are used for the sake of budgets alone
+        return unreachable_costs(p, barred=False)
     least = proof.solution.bound
     evidence = (
         f"at least {100 * least:.4g} % of the weight has to use barred arcs"

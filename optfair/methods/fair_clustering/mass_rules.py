@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import cvxpy as cp
@@ -75,11 +75,25 @@ class CompiledRules:
     room: Any
     opening: Floats
 
+    @cached_property
+    def _tied(self) -> Floats:
+        """Sizes of the rows of auxiliaries alone whose side is 0; 0 of other rows."""
+        program, form = self.program, self.program.form
+        full = np.zeros(form.q.size)
+        full[program.masses] = program.shares[:, None]
+        of_masses = form.products.terms(full)
+        i, j, a = sp.find(abs(sp.csr_array(form.A)))
+        of_auxiliary = (of_masses[i] > 0.0) & (full[j] == 0.0)
+        reach = np.zeros(form.q.size)
+        np.maximum.at(reach, j[of_auxiliary], (of_masses[i] / a)[of_auxiliary])
+        return np.where((of_masses == 0.0) & (form.b == 0.0), form.products.terms(reach), 0.0)
+
     def violation(self, y: Floats, masses: Any) -> float:
         """Return the largest violation of a linear rule at masses, relative to its own terms.
 
         A mass counts for itself, at least for the share of its group: rules on groups of little
-        weight are as strict as those on others.
+        weight are as strict as those on others. A row of auxiliaries alone, with side 0, counts as
+        the rows do that tie these to masses.
         """
         program, form = self.program, self.program.form
         at = y.copy()
@@ -90,6 +104,7 @@ class CompiledRules:
         )
         at[program.masses] = np.maximum(np.abs(masses), program.shares[:, None])
         size = np.maximum(form.products.terms(np.abs(at)), np.abs(form.b))
+        size = np.where(self._tied > 0.0, np.maximum(size, self._tied), size)
         return float((outside / np.where(size > 0.0, size, 1.0)).max(initial=0.0))
 
 

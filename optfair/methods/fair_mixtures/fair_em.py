@@ -16,7 +16,9 @@ from optfair.errors import DataError, DeclarationError
 from optfair.methods.fair_clustering.algorithms.entropic_projection import LOOSE, project_masses
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
 from optfair.methods.fair_clustering.algorithms.pricing import label_masses, smallest_ratio
-from optfair.methods.fair_clustering.assignment import FairAssignment
+from optfair.methods.fair_clustering.assignment import FairAssignment, each_rule
+from optfair.methods.fair_clustering.cost_rules import ForbiddenArcs, GroupCost, Radius
+from optfair.methods.fair_clustering.links import CannotLink, MustLink
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.methods.fair_clustering.rules import MaxGap, PerfectFairness
 from optfair.methods.fair_mixtures.components import Components, Statistics
@@ -213,6 +215,21 @@ def named_rules(eps: float | None, rules: Any) -> dict[str, Any]:
     return named
 
 
+# Rules on rows and what they cost; the model's own terms, and the scope of rules on masses.
+OF_ROWS = Radius, ForbiddenArcs, GroupCost, MustLink, CannotLink
+MODEL, MASSES = ("row sum", "nonnegativity", "mass definition"), frozenset({"masses"})
+
+
+def _refuse_rows(names: list[Any]) -> None:
+    """Raise on rules that are not on masses of groups alone."""
+    if names:
+        raise DeclarationError(
+            f"mixtures take rules on the masses of groups only, not {', '.join(map(repr, names))}",
+            "an E-step has prices of masses, none of single rows or costs",
+            "use balance, max_gap, cluster_share ..., or FairKMeans",
+        )
+
+
 def mass_program(
     names: NDArray[Any], shares: Floats, clusters: int, rules: dict[str, Any]
 ) -> MassProgram:
@@ -234,10 +251,11 @@ def mass_program(
     Infeasible
         Rules that exclude each other.
     DeclarationError
-        Rules that do not fit the groups.
+        Rules that do not fit the groups, or are on single rows or costs.
     DataError
         A group weighs too little for rules between groups.
     """
+    _refuse_rows([name for name, rule in each_rule(rules) if isinstance(rule, OF_ROWS)])
     # the rules see groups and shares only, so K rows per group stand for all
     groups = np.repeat(np.asarray(names), clusters)
     problem = FairAssignment(
@@ -245,6 +263,9 @@ def mass_program(
         fairness=rules or None,
         costs=np.zeros((groups.size, clusters)),
         sample_weight=np.repeat(shares / clusters, clusters),
+    )
+    _refuse_rows(
+        [k for k, t in problem.constraints.items() if k not in MODEL and t.scope != MASSES]
     )
     program = compile_rules(problem).program
     light = int(shares.argmin())

@@ -12,7 +12,11 @@ import optfair as of
 from optfair.methods.fair_clustering import fair_kmeans
 from optfair.methods.fair_clustering import labels as module
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
-from optfair.methods.fair_clustering.algorithms.count_tree import IntegerSearch, _cheapest
+from optfair.methods.fair_clustering.algorithms.count_tree import (
+    CountTree,
+    IntegerSearch,
+    _cheapest,
+)
 from optfair.methods.fair_clustering.algorithms.integer_masses import (
     CountedRows,
     CountRules,
@@ -142,6 +146,20 @@ def test_the_generic_route_agrees() -> None:
     assert found.bound <= milp.objective * (1 + 1e-9) and found.gap <= 1e-8
     rough = hard_labels(soft, gap=1e9, time_limit=0.0)
     assert rough.bound == soft.bound and rough.grade == soft.grade and rough.cases == 0
+
+
+def test_few_rows_get_the_best_labels_where_branching_finds_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(0)
+    X, groups = rng.normal(size=(28, 2)), np.arange(28) % 6
+    rules = [of.additive_gap(0.5), of.cluster_share(upper=0.375)]
+    p = of.FairAssignment(X, groups=groups, centers=X[:4], metric="l1", fairness=rules)
+    monkeypatch.setattr(CountTree, "run", lambda self, best, gap, deadline: best)
+    found = hard_labels(p.solve())
+    best = p.with_integrality("assignment").solve("highs")
+    assert found.exact
+    assert found.objective == pytest.approx(best.objective, rel=1e-7)
 
 
 def test_the_estimator_obeys_what_was_asked_and_says_what_it_costs() -> None:

@@ -98,3 +98,20 @@ def test_a_soft_start_takes_no_components_and_batches_keep_the_last():
         paper(init=before.components_).fit(X, groups=groups)
     with pytest.raises(of.DeclarationError, match="partial_fit does not take keep"):
         paper().partial_fit(X, groups=groups)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        of.fair_clustering.must_link([[0, 1]]),
+        of.fair_clustering.cannot_link([[0, 50]]),
+        of.fair_clustering.radius(1.0),
+        of.fair_clustering.group_cost(1.0),
+        of.fair_clustering.forbidden_arcs(np.zeros((60, 2), dtype=bool)),
+    ],
+    ids=lambda rule: type(rule).__name__,
+)
+def test_rules_on_rows_and_costs_are_refused(rule: Any) -> None:
+    X, groups = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60) % 2
+    with pytest.raises(of.DeclarationError, match="rules on the masses of groups only, not 'own'"):
+        of.FairMixture(2, rules={"own": rule}, random_state=0).fit(X, groups=groups)

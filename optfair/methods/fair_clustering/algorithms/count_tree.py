@@ -49,6 +49,9 @@ MOVED = 200
 UNLABELLED = 400
 # Nodes from one dive to the next.
 EVERY = 40
+# Arcs up to which a general solver looks for labels too, and the part of the time that it has, after a
+# first search of as much.
+FEW, PART = 2_000, 0.1
 # Share of the gap that is left to rounding, least gap that is asked for.
 SPARE, LEAST_GAP = 0.05, 1e-9
 
@@ -76,6 +79,11 @@ class Labelling:
     bound: float
     prices: Floats
     cases: int = 0
+
+    @property
+    def gap(self) -> float:
+        """Relative difference of objective and bound."""
+        return (self.objective - self.bound) / (abs(self.objective) or 1.0)
 
 
 # The tree.
@@ -520,19 +528,25 @@ class IntegerSearch(WholeCounts):
         None where no labels obey the rules. A dive into the counts finds the first labels; where
         it does not, those are taken whose counts are near the masses of the soft optimum.
         """
-        end = time.perf_counter() + time_limit
+        end, few = time.perf_counter() + time_limit, self.costs.size * self.costs.clusters <= FEW
         tree = CountTree(self.program, self.rows, self.prices, self.labelled)
-        labelling = tree.run(None, gap, end) if tree.fits and time_limit > 0.0 else None
-        if labelling is not None:
+        branched = tree.fits and time_limit > 0.0
+        until = time.perf_counter() + PART * time_limit if few else end
+        labelling = tree.run(None, gap, until) if branched else None
+        if labelling is not None and (not few or labelling.gap <= gap):
             return labelling
-        counts = self.first(masses, time_limit=max(time_limit, 1.0))
-        labelling = None if counts is None else self.labelled(counts)
-        return tree.run(labelling, gap, end) if tree.fits and time_limit > 0.0 else labelling
-
-    def _counts(self) -> sp.csc_array:
-        at = self.program.masses.ravel()
-        entries = (np.ones(at.size), (np.arange(at.size), at))
-        return sp.csc_array(entries, shape=(at.size, self.program.form.q.size))
+        counts = self.cheapest(self.rows, PART * time_limit) if few and branched else None
+        if counts is None and labelling is None:
+            counts = self.first(masses, time_limit=max(time_limit, 1.0))
+        fresh = None if counts is None else self.labelled(counts)
+        if labelling is None:
+            labelling = fresh
+        elif fresh is not None and fresh.objective < labelling.objective:
+            labelling = replace(fresh, bound=labelling.bound, cases=labelling.cases)
+        if not branched:
+            return labelling
+        again = CountTree(self.program, self.rows, self.prices, self.labelled)
+        return again.run(labelling, gap, end)
 
 
 def _cheapest(move: Floats, start: int, ends: NDArray[np.bool_]) -> list[int] | None:

@@ -102,6 +102,48 @@ class WholeCounts:
         )
         return answer.status == "infeasible"
 
+    def cheapest(self, rows: CountedRows, time_limit: float) -> Floats | None:
+        """Return the best counts for few rows that a general solver finds."""
+        costs, counts, (G, K) = rows.costs, rows.counts, self.program.masses.shape
+        n, arcs = costs.size, np.arange(costs.size * K)
+        far = np.hstack([block for *_, block in costs.blocks()]).T
+        cost, matrix, low, high = self._rules(n * K, ROUNDING)
+        each = (costs.weights / counts / float(self.unit.mean()))[:, None]
+        cost[-n * K :] = np.where(np.isfinite(far), each * far, 0.0).ravel()
+        upper = np.full(cost.size, np.inf)
+        upper[-n * K :] = np.where(np.isfinite(far), counts[:, None], 0.0).ravel()
+        row, cluster = np.divmod(arcs, K)
+        ones = np.ones(arcs.size)
+        own = sp.csc_array((ones, (row, arcs)), shape=(n, arcs.size))
+        gathered = sp.csc_array(
+            (ones, (costs.groups[row] * K + cluster, arcs)), shape=(G * K, n * K)
+        )
+        size = self.program.form.q.size
+        answer = solve_linear_program(
+            cost / (float(np.abs(cost).max()) or 1.0),
+            sp.vstack(
+                [
+                    matrix,
+                    sp.hstack([sp.csc_array((n, size)), own]),
+                    sp.hstack([-self._counts(), gathered]),
+                ],
+                format="csc",
+            ),
+            np.concatenate([low, counts, np.zeros(G * K)]),
+            np.concatenate([high, counts, np.zeros(G * K)]),
+            self._lower(n * K),
+            upper,
+            tolerance=1e-9,
+            time_limit=time_limit,
+            integer=self._integer(cost.size),
+        )
+        return np.asarray(answer.x[self.program.masses]) if answer.x.size else None
+
+    def _counts(self) -> sp.csc_array:
+        at = self.program.masses.ravel()
+        entries = (np.ones(at.size), (np.arange(at.size), at))
+        return sp.csc_array(entries, shape=(at.size, self.program.form.q.size))
+
     def _rules(self, more: int, missed: float) -> tuple[Floats, sp.csc_array, Floats, Floats]:
         """Return costs, rows and sides of the rules in (counts, auxiliaries, more columns).
 

@@ -142,8 +142,9 @@ class ApartSearch:
         self.neighbours: Any = sp.csr_array(neighbours, shape=(n, n))
         self.links = np.zeros((len(pairs), cost.clusters))
         self.bound, self.objective = -np.inf, np.inf
-        self.best: tuple[Floats, Floats, Floats] | None = None
+        self.best: tuple[Floats, Floats] | None = None
         self.fractions: Floats | None = None
+        self.y = np.zeros(program.form.q.size)
         self.history: list[Round] = []
 
     def run(
@@ -207,7 +208,7 @@ class ApartSearch:
             before = value
         bound = value + self.program.rule_bound(y, z)
         if bound > self.bound:
-            self.bound, self.best = bound, (y, z, self.links.copy())
+            self.bound, self.best = bound, (z, self.links.copy())
         return np.asarray(reduced)
 
     def _free(self, reduced: Floats, width: float) -> Bools:
@@ -306,7 +307,7 @@ class ApartSearch:
             y[at] = self.weights[own] @ A[own]
         objective = float((self.costs * A).sum()) + self.program.form.objective(y)
         if objective < self.objective:
-            self.objective, self.fractions = objective, A
+            self.objective, self.fractions, self.y = objective, A, y
 
 
 def solve_apart(
@@ -346,16 +347,18 @@ def solve_apart(
         search.share()
     if search.fractions is None or search.best is None:
         raise SolverFailure("no assignment that keeps linked rows apart was found", status)
-    y, z, kept_apart = search.best
+    z, kept_apart = search.best
     links = np.zeros((len(pairs), cost.clusters))
     links[first] = kept_apart
     worth = search.objective, search.bound
     history = [*start.history, *search.history]
-    return ApartResult(search.fractions, links, y, z, status, *worth, history)
+    return ApartResult(search.fractions, links, search.y, z, status, *worth, history)
 
 
 # Most masses of units that prices are sought of, and digits in which units are of one kind.
 MASSES, DIGITS = 4_000, 12
+# Relative size of a sum of entries that is rounding.
+CANCELLED = 1e-13
 
 
 class LinkedRows:
@@ -396,8 +399,11 @@ class LinkedRows:
         share = np.zeros((count, G))
         np.add.at(share, (self.unit, groups), weights)
         table = np.round(share / self.heavy[:, None], DIGITS)
-        self.kinds, kind = np.unique(table, axis=0, return_inverse=True)
+        kinds, kind = np.unique(table, axis=0, return_inverse=True)
         self.kind = np.asarray(kind.ravel(), dtype=np.intp)
+        self.kinds = np.zeros(kinds.shape)  # of all the weight of a kind, without that rounding
+        np.add.at(self.kinds, self.kind, share)
+        self.kinds /= np.bincount(self.kind, self.heavy)[:, None]
         if len(self.kinds) * self.clusters > MASSES:
             raise SolverFailure(
                 f"units of linked rows are of {len(self.kinds)} kinds",
@@ -423,11 +429,14 @@ class LinkedRows:
             ),
         )
         lift = sp.csc_array(entries, shape=(form.q.size, size + other.size))
+        rows = form.A @ lift
+        # what cancels but for rounding is no row that says masses are 0
+        kept = abs(rows) > CANCELLED * (abs(form.A) @ lift)
         made = ConicForm(
             sp.csc_array(lift.T @ form.P @ lift),
             np.asarray(lift.T @ form.q),
             form.offset,
-            sp.csc_array(form.A @ lift),
+            sp.csc_array(rows.multiply(kept)),
             form.b,
             form.cones,
             {"masses": slice(0, size)},
