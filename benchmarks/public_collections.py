@@ -45,6 +45,12 @@ QUICK = ("netlib/afiro", "netlib/adlittle", "maros_meszaros/HS118", "sdplib/trus
 GOOD = ("verified", "infeasible", "unbounded", "nonconvex")
 # (collection, tolerance) -> share that has to be verified by the default route
 TARGETS = {("netlib", 1e-6): 1.0, ("maros_meszaros", 1e-6): 0.95, ("sdplib", 1e-6): 0.85}
+# optima that are stated otherwise than they are: what both sides of a proof say here
+MISSTATED = {
+    "sdplib/maxG51": "4006.2555 is proved from both sides",
+    "sdplib/qap10": "-1092.607 is proved from both sides: the stated one lacks two digits",
+    "sdplib/hinf12": "0 is reached, far out",
+}
 FEWEST = 6  # problems of a profile, and runs of a solver that is shown in it
 CLOCK = 0.01  # seconds that the record rounds to
 GRACE = 30.0  # seconds for reading, and for a solver that stops late
@@ -189,7 +195,8 @@ def targets(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                 {"name": name, "target": share, "measured": good, "reached": good >= share}
             )
     wrong = [r["name"] for r in rows if r["outcome"] == "verified" and r.get("agrees") is False]
-    name = "verified, but not the stated optimum"
+    wrong = [name for name in wrong if name not in MISSTATED]
+    name = "verified, but not the stated optimum, misprints left out"
     return [*found, {"name": name, "target": 0, "measured": len(wrong), "reached": not wrong}]
 
 
@@ -216,6 +223,7 @@ def reasons(rows: Sequence[dict[str, Any]]) -> Table:
         differs = r["outcome"] == "verified" and r.get("agrees") is False
         if r["outcome"] not in GOOD or differs:
             why = f"{r['objective']!r} is not the stated optimum" if differs else r.get("why", "")
+            why += f"; {MISSTATED[r['name']]}" if differs and r["name"] in MISSTATED else ""
             why = " ".join(why.replace("|", "/").split())[:160]
             lines.append([r["name"], r["solver"], f"{r['tolerance']:g}", r["outcome"], why])
     return ["not verified", "solver", "tolerance", "outcome", "why"], lines
