@@ -61,8 +61,9 @@ OUT = 1e4
 # Steps of facial reduction; what is asked of the program there, as a share of the tolerance, and in
 # which units.
 STEPS, SHARPER, UNITS = 5, (1e-2, 1e-4), ("", "sides", "point")
-# Entries of all equations up to which points are moved onto them.
-DENSE = 1_000_000
+# Entries of all equations up to which points are moved onto them, and of the squares of semidefinite
+# blocks, one of which a step of Clarabel factors before it looks at the clock.
+DENSE, FACTORED = 1_000_000, 10_000_000
 # What is said of a problem that was solved on the face of its points.
 ON_FACE = "rows that are 0 at every feasible point were stated as equations"
 
@@ -301,6 +302,7 @@ def on_its_face(
         return None
     face, steps = compiled.form, list[Step]()
     curved = any(c.kind in ("psd", "soc") for c in face.cones) and not compiled.integer.any()
+    curved &= sum((c.stop - c.start) ** 2 for c in face.cones if c.kind == "psd") <= FACTORED
     while curved and face.A.nnz <= FEW and len(steps) < STEPS:
         left = min(AGAIN, request.deadline - time.perf_counter())
         if left <= 0.0 or (more := next(_further(face, left), None)) is None:

@@ -17,6 +17,7 @@ import pytest
 from typer.testing import CliRunner
 
 import optfair as of
+from optfair.backends import cone_program
 from optfair.backends.facial_reduction import (
     FaceContradiction,
     FaceProof,
@@ -358,3 +359,18 @@ def test_a_ray_that_was_changed_is_none(tmp_path: Path) -> None:
     p = endless_on_a_face(1.0, 1.0)
     q = p.with_constraints(cap=cp.trace(p["X"]) <= 5)
     assert q.solve().objective == pytest.approx(-5.0)
+
+
+def test_no_face_is_looked_for_where_one_step_of_the_solver_takes_longer_than_there_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+    own = cone_program.solve_cone_program
+    monkeypatch.setattr(
+        cone_program, "solve_cone_program", lambda *a, **k: (asked.append(1), own(*a, **k))[1]
+    )
+    for order in (8, 90):  # of 4,095 rows in one block of its equations
+        X = cp.Variable((order, order), PSD=True, name="X")
+        p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.trace(X)), [X[0, 1] == 1]))
+        assert on_its_face(p, Request(1e-7)) is None
+        assert len(asked) == 1  # for the small one
