@@ -496,8 +496,8 @@ def factors_of(n: Node) -> list[Factor]:
 
 
 def root_of(terms: list[Term], r: Fraction, a: Algebra, up: bool) -> Node:
-    """Return a root of one product; that of its number is rounded up or down."""
-    ((c, n),) = terms
+    """Return a root of a sum, or of one product; that of its number is rounded up or down."""
+    c, n = terms[0] if len(terms) == 1 else (1.0, added(terms, a))
     value = Interval.exactly(np.array([c])).power(r)
     factor = value.high if up else value.low
     return constant(factor) if n is ONE else a.scaled(factor, a.product([(n, r)]))
@@ -547,11 +547,11 @@ def rewritten(node: Node, a: Algebra, depth: int = 2) -> Iterator[Node]:
     if sides is None or not sides[0] or len(sides[1]) != 1:
         return
     P, N = sides
+    degree = sum((p for _, p in factors_of(N[0][1])), Fraction(0))
+    if (r := 1 / max(degree, Fraction(1))) < 1 and N[0][1] is not ONE:
+        yield a.total([root_of(P, r, a, False), root_of(N, r, a, True)], [1.0, -1.0])
     if len(P) == 1:
         exponents = {p for _, n in (*P, *N) for _, p in factors_of(n)}
-        degree = sum((p for _, p in factors_of(N[0][1])), Fraction(0))
-        for r in dict.fromkeys([1 / degree] if degree > 1 and N[0][1] is not ONE else []):
-            yield a.total([root_of(P, r, a, False), root_of(N, r, a, True)], [1.0, -1.0])
         for r in sorted({1 / abs(p) for p in exponents if p} - {Fraction(1)}):
             root = a.total([root_of(P, r, a, False), root_of(N, r, a, True)], [1.0, -1.0])
             yield from rewritten(root, a, depth - 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import product
@@ -20,7 +20,6 @@ from optfair.convexity.algebra import (
     added,
     cleared,
     denominators,
-    is_written_positive,
     log_of_objective,
     logarithm_of,
     positive_somewhere,
@@ -37,8 +36,6 @@ from optfair.convexity.expression import (
     Leaf,
     Node,
     Opaque,
-    Product,
-    Sum,
     affine,
     limited,
     opaque,
@@ -51,7 +48,7 @@ from optfair.convexity.expression import (
 from optfair.convexity.intervals import Interval
 from optfair.convexity.prove import domain_of, looks_geometric
 from optfair.convexity.reading import Reader, Unread, demanded, leaf_of, read, read_constraint
-from optfair.convexity.rules import Kind
+from optfair.convexity.rules import Kind, grows
 from optfair.convexity.search import Search
 from optfair.convexity.writing import Atoms, asked, domains, sublevel
 from optfair.core.canonical import built
@@ -63,9 +60,9 @@ from optfair.errors import OptfairError, SolverFailure
 Way = Literal["itself", "logarithm", "level", "steps"]
 Word = Literal["log-log convex", "quasiconvex"]
 
-# Scalars of a problem that is looked at, rows of a term, steps for one proof and for all, times as many where
-# CVXPY's rules take it for a geometric program. A step is about 0.1 ms; they are counted, not timed.
-SCALARS, ROWS, PROOF, TOGETHER, GEOMETRIC = 2000, 64, 500, 2000, 25
+# Scalars of a problem that is looked at, rows of a term, steps for one proof, for all and for each row, times as
+# many where CVXPY's rules take it for a geometric program. A step is about 0.1 ms; they are counted, not timed.
+SCALARS, ROWS, PROOF, TOGETHER, EACH, GEOMETRIC = 2000, 64, 500, 2000, 60, 25
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,7 +196,8 @@ def recast(problem: Any) -> Recast | None:
         with contextlib.suppress(Exhausted), limited(steps):
             if (way := _in_logarithms(problem, domain)) is not None:
                 return way
-        with limited(TOGETHER):
+        count = sum(np.prod(t.shape) for n, t in problem.constraints.items() if n not in convex)
+        with limited(TOGETHER + EACH * float(count)):
             return _term_by_term(problem, domain, convex)
     except (OptfairError, Unread, Exhausted):
         return None  # a part is defined nowhere, not read, or too much: nothing is known
@@ -238,13 +236,11 @@ def _term_by_term(problem: Any, domain: Domain, convex: Mapping[str, Any]) -> Re
         if name in convex:
             continue
         before = _rows(name, t, domain)
-        after = [] if before is None else [_convex_row(n, a) for n in before]
-        if before is None or any(n is None for n in after):
+        after = None if before is None else _convex_rows(before, a)
+        if before is None or after is None:
             return None
         label = [name] if len(before) == 1 else [f"{name} {i}" for i in range(len(before))]
-        rows[name] = tuple(
-            Piece(k, b, n) for k, b, n in zip(label, before, after, strict=True) if n is not None
-        )
+        rows[name] = tuple(map(Piece, label, before, after))
     goal, where = _objective(problem, domain)
     a = Algebra(where)
     choice: Choice | None = ("itself", (goal, goal), problem.sense, 0.0) if rows else None
@@ -294,10 +290,20 @@ def _convex(node: Node, atoms: Atoms) -> bool:
     return _proved(node, atoms.algebra)
 
 
-def _convex_row(node: Node, a: Algebra) -> Node | None:
-    below = _sublevel(node, 0.0)
-    ways = rewritten(node, a) if below is None else [opaque(below, node.leaves)]
-    return next((g for g in dict.fromkeys(ways) if _proved(g, a)), None)
+def _convex_rows(rows: Sequence[Node], a: Algebra) -> list[Node] | None:
+    """Return convex functions that are at most 0 where each row is: the way of the last one first."""
+    after, last = list[Node](), 0
+    for node in rows:
+        below = _sublevel(node, 0.0)
+        ways = rewritten(node, a) if below is None else [opaque(below, node.leaves)]
+        every = list(dict.fromkeys(ways))
+        order = sorted(range(len(every)), key=lambda k: (k != last, k))
+        k = next((k for k in order if _proved(every[k], a)), None)
+        if k is None:
+            return None
+        after.append(every[k])
+        last = k
+    return after
 
 
 # --- functions whose sublevel sets are known -------------------------------------------------------
@@ -436,7 +442,7 @@ class _Logarithms:
 
     def grow(self, terms: list[Term]) -> bool:
         """Whether terms with positive coefficients grow with the variables of graphs."""
-        return all(_grows(n, self.added) for _, n in terms)
+        return all(grows(n, self.added) for _, n in terms)
 
     def rows(self, name: str, node: Node, zero: bool) -> list[Piece] | None:
         """Return the pieces of rows that are at most 0, or 0; None where one is not convex."""
@@ -498,26 +504,6 @@ class _Logarithms:
                     return None
                 rows[f"{name} {k}"] = g
         return rows
-
-
-def _grows(node: Node, leaves: set[Leaf]) -> bool:
-    """Whether a positive function is known to grow with some leaves, or has none of them."""
-    if not node.leaves & leaves or isinstance(node, Leaf):
-        return True
-    if isinstance(node, Sum):
-        return all(
-            not n.leaves & leaves or (bool((M.data >= 0.0).all()) and _grows(n, leaves))
-            for M, n in node.parts
-        )
-    if isinstance(node, Product):
-        within = [(n, p) for n, p in node.factors if n.leaves & leaves]
-        return all(map(is_written_positive, node.below)) and all(
-            p > 0 and _grows(n, leaves) for n, p in within
-        )
-    increasing = isinstance(node, Call) and (
-        node.function in ("exp", "log") or node.function.startswith("of all: ")
-    )
-    return increasing and all(_grows(n, leaves) for n in node.below)
 
 
 _GRAPHS = {"pf_eigenvalue", "eye_minus_inv"}

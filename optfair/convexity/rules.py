@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse as sp
 
-from optfair.convexity.algebra import Algebra
+from optfair.convexity.algebra import Algebra, is_written_positive
 from optfair.convexity.derivatives import derivatives
 from optfair.convexity.domain import times_its_logarithm
 from optfair.convexity.expression import (
@@ -202,6 +202,26 @@ def _signed(node: Node, a: Algebra) -> tuple[float, list[tuple[Node, Fraction]]]
         else:
             return None
     return (sign, factors) if factors else None
+
+
+def grows(node: Node, leaves: set[Leaf]) -> bool:
+    """Whether a positive function is known to grow with some leaves, or has none of them."""
+    if not node.leaves & leaves or isinstance(node, Leaf):
+        return True
+    if isinstance(node, Sum):
+        return all(
+            not n.leaves & leaves or (bool((M.data >= 0.0).all()) and grows(n, leaves))
+            for M, n in node.parts
+        )
+    if isinstance(node, Product):
+        within = [(n, p) for n, p in node.factors if n.leaves & leaves]
+        return all(map(is_written_positive, node.below)) and all(
+            p > 0 and grows(n, leaves) for n, p in within
+        )
+    increasing = isinstance(node, Call) and (
+        node.function in ("exp", "log") or node.function.startswith("of all: ")
+    )
+    return increasing and all(grows(n, leaves) for n in node.below)
 
 
 def is_exponential(node: Node) -> bool:

@@ -17,7 +17,8 @@ import optfair as of
 from optfair.convexity.domain import IMPLIED
 from optfair.convexity.expression import Leaf, linear, raw_call, raw_product
 from optfair.convexity.intervals import Interval
-from optfair.convexity.recast import _grows, recast
+from optfair.convexity.recast import recast
+from optfair.convexity.rules import grows
 from optfair.core.canonical import built
 
 x, y, w = (cp.Variable(name=n, pos=True) for n in "xyw")
@@ -119,7 +120,7 @@ def test_a_function_grows_with_a_leaf_where_every_part_does() -> None:
     both, one = line((0.5, up), (2.0, other)), Fraction(1)
     grow = [both, other, raw_product([(both, one), (line((1.0, other), offset=1.0), one)])]
     for node in [*grow, raw_call("log", [both], 1), raw_call("of all: maximum", grow, 1)]:
-        assert _grows(node, {g})
+        assert grows(node, {g})
     for node in (
         line((-0.5, up), (2.0, other)),
         raw_product([(both, -one)]),
@@ -128,8 +129,8 @@ def test_a_function_grows_with_a_leaf_where_every_part_does() -> None:
         raw_call("abs", [g], 1),
         raw_call("log", [line((1.0, other), (-1.0, up))], 1),
     ):
-        assert not _grows(node, {g})
-        assert node.leaves == {g} or _grows(node, {Leaf(("test of growth", "none"), "z", 1, (1,))})
+        assert not grows(node, {g})
+        assert node.leaves == {g} or grows(node, {Leaf(("test of growth", "none"), "z", 1, (1,))})
 
 
 def test_entries_that_are_numbers_have_a_graph() -> None:
@@ -820,3 +821,22 @@ def test_what_a_function_asks_for_is_a_bound_in_logarithms_as_well() -> None:
     assert made is not None and made.in_logarithms
     at = {"log x": np.array(0.0), "log y": np.log(3.0)}
     assert {float(np.max(t.violation(at))) for t in made.inner.constraints.values()} == {0.0}
+
+
+def test_rows_of_one_term_are_rewritten_in_the_way_of_the_row_before() -> None:
+    n = 20
+    x, y = cp.Variable(n, name="x"), cp.Variable(n, name="y")
+    rows = [cp.multiply(x, y) >= 1, x >= 0, y >= 0]
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x) + 2 * cp.sum(y)), rows)).solve()
+    assert s.grade.word == "proved"
+    assert s.objective == pytest.approx(2 * np.sqrt(2) * n, rel=1e-7)
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("n", [1, 2, 60])
+def test_squares_below_a_square_are_a_norm_below_its_root(n: int, unit: float) -> None:
+    x, t = cp.Variable(n, name="x"), cp.Variable(name="t", nonneg=True)
+    rows = [cp.sum_squares(x) + unit**2 <= cp.square(t), t <= 2 * unit]
+    s = of.from_cvxpy(cp.Problem(cp.Maximize(cp.sum(x)), rows)).solve()
+    assert s.grade.word == "proved"
+    assert s.objective == pytest.approx(np.sqrt(3 * n) * unit, rel=1e-6)
