@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -196,8 +197,8 @@ def recast(problem: Any) -> Recast | None:
         with contextlib.suppress(Exhausted), limited(steps):
             if (way := _in_logarithms(problem, domain)) is not None:
                 return way
-        count = sum(np.prod(t.shape) for n, t in problem.constraints.items() if n not in convex)
-        with limited(TOGETHER + EACH * float(count)):
+        rows = sum(math.prod(t.shape) for n, t in problem.constraints.items() if n not in convex)
+        with limited(TOGETHER + EACH * rows):
             return _term_by_term(problem, domain, convex)
     except (OptfairError, Unread, Exhausted):
         return None  # a part is defined nowhere, not read, or too much: nothing is known
