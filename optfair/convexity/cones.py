@@ -295,8 +295,10 @@ class Writer:
         mean, of = terms[0], weights[0]
         for t, w in zip(terms[1:], weights[1:], strict=True):
             below, of = cp.Variable(m), of + w
-            share = np.full(m, float((of - w) / of))
-            self.sides.append(cp.PowCone3D(mean, t, below, share))
+            share = float((of - w) / of)
+            if Fraction(share) * of != of - w:
+                raise NoCones("a long vector of means with rounded exponents")
+            self.sides.append(cp.PowCone3D(mean, t, below, np.full(m, share)))
             mean = below
         return mean
 
@@ -398,10 +400,13 @@ class Writer:
             terms.append(cp.multiply(self.one(weights, _less(step)), part))
         if (constant > 0.0).any():
             terms.append(cp.Constant(self.one(Interval.exactly(constant).power(q), _less(step))))
-        every, axis = (cp.hstack(terms), None) if base.size == 1 else (cp.vstack(terms), 0)
-        out = cp.norm(every, 2, axis) if p == 2.0 else cp.pnorm(every, p, axis, approx=False)
-        out = cp.multiply(self.number(node, _less(step)), out)
-        return one_entry(out) if base.size == 1 else out
+        if base.size > 1 and p != 2.0:
+            raise NoCones("a vector of norms of another power")
+        if base.size > 1:
+            return cp.multiply(self.number(node, _less(step)), cp.norm(cp.vstack(terms), 2, 0))
+        every = cp.hstack(terms)
+        out = cp.norm(every, 2) if p == 2.0 else cp.pnorm(every, p, approx=False)
+        return one_entry(cp.multiply(self.number(node, _less(step)), out))
 
     def perspective(self, step: Step) -> Any:
         """Write w h(u/w)."""
@@ -413,7 +418,8 @@ class Writer:
         if isinstance(h, Call) and h.function in ("log", "exp"):
             inner = h.args[0]
             if h.function == "log" and (c := multiple_of_inverse(inner, leaf)) is not None:
-                return cp.rel_entr(w, top) + self.log(c, _less(step), ROUNDED) * w
+                number = self.log(c, _less(step), ROUNDED)
+                return cp.rel_entr(w, top) + cp.multiply(number, w)
             line = line_of(inner)
             if line is not None and line[0] is leaf:
                 moved = cp.multiply(line[2], top) + cp.multiply(line[3], w)

@@ -455,3 +455,32 @@ def test_a_maximum_over_vectors_goes_to_cones_where_tangents_need_bounds() -> No
     s = p.solve()
     assert not any("nonlinear" in t.evidence.problem_class.cones for t in p.terms)
     assert s.grade.sound and s.objective == pytest.approx(np.log(2 + np.exp(-1)), abs=1e-6)
+
+
+N = 80
+LONG: dict[str, tuple[str, Any]] = {
+    "log-sum-exp": ("CONIC(exp)", lambda x, y, c: cp.log(cp.exp(x) + c @ cp.exp(2 * y) + 3)),
+    "norm": ("SOCP", lambda x, y, c: cp.sqrt(c @ cp.square(x) + cp.square(y - 1) + 0.01)),
+    "fourth powers": ("NLP", lambda x, y, c: cp.power(cp.power(x, 4) + cp.power(y, 4), 0.25)),
+    "perspective of exp": ("CONIC(exp)", lambda x, y, c: cp.multiply(y, cp.exp(x / y))),
+    "perspective of log": ("CONIC(exp)", lambda x, y, c: -cp.multiply(y, cp.log(1 + x / y))),
+    "perspective of one": ("CONIC(exp)", lambda x, y, c: -cp.multiply(y, cp.log(1 + 1 / y)) - x),
+    "root of a product": ("CONIC(pow)", lambda x, y, c: -cp.sqrt(cp.multiply(x, y))),
+    "rounded exponents": ("NLP", lambda x, y, c: 1 / cp.multiply(x, y)),
+    "squares over numbers": ("SOCP", lambda x, y, c: (cp.square(x) + cp.square(x - y)) / y),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_long_vectors_are_written_entry_by_entry_at_once(name: str) -> None:
+    """The least of n equal terms, at one point of each, is n times that of one."""
+    word, of_each = LONG[name]
+    x, y = cp.Variable(N, name="x"), cp.Variable(N, name="y")
+    rows = [x >= 0.5, y >= 0.5, x <= 2, y <= 2, cp.sum(x) + 2 * cp.sum(y) == 4 * N]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(of_each(x, y, 2 * np.eye(N)))), rows))
+    s = p.solve()
+    assert str(p.problem_class) == word and s.grade.word == "proved"
+    u, w = cp.Variable(1, name="u"), cp.Variable(1, name="w")
+    rows = [u >= 0.5, w >= 0.5, u <= 2, w <= 2, u + 2 * w == 4]
+    one = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(of_each(u, w, 2 * np.eye(1)))), rows)).solve()
+    assert s.objective == pytest.approx(N * one.objective, rel=1e-6)
