@@ -241,21 +241,19 @@ class Writer:
             f = self.affine(n.args[0])
         else:
             f = self.above(by[Fraction(2)])
-        t = self.quotient(f, self.below(by[Fraction(-1)]))
-        return sign * cp.multiply(self.number(step.node, _less(step, sign)), t)
+        return self.quotient(step, sign, f, by[Fraction(-1)])
 
-    def quotient(self, f: Any, g: Any) -> Any:
-        """Return a variable that is at least f^2/g."""
-        t = cp.Variable(f.size)
+    def quotient(self, step: Step, sign: float, f: Any, below: Step) -> Any:
+        """Return a multiple of a variable that is at least f^2/g."""
+        g, t = self.below(below), cp.Variable(step.node.size)
         self.sides.append(cp.SOC(g + t, cp.vstack([2.0 * f, g - t]), axis=0))
-        return t
+        return sign * cp.multiply(self.number(step.node, _less(step, sign)), t)
 
     def squares_over(self, step: Step) -> Any:
         """Write n/g with the root of n."""
         sign, _ = self.factors(step)
-        root, g = (step.premises[k] for k in (0, 1))
-        t = self.quotient(self.above(root), self.below(g))
-        return sign * cp.multiply(self.number(step.node, _less(step, sign)), t)
+        root, g = step.premises
+        return self.quotient(step, sign, self.above(root), g)
 
     def powers(self, step: Step) -> Any:
         """Write a monomial with geometric means."""

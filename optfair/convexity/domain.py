@@ -115,11 +115,10 @@ class _Stated:
         for key in own.keys() - others:
             a[self._place[key]] = own[key]
         r, ratio = self.useful(a, len(own), outside, low, high)
-        used = np.flatnonzero((a != 0.0) | (self._entries[r] != 0.0).any(axis=0))
         # the function = ratio * (row + offset) + rest, with row + offset <= 0 or = 0
-        multiple, rows = Interval.exactly(ratio), Interval.exactly(self._entries[np.ix_(r, used)])
-        rest = Interval.exactly(a[used]) - multiple[:, None] * rows
-        ends = (rest * self._box[used]).sum() + outside
+        multiple, rows = Interval.exactly(ratio), Interval.exactly(self._entries[r])
+        rest = Interval.exactly(a) - multiple[:, None] * rows
+        ends = (rest * self._box).sum() + outside
         ends = ends - multiple * Interval.exactly(self.offsets[r])
         above, below = ((sign * ratio > 0.0) | self.zero[r] for sign in (-1.0, 1.0))
         return ends.low[above].max(initial=low), ends.high[below].min(initial=high)
