@@ -9,6 +9,8 @@ from optfair.methods.fair_clustering.bound import optimality_gap as optimality_g
 from optfair.methods.fair_clustering.bounded_cost import BalanceUnderBudget as BalanceUnderBudget
 from optfair.methods.fair_clustering.bounded_cost import bounded_cost_kmeans as bounded_cost_kmeans
 from optfair.methods.fair_clustering.bounded_cost import largest_balance as largest_balance
+from optfair.methods.fair_clustering.certified_labels import CertifiedLabels as CertifiedLabels
+from optfair.methods.fair_clustering.certified_labels import certified_kmeans as certified_kmeans
 from optfair.methods.fair_clustering.cost_rules import forbidden_arcs as forbidden_arcs
 from optfair.methods.fair_clustering.cost_rules import group_cost as group_cost
 from optfair.methods.fair_clustering.cost_rules import radius as radius
@@ -20,9 +22,7 @@ from optfair.methods.fair_clustering.facility_location import (
 from optfair.methods.fair_clustering.fair_kmeans import FairKMeans as FairKMeans
 from optfair.methods.fair_clustering.front import Front as Front
 from optfair.methods.fair_clustering.front import fairness_front as fairness_front
-from optfair.methods.fair_clustering.labels import CertifiedLabels as CertifiedLabels
 from optfair.methods.fair_clustering.labels import HardLabels as HardLabels
-from optfair.methods.fair_clustering.labels import certified_kmeans as certified_kmeans
 from optfair.methods.fair_clustering.labels import hard_labels as hard_labels
 from optfair.methods.fair_clustering.links import cannot_link as cannot_link
 from optfair.methods.fair_clustering.links import must_link as must_link

@@ -18,7 +18,7 @@ from optfair.core.solution import Solution, check_solution
 from optfair.core.term import ObjectiveTerm
 from optfair.errors import DataError, DeclarationError, kind_of
 from optfair.methods.fair_clustering.assignment import GroupedRows, cluster_count
-from optfair.methods.fair_clustering.labels import MOST_COUNTS, allowed_counts
+from optfair.methods.fair_clustering.certified_labels import MOST_COUNTS, allowed_counts
 from optfair.methods.fair_clustering.rules import (
     AdditiveGap,
     Balance,

@@ -103,7 +103,8 @@ class FairKMeans(
     labels : {"soft", "hard"}
         "soft": the rules hold for ``soft_assignment_``, and ``labels_`` are its largest
         fractions. "hard": the best start is labelled by `hard_labels`, whole rows that obey the
-        rules, and ``cost_``, ``balance_`` are theirs; linear rules, exact algorithm.
+        rules, and ``cost_``, ``balance_`` are theirs; linear rules, also on costs and links, exact
+        algorithm.
     random_state : int, Generator, RandomState or None
         Seeds the starts.
     n_jobs : int, optional
@@ -320,7 +321,9 @@ class FairKMeans(
             labelling = hard_labels(best.solution, time_limit=limit)
             self.hard_labels_, self.labels_ = labelling, labelling.labels
             hard = np.eye(A.shape[1])[labelling.labels]
-            self.cost_, self.balance_ = labelling.objective, balance(index, hard, sample_weight=w)
+            mean = self.goal == "mean"
+            self.cost_ = labelling.objective if mean else problem.data["cost"].mean(w, hard)
+            self.balance_ = balance(index, hard, sample_weight=w)
             warn_missed(labelling, stacklevel=stacklevel)
             warn_emptied(labelling, self.masses_, stacklevel=stacklevel)
         self._plan = best.plan

@@ -17,7 +17,7 @@ from optfair.core.solution import Solution
 from optfair.core.term import ConstraintTerm
 from optfair.errors import DeclarationError
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
-from optfair.methods.fair_clustering.algorithms.linked_rows import LinkedRows
+from optfair.methods.fair_clustering.algorithms.linked_rows import LinkedRows, linked_parts
 from optfair.methods.fair_clustering.cost_rules import CostTerm, needs_costs
 from optfair.numbers import check_table
 
@@ -60,8 +60,8 @@ def check_links(constraints: Mapping[str, Any], cost: SeparableCost) -> None:
     n = cost.rows
     none = np.zeros((0, 2), dtype=np.intp)
     both = np.concatenate([none, *(t.pairs for t in links if t.together)])
-    graph = sp.coo_array((np.ones(len(both)), tuple(both.T)), shape=(n, n))
-    parts, part = sp.csgraph.connected_components(graph, directed=False)
+    part = linked_parts(both, n)
+    parts = int(part.max()) + 1
     for term in links:
         same = part[term.pairs[:, 0]] == part[term.pairs[:, 1]]
         clash = np.flatnonzero(same & (not term.together))

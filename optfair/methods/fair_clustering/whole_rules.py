@@ -27,11 +27,8 @@ HEAVIER = 1e-6
 
 
 def check_labelled(p: FairAssignment) -> None:
-    """Raise where labels that obey the rules are not made: curved rules, those on rows and costs."""
-    other = p.structure_refusal("mass-assignment")
-    if p.links:
-        other = "rows are linked to others"
-    if other:
+    """Raise where labels that obey the rules are not made: curved rules, and those on single rows."""
+    if other := p.structure_refusal("mass-assignment"):
         raise DeclarationError(
             "labels that obey rules on single rows are not made",
             other,
@@ -43,12 +40,6 @@ def check_labelled(p: FairAssignment) -> None:
             "labels that obey curved rules are not made",
             "whole numbers of rows are sought by linear programs",
             'use linear rules, or labels="soft"',
-        )
-    if p.demands.of_costs:
-        raise DeclarationError(
-            "labels that obey rules on costs are not made",
-            "whole numbers of rows in a cluster do not settle what they cost",
-            'leave these rules out, or use labels="soft"',
         )
 
 
@@ -180,7 +171,7 @@ def unreachable(p: FairAssignment, counts: WholeCounts, soft: str = SOFT) -> Dat
 
 
 def warn_missed(labels: HardLabels, soft: str = SOFT, *, stacklevel: int) -> None:
-    """Warn where labels miss a rule, as those of rows of unequal weight may.
+    """Warn where labels miss a rule, as those of rows of unequal weight may, or under rules on costs.
 
     Parameters
     ----------
@@ -192,8 +183,8 @@ def warn_missed(labels: HardLabels, soft: str = SOFT, *, stacklevel: int) -> Non
     """
     if not labels.exact:
         warnings.warn(
-            f"labels miss a rule by {labels.violation:.2g} of it: rows of a group weigh differently,"
-            f" and whole ones need not add up to what it asks; {soft} obeys by fractions",
+            f"labels miss {labels.missed!r} by {labels.violation:.2g} of it: whole rows need not add"
+            f" up to what it asks; {soft} obeys by fractions",
             UserWarning,
             stacklevel=stacklevel + 1,
         )

@@ -178,7 +178,7 @@ def keep_fair_labels(
     model.label_prices_ = np.asarray(solution.multipliers["mass definition"])
     labels = np.argmax(solution["assignment"], axis=1)
     if model.label_rule == "hard":
-        model.hard_labels_ = hard_labels(solution)
+        model.hard_labels_ = hard_labels(solution, time_limit=HARD_SECONDS)
         labels = model.hard_labels_.labels
     masses = label_masses(labels, s.index, s.weights, (s.shares.size, K))
     apart = s.rows.numeric - model.means_[labels]

@@ -12,7 +12,7 @@ import pytest
 import optfair as of
 from optfair.errors import DataError, DeclarationError
 from optfair.methods.fair_clustering.algorithms.set_search import SetSearch
-from optfair.methods.fair_clustering.labels import certified_kmeans
+from optfair.methods.fair_clustering.certified_labels import certified_kmeans
 from optfair.methods.fair_clustering.rules import MaxGap
 
 RULES: dict[str, Any] = {

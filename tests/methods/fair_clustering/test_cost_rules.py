@@ -423,17 +423,6 @@ def test_rows_that_are_kept_apart_in_one_cluster_are_refused() -> None:
         assert "'arcs' and the links hold row" in str(caught.value)
 
 
-def test_hard_labels_do_not_claim_to_obey_links() -> None:
-    X, groups, _ = data(n=30)
-    p = of.FairAssignment(X, groups=groups, centers=X[:3], fairness=APART)
-    for labelled in (
-        lambda: fc.hard_labels(p.solve()),
-        lambda: of.FairKMeans(3, fairness=APART, labels="hard").fit(X, groups=groups),
-    ):
-        with pytest.raises(DeclarationError, match="rules on single rows are not made"):
-            labelled()
-
-
 def test_a_group_that_exceeds_the_capacity_it_may_use_is_proved_to() -> None:
     X, _, _ = data(n=60)
     groups = np.array(list("ab") * 30)
@@ -515,7 +504,6 @@ def test_what_does_not_go_together_is_refused() -> None:
     X, groups, _ = data()
     for model in (
         of.FairKMeans(3, goal="group", metric="l1"),
-        of.FairKMeans(3, goal="group", labels="hard", n_init=1),
         of.FairKMeans(3, goal="group", algorithm="paper"),
         of.FairKMeans(3, goal="least"),
     ):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.methods.fair_clustering import fair_kmeans
+from optfair.methods.fair_clustering import fair_kmeans, kmeans_fit
 from optfair.methods.fair_clustering import labels as module
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
 from optfair.methods.fair_clustering.algorithms.count_tree import (
@@ -27,6 +27,7 @@ from optfair.methods.fair_clustering.algorithms.integer_masses import (
 from optfair.methods.fair_clustering.algorithms.pricing import Box, label_masses, price
 from optfair.methods.fair_clustering.labels import hard_labels
 from optfair.methods.fair_clustering.mass_rules import compile_rules
+from optfair.methods.fair_mixtures import fitted_mixture
 
 
 def masses_of(p: Any, labels: np.ndarray) -> dict[str, np.ndarray]:
@@ -195,7 +196,7 @@ def test_unequal_weights_say_by_how_much_a_rule_is_missed() -> None:
     X, g = rng.normal(size=(60, 2)), np.arange(60) % 2
     w = rng.exponential(size=60)
     p = of.FairAssignment(X, groups=g, centers=X[:3], sample_weight=w)
-    found = hard_labels(p.solve())
+    found = hard_labels(p.solve(), time_limit=1.0)
     assert not found.exact
     share = p.data["weights"] / p.shares[p.data["groups"]]
     assert 0.0 < found.violation <= 4 * share.max()
@@ -210,22 +211,22 @@ def test_split_rows_of_unequal_weight_are_moved_until_the_rule_holds(rule: Any) 
         p = of.FairAssignment(X, groups=g, centers=X[:6], sample_weight=w, fairness=rule)
         soft = p.solve()
         A = np.asarray(soft["assignment"])
-        largest, found = A.argmax(axis=1), hard_labels(soft)
+        largest, found = A.argmax(axis=1), hard_labels(soft, gap=5e-3)
         masses = [
             label_masses(labels, p.data["groups"], p.data["weights"], (4, 6))
             for labels in (largest, found.labels)
         ]
-        before, after = (module._missed(p, M) for M in masses)
+        before, after = (module._missed(p, {"masses": M})[0] for M in masses)
         assert after == found.violation < before  # rounding alone misses the rule
-        moved = np.flatnonzero(largest != found.labels)
-        assert moved.size and (A[moved].max(axis=1) < 1.0).all()
-        assert found.gap <= 0.1
+        assert (largest != found.labels).any() and found.gap <= 5e-3
         kept += found.exact
         assert np.array_equal(hard_labels(soft, time_limit=0.0).labels, largest)
     assert kept >= 3
 
 
-def test_a_fit_says_what_its_labels_of_unequal_weight_miss() -> None:
+def test_a_fit_says_what_its_labels_of_unequal_weight_miss(monkeypatch: pytest.MonkeyPatch) -> None:
+    for holder in (fair_kmeans, kmeans_fit, fitted_mixture):
+        monkeypatch.setattr(holder, "HARD_SECONDS", 0.5)
     rng = np.random.default_rng(3)
     X, g, w = rng.normal(size=(60, 2)), np.arange(60) % 2, rng.exponential(size=60)
     given = {"groups": g, "sample_weight": w}
@@ -234,7 +235,7 @@ def test_a_fit_says_what_its_labels_of_unequal_weight_miss() -> None:
         (of.FairKMeans(3, labels="hard", n_init=1, random_state=0), "fit_stream", "labels=.soft."),
         (of.FairMixture(3, label_rule="hard", n_init=1, random_state=0), "fit", "label_rule=.fair"),
     ):
-        with pytest.warns(UserWarning, match=f"labels miss a rule by .* weigh .*{soft}"):
+        with pytest.warns(UserWarning, match=f"labels miss '.*' by .* add up .*{soft}"):
             getattr(model, fit)(X, **given)
         assert not model.hard_labels_.exact
 

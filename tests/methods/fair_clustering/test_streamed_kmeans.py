@@ -103,7 +103,7 @@ def test_memory_is_one_more_source(
     assert b.objective_ == pytest.approx(exact.objective, rel=1e-9)
 
 
-@pytest.mark.filterwarnings("ignore:labels miss a rule")
+@pytest.mark.filterwarnings("ignore:labels miss 'fair")
 @pytest.mark.parametrize("weights", ["equal", "by group", "any"])
 def test_labels_that_obey_are_those_of_the_rows_in_memory(
     weights: str, monkeypatch: pytest.MonkeyPatch
@@ -142,6 +142,7 @@ def test_labels_of_unequal_weight_are_repaired_as_those_in_memory(
     X, g = rows(6000, groups=3)
     w, rule = np.random.default_rng(1).uniform(0.2, 3.0, 6000), of.max_gap(0.02)
     monkeypatch.setattr(kmeans_fit, "LARGE", 2000)
+    monkeypatch.setattr("optfair.methods.fair_clustering.labels.GAP", 3e-4)
     monkeypatch.setattr(kmeans_fit, "surveyed", partial(surveyed, held=2000, size=1200))
     model = of.FairKMeans(4, fairness=rule, n_init=1, random_state=0, labels="hard")
     passed = model.fit_stream(chunked(X, g, w=w)).hard_labels_  # a warning is an error
@@ -151,7 +152,7 @@ def test_labels_of_unequal_weight_are_repaired_as_those_in_memory(
     assert passed.exact and passed.violation == 0.0
     masses = np.stack([np.bincount(g, p.data["weights"] * (passed.labels == k)) for k in range(4)])
     assert np.ptp(masses / p.shares, axis=1).max() <= 0.02 * (1 + 1e-9)
-    assert passed.objective == pytest.approx(hard_labels(soft).objective, rel=1e-4)
+    assert passed.objective == pytest.approx(hard_labels(soft, gap=3e-4).objective, rel=3e-4)
     assert model.balance_ == pytest.approx(float((masses.min(axis=1) / masses.max(axis=1)).min()))
 
 

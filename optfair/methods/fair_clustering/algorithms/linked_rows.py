@@ -361,6 +361,12 @@ MASSES, DIGITS = 4_000, 12
 CANCELLED = 1e-13
 
 
+def linked_parts(pairs: Indices, rows: int) -> Indices:
+    """Return the number of the unit of each row: rows that are linked, directly or through others."""
+    graph = sp.coo_array((np.ones(len(pairs)), tuple(pairs.T)), shape=(rows, rows))
+    return np.asarray(sp.csgraph.connected_components(graph, directed=False)[1], dtype=np.intp)
+
+
 class LinkedRows:
     r"""Units of rows that have the same fractions.
 
@@ -386,16 +392,15 @@ class LinkedRows:
         self, pairs: Indices, groups: Indices, weights: Floats, shape: tuple[int, int]
     ) -> None:
         n, (G, self.clusters) = groups.size, shape
-        graph = sp.coo_array((np.ones(len(pairs)), tuple(pairs.T)), shape=(n, n))
-        count, unit = sp.csgraph.connected_components(graph, directed=False)
-        self.unit, self.weights = np.asarray(unit, dtype=np.intp), weights
-        self.heavy = np.asarray(np.bincount(unit, weights, count), dtype=float)
+        self.unit, self.weights = linked_parts(pairs, n), weights
+        count = int(self.unit.max()) + 1
+        self.heavy = np.asarray(np.bincount(self.unit, weights), dtype=float)
         if not self.heavy.all():
             raise SolverFailure(
                 "rows beside links have no weight",
                 remedy="leave them out, or solve a FairAssignment at given centers by highs",
             )
-        self.merged: Any = sp.csr_array((np.ones(n), (unit, np.arange(n))), shape=(count, n))
+        self.merged: Any = sp.csr_array((np.ones(n), (self.unit, np.arange(n))), shape=(count, n))
         share = np.zeros((count, G))
         np.add.at(share, (self.unit, groups), weights)
         table = np.round(share / self.heavy[:, None], DIGITS)

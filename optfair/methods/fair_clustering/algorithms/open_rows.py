@@ -1,0 +1,373 @@
+"""Labels under rules that whole numbers of rows do not settle: the rows that fractions or prices leave open."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from optfair.backends.linear_program import LinearProgramResult, solve_linear_program
+from optfair.methods.fair_clustering.algorithms.charged_rows import Demands
+from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
+from optfair.methods.fair_clustering.algorithms.integer_masses import SOUGHT
+from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
+from optfair.methods.fair_clustering.algorithms.pricing import label_masses
+from optfair.numbers import Floats, Indices
+
+Bools = NDArray[np.bool_]
+
+# Fraction from which on a row is in one cluster.
+WHOLE = 1.0 - 1e-9
+# Rows next to each boundary that are open, in how many together; arcs up to which they are looked for.
+RANKS, TOGETHER, MOST_ARCS = 8, 400, 16_000_000
+# Part of the time in which all rules are to hold; after it, as little as may be is missed.
+STRICT = 0.6
+# Price of missing a rule by its own size, in what all open rows pay.
+MISSED = 1e3
+# Rounds in which rows that are kept apart leave each other's clusters.
+ROUNDS = 60
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """Rows of a linear program with their limits, and the size that a miss of each has; 0 of none."""
+
+    matrix: Any
+    low: Floats
+    high: Floats
+    side: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class OpenRows:
+    r"""Rows whose clusters are chosen anew, all others keep theirs.
+
+    .. math::
+        \min_{x \in \{0, 1\}, y}\; \sum_{u, k} c_{uk} x_{uk} + q^T y
+        \quad\text{s.t.}\quad \sum_k x_{uk} = 1,\; M(x) = y_M,\; \text{rules}(y),\;
+        b_g(x) \le u_g,\; x_{uk} + x_{vk} \le 1
+
+    over units u, which are rows that must be together; :math:`b_g` is the mean cost of a group.
+    With ``worst`` the largest :math:`b_g` is least. Class: MILP in few rows.
+
+    Attributes
+    ----------
+    at : array (s,) of int
+        Their numbers.
+    costs : array (K, s)
+    groups, weights : arrays (s,)
+    unit : array (s,) of int
+        Unit of each, numbered from 0 on.
+    free : array (units, K) of bool
+        Clusters that a unit may have.
+    apart : array (m, 2) of int
+        Units that share no cluster.
+    taken : array (units, K)
+        How many of the other rows of a cluster a unit is kept apart from.
+    upper : array (G,) or None
+        Largest mean cost of each group, infinite where there is none.
+    worst : bool
+        Whether the largest mean cost of a group is least, not the mean cost.
+    paid : array (G,)
+        What all other rows pay of these means; nothing without ``upper`` and ``worst``.
+    """
+
+    at: Indices
+    costs: Floats
+    groups: Indices
+    weights: Floats
+    unit: Indices
+    free: Bools
+    apart: Indices = field(default_factory=lambda: np.zeros((0, 2), dtype=np.intp))
+    taken: Floats | None = None
+    upper: Floats | None = None
+    worst: bool = False
+    paid: Any = 0.0
+
+    @classmethod
+    def near(
+        cls,
+        assignment: Floats,
+        labels: Indices,
+        cost: SeparableCost,
+        groups: Indices,
+        weights: Floats,
+        prices: Floats,
+        demands: Demands,
+        units: Indices,
+        apart: Indices,
+        wider: int = 1,
+    ) -> OpenRows:
+        """Return the rows that are split, and for each group and cluster those that prices nearly put there.
+
+        Parameters
+        ----------
+        assignment : array (n, K)
+            Fractions.
+        labels : array (n,) of int
+            Largest fractions, alike in each unit.
+        cost, groups, weights
+            Of all rows.
+        prices : array (G, K)
+            Of a group in a cluster, in units of the costs.
+        demands : Demands
+            What is asked of costs.
+        units : array (n,) of int
+            Unit of each row.
+        apart : array (m, 2) of int
+            Rows that share no cluster.
+        wider : int
+            So many times as many rows next to each boundary.
+        """
+        n, K = assignment.shape
+        G = len(prices)
+        split = np.unique(units[assignment.max(axis=1) < WHOLE])
+        wanted = np.zeros((int(units.max()) + 1, K), dtype=bool)
+        wanted[split] = True
+        if n * K <= MOST_ARCS:
+            regret = cost.columns(slice(None)).T + prices[groups]
+            regret -= regret[np.arange(n), labels][:, None]
+            ranks = max(wider * min(RANKS, TOGETHER // (G * K)), 1)
+            for g in range(G):
+                own = np.flatnonzero(groups == g)
+                for k in range(K):
+                    far = np.where(labels[own] == k, np.inf, regret[own, k])
+                    first = own[np.argsort(far, kind="stable")[:ranks]]
+                    wanted[units[first], k] = True
+        some: Bools = np.logical_or.reduce(wanted, axis=1)
+        wanted[units, labels] |= some[units]
+        if demands.bars:
+            row, where = np.nonzero(replace(cost, charge=demands.charge).barred().T)
+            wanted[units[row], where] = False
+        chosen = np.flatnonzero(wanted.sum(axis=1) > 1)
+        number = np.full(len(wanted), -1)
+        number[chosen] = np.arange(chosen.size)
+        at = np.flatnonzero(number[units] >= 0)
+        ends = number[units[apart]]
+        taken = np.zeros((chosen.size, K))
+        for here, there in ((0, 1), (1, 0)):
+            one = (ends[:, here] >= 0) & (ends[:, there] < 0)
+            np.add.at(taken, (ends[one, here], labels[apart[one, there]]), 1.0)
+        paid = np.zeros(G)
+        if demands.by_group:
+            rest = np.delete(np.arange(n), at)
+            of_rest = weights[rest] * cost.paired(rest, labels[rest])
+            paid += np.bincount(groups[rest], of_rest, G) / np.bincount(groups, weights, G)
+        return cls(
+            at,
+            cost.columns(at),
+            groups[at],
+            weights[at],
+            number[units[at]],
+            wanted[chosen],
+            ends[(ends >= 0).all(axis=1)],
+            taken,
+            demands.upper,
+            demands.worst,
+            paid,
+        )
+
+    def chosen(
+        self, program: MassProgram, labels: Indices, masses: Floats, gap: float, deadline: float
+    ) -> Indices:
+        """Return labels with those of these rows chosen by the program above.
+
+        Where it has no solution, or shows none in time, rules are missed by as little as it finds;
+        without time labels stay.
+
+        Parameters
+        ----------
+        program : MassProgram
+            Polyhedral rules.
+        labels : array (n,) of int
+            To begin with; of all rows.
+        masses : array (G, K)
+            Of these labels.
+        gap : float
+            Difference of objective and bound at which the search ends, in units of costs.
+        deadline : float
+            ``time.perf_counter()`` value at which it ends.
+        """
+        begin = time.perf_counter()
+        if not self.at.size or begin >= deadline:
+            return labels
+        # weights that differ do not add up to what equations ask
+        odd = bool(program.form.equal.any()) and np.unique(self.weights).size > len(masses)
+        until = begin if odd else begin + STRICT * (deadline - begin)
+        rest = masses - label_masses(labels[self.at], self.groups, self.weights, masses.shape)
+        first = self._first(labels)
+        for missing, end in ((False, until), (True, deadline)):
+            late = time.perf_counter() >= end
+            answer = None if late else self._solved(program, rest, first, gap, missing, end)
+            if answer is not None and answer.x.size:
+                x = np.zeros(self.free.shape)
+                u, k = self._arcs(missing)
+                x[u, k] = answer.x[: u.size]
+                first = x.argmax(axis=1)
+                break
+        labels = labels.copy()
+        labels[self.at] = first[self.unit]
+        return labels
+
+    def _first(self, labels: Indices) -> Indices:
+        """Return a cluster of each unit; rows that are kept apart have left each other's, if they can."""
+        units, K = self.free.shape
+        own = np.zeros(units, dtype=np.intp)
+        own[self.unit] = labels[self.at]
+        taken = np.zeros((units, K)) if self.taken is None else self.taken
+        if not len(self.apart) and not taken.any():
+            return own
+        ends = np.concatenate([self.apart, self.apart[:, ::-1]]).T
+        mates = sp.csr_array((np.ones(ends.shape[1]), (ends[0], ends[1])), shape=(units, units))
+        paid = np.zeros((units, K))
+        np.add.at(paid, self.unit, (self.weights * self.costs).T)
+        far = np.where(self.free, paid / (np.abs(paid).max() or 1.0), np.inf)
+        rng, every = np.random.default_rng(0), np.arange(units)
+        for _ in range(ROUNDS):
+            clashes = taken + mates @ np.eye(K)[own]
+            stuck = clashes[every, own] > 0.0
+            if not stuck.any():
+                break
+            # no two neighbours move at once, so that what clashes never grows
+            rank = np.where(stuck, rng.random(units), -1.0)
+            ahead = np.full(units, -1.0)
+            np.maximum.at(ahead, ends[0], rank[ends[1]])
+            moves = stuck & (rank > ahead)
+            own = np.where(moves, (2.0 * clashes + far).argmin(axis=1), own)
+        return own
+
+    def _arcs(self, missing: bool) -> tuple[Indices, Indices]:
+        """Return units and clusters of the arcs of the program."""
+        open_ = self.free if self.taken is None or missing else self.free & (self.taken == 0.0)
+        u, k = np.nonzero(open_)
+        return u, k
+
+    def _lines(
+        self, program: MassProgram, rest: Floats, arc: Indices, per_unit: float
+    ) -> list[Lines]:
+        """Return the lines of the program in (arcs, y, largest cost).
+
+        Parameters
+        ----------
+        program : MassProgram
+        rest : array (G, K)
+            Masses of all other rows.
+        arc : array (units, K) of int
+            Number of each arc, -1 of those left out.
+        per_unit : float
+            What a unit pays in all its clusters.
+        """
+        form, (G, K), units = program.form, program.masses.shape, len(arc)
+        (u, k), ny, at = np.nonzero(arc >= 0), form.q.size, program.masses.ravel()
+        row, cluster = np.nonzero(arc[self.unit] >= 0)
+        own, g, w = arc[self.unit[row], cluster], self.groups[row], self.weights[row]
+
+        def lines(of_arcs: Any, of_y: Any, of_top: Any, low: Any, high: Any, side: Any) -> Lines:
+            width, height = (u.size, ny, 1), high.size
+            parts = [
+                sp.csr_array((height, n)) if part is None else sp.csr_array(part)
+                for part, n in zip((of_arcs, of_y, of_top), width, strict=True)
+            ]
+            whole = np.broadcast_to(side, height)
+            return Lines(sp.hstack(parts), np.broadcast_to(low, height), high, whole)
+
+        once = sp.csr_array((np.ones(u.size), (u, arc[u, k])), shape=(units, u.size))
+        gathered = sp.csr_array((w, (g * K + cluster, own)), shape=(G * K, u.size))
+        to = sp.csr_array((-np.ones(at.size), (np.arange(at.size), at)), shape=(at.size, ny))
+        slack = SOUGHT * (1.0 + np.abs(form.b))
+        least = np.where(form.equal, form.b - slack, -np.inf)
+        made = [
+            lines(once, None, None, 1.0, np.ones(units), 0.0),
+            lines(gathered, to, None, -rest.ravel(), -rest.ravel(), 0.0),
+            lines(None, form.A, None, least, form.b + slack, 1.0 + np.abs(form.b)),
+        ]
+        share = program.shares[g]
+        mean = sp.csr_array((w * self.costs[cluster, row] / share, (g, own)), shape=(G, u.size))
+        if self.upper is not None:
+            some = np.flatnonzero(np.isfinite(self.upper))
+            left = (self.upper - self.paid)[some]
+            made.append(lines(mean[some], None, None, -np.inf, left, per_unit + self.upper[some]))
+        if self.worst:
+            made.append(lines(mean, None, -np.ones((G, 1)), -np.inf, -self.paid, 0.0))
+        ends = arc[self.apart]
+        pair, common = np.nonzero((ends >= 0).all(axis=1))
+        entries = (
+            np.ones(2 * pair.size),
+            (
+                np.repeat(np.arange(pair.size), 2),
+                ends[pair, :, common].ravel(),
+            ),
+        )
+        both = sp.csr_array(entries, shape=(pair.size, u.size))
+        made.append(lines(both, None, None, -np.inf, np.ones(pair.size), 2.0))
+        return made
+
+    def _solved(
+        self,
+        program: MassProgram,
+        rest: Floats,
+        first: Indices,
+        gap: float,
+        missing: bool,
+        end: float,
+    ) -> LinearProgramResult | None:
+        """Return the solution of the program in (arcs, y, largest cost, what is missed)."""
+        form, (u, k) = program.form, self._arcs(missing)
+        arcs, ny = u.size, form.q.size
+        if np.unique(u).size < len(self.free):
+            return None
+        arc = np.full(self.free.shape, -1)
+        arc[u, k] = np.arange(arcs)
+        row, cluster = np.nonzero(arc[self.unit] >= 0)
+        own = arc[self.unit[row], cluster]
+        paid = self.weights[row] * self.costs[cluster, row]
+        cost = np.zeros(arcs + ny + 1)
+        cost[:arcs] = 0.0 if self.worst else np.bincount(own, paid, arcs)
+        cost[arcs:-1], cost[-1] = form.q, float(self.worst)
+        per_unit = float(np.abs(paid).sum()) / len(self.free) or 1.0
+        lines = self._lines(program, rest, arc, per_unit)
+        matrix = sp.csr_array(sp.vstack([r.matrix for r in lines]))
+        low, high, side = (
+            np.concatenate([getattr(r, name) for r in lines]) for name in ("low", "high", "side")
+        )
+        size = np.ones(cost.size)
+        size[arcs + program.masses.ravel()] = typical = float(self.weights.mean())
+        size[-1] = per_unit
+        lower = np.append(np.zeros(arcs), np.full(ny + 1, -np.inf))
+        if missing:
+            price = MISSED * per_unit * len(self.free)
+            if self.taken is not None:
+                cost[:arcs] += price * self.taken[u, k]
+            over, under = (
+                np.flatnonzero(side > 0.0),
+                np.flatnonzero((side > 0.0) & np.isfinite(low)),
+            )
+            both, misses = np.concatenate([over, under]), over.size + under.size
+            signs = np.repeat([-1.0, 1.0], [over.size, under.size])
+            more = sp.csr_array((signs, (both, np.arange(misses))), shape=(high.size, misses))
+            matrix = sp.csr_array(sp.hstack([matrix, more]))
+            cost = np.concatenate([cost, price / side[both]])
+            lower = np.concatenate([lower, np.zeros(misses)])
+            size = np.concatenate([size, typical * side[both]])
+        most = np.full(cost.size, np.inf)
+        most[:arcs] = 1.0
+        start = np.full(cost.size, np.nan)
+        start[:arcs] = first[u] == k
+        return solve_linear_program(
+            cost / per_unit,
+            matrix,
+            low,
+            high,
+            lower,
+            most,
+            tolerance=1e-9,
+            time_limit=max(end - time.perf_counter(), 1e-3),
+            integer=np.arange(cost.size) < arcs,
+            gap=gap / per_unit,
+            start=start,
+            units=size,
+        )
