@@ -13,7 +13,7 @@ import numpy as np
 from optfair.backends.request import LEAST, SMALL, Outcome, Request, SolverProfile
 from optfair.backends.unattained import DISTANCES, nearing
 from optfair.convexity.derivatives import gradient_at
-from optfair.convexity.expression import Leaf, Node
+from optfair.convexity.expression import Leaf, Node, subnodes
 from optfair.convexity.reading import leaf_of
 from optfair.convexity.recast import Recast
 from optfair.core.certificate import OTHER, Certificate, DualCheck, Verdict, drift
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 # Levels that are tried, and those of them that may be neither reached nor proved out of reach.
 LEVELS, FAILURES = 60, 10
+# Derivatives of all entries of a part of a row.
+MOST_SLOPES = 2_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -300,13 +302,14 @@ def _multipliers(
     }
     beforehand = moved if way.in_logarithms else plain
 
-    def slope(before: Node, after: Node) -> float:
+    def slope(before: Node, after: Node) -> Floats:
         f, g = _gradient(before, beforehand), _gradient(after, moved)
         if f is None or g is None:
-            return 1.0
-        size = float(f @ f)
-        ratio = float(f @ g) / size if size > 0.0 else 1.0
-        return ratio if np.isfinite(ratio) else 1.0
+            return np.ones(before.size)
+        size = np.square(f).sum(axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = (f * g).sum(axis=1) / size
+        return np.where((size > 0.0) & np.isfinite(ratio), ratio, 1.0)
 
     before, after = way.goal
     if way.way == "level":
@@ -315,7 +318,7 @@ def _multipliers(
             return {}
         own = float(value[0].high.max())
     else:
-        own = slope(before, after)
+        own = float(slope(before, after)[0])
     own = own if own > 0.0 else 1.0
     out: dict[str, Any] = {}
     for name, t in problem.constraints.items():
@@ -327,17 +330,21 @@ def _multipliers(
             continue  # of a row without a known slope there is no price
         z = np.zeros(int(np.prod(t.shape)))
         for piece in way.rows[name]:
-            at = int(piece.name.removeprefix(name).split()[0] if piece.name != name else 0)
-            mu = float(np.ravel(solution.multipliers.get(piece.name, 0.0))[0])
+            first = int(piece.name.removeprefix(name).split()[0] if piece.name != name else 0)
+            mu = np.ravel(solution.multipliers.get(piece.name, np.zeros(piece.before.size)))
             flip = -1.0 if " above" in piece.name.removeprefix(name) else 1.0
-            z[at] += flip * mu * abs(slope(piece.before, piece.after)) / own
+            at = slice(first, first + piece.before.size)
+            z[at] += flip * mu * np.abs(slope(piece.before, piece.after)) / own
         out[name] = np.reshape(z, t.shape, order="F")
     return out
 
 
 def _gradient(node: Node, point: Mapping[Leaf, Floats]) -> Floats | None:
+    """Return the derivatives of each entry (rows); None where they are not known, or too many."""
+    if max(n.size for n in subnodes(node)) * sum(v.size for v in point.values()) > MOST_SLOPES:
+        return None
     enclosed = gradient_at(node, dict(point))
     if enclosed is None:
         return None
     with np.errstate(invalid="ignore"):  # where a function has steps, no slope is known
-        return np.concatenate([(g.low[0] + g.high[0]) / 2 for g in enclosed[1].values()])
+        return np.concatenate([(g.low + g.high) / 2 for g in enclosed[1].values()], axis=1)

@@ -30,6 +30,7 @@ from optfair.convexity.algebra import (
     terms_of,
     without_number,
 )
+from optfair.convexity.cone_rows import cone_rows
 from optfair.convexity.domain import IMPLIED, Domain, Fact
 from optfair.convexity.expression import (
     Call,
@@ -68,7 +69,7 @@ SCALARS, ROWS, PROOF, TOGETHER, EACH, GEOMETRIC = 2000, 64, 500, 2000, 60, 25
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """One row of a declared term and what it became.
+    """One row of a declared term, or all of its rows, and what they became.
 
     Attributes
     ----------
@@ -76,11 +77,14 @@ class Piece:
         The new constraint, empty where the row always holds.
     before, after : Node
         Both are at most 0 at the same points, up to constants that are rounded towards holding.
+    cones : cvxpy.Expression, optional
+        What stands for the latter where it is known.
     """
 
     name: str
     before: Node
     after: Node
+    cones: Any = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -221,27 +225,33 @@ def _objective(problem: Any, domain: Domain) -> tuple[Node, Domain]:
     return node, reading.domain
 
 
-def _rows(name: str, term: Any, domain: Domain) -> list[Node] | None:
-    """Return the rows of an inequality, each at most 0."""
-    facts = read_constraint(name, built(term), domain)
-    if not facts or facts[-1].zero or facts[-1].node.size > ROWS:
+def _pieces(name: str, term: Any, a: Algebra, atoms: Atoms) -> tuple[Piece, ...] | None:
+    """Return what the rows of an inequality become, None where it is not known."""
+    facts = read_constraint(name, built(term), a.domain)
+    if not facts or facts[-1].zero:
         return None
     node = facts[-1].node
-    return [select(node, [i]) for i in range(node.size)]
+    if (cones := cone_rows(node, a, atoms)) is not None:
+        return (Piece(name, node, cones.after, cones.written),)
+    if node.size > ROWS:
+        return None
+    before = [select(node, [i]) for i in range(node.size)]
+    after = _convex_rows(before, a)
+    label = [name] if node.size == 1 else [f"{name} {i}" for i in range(node.size)]
+    return None if after is None else tuple(map(Piece, label, before, after))
 
 
 def _term_by_term(problem: Any, domain: Domain, convex: Mapping[str, Any]) -> Recast | None:
     a = Algebra(domain)
+    flat = Atoms({leaf_of(v): cp.vec(v, order="F") for v in problem.variables.values()}, a)
     rows: dict[str, tuple[Piece, ...]] = {}
     for name, t in problem.constraints.items():
         if name in convex:
             continue
-        before = _rows(name, t, domain)
-        after = None if before is None else _convex_rows(before, a)
-        if before is None or after is None:
+        pieces = _pieces(name, t, a, flat)
+        if pieces is None:
             return None
-        label = [name] if len(before) == 1 else [f"{name} {i}" for i in range(len(before))]
-        rows[name] = tuple(map(Piece, label, before, after))
+        rows[name] = pieces
     goal, where = _objective(problem, domain)
     a = Algebra(where)
     choice: Choice | None = ("itself", (goal, goal), problem.sense, 0.0) if rows else None
@@ -562,7 +572,8 @@ def _made(
             for p in rows[name]
         )
         for piece in rows[name]:
-            constraints[piece.name] = atoms.write(piece.after, True) <= 0
+            cones = atoms.write(piece.after, True) if piece.cones is None else piece.cones
+            constraints[piece.name] = cones <= 0
     for name, node in (beside or {}).items():
         taken = {*problem.constraints, *constraints}
         constraints[free_name(name, taken)] = atoms.write(node, True) <= 0
