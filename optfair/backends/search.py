@@ -34,6 +34,7 @@ HOPE, WORTH, LEAST = 2, 5.0, 10.0
 # Entries of linear programs whose basis is solved in fractions: for a proof, its seconds; for a point.
 BASIS, BASIS_SECONDS, KEPT = 10_000, 10.0, 2_000
 CASES, TREE_SECONDS = 1_000, 5.0  # of a tree that proves an integer problem infeasible
+UNEVEN = 2_000  # rows times columns of equations of integers that are looked through before it
 # Share of the time left that a solver may take with others to be asked after it, or asked for little.
 PATIENCE, QUICK = 0.6, 0.25
 # Entries of quadratic programs whose first answer is proved by what takes little time, or not at
@@ -85,6 +86,8 @@ class Search:
         """Ask until there is an answer: proved, or after as many asks as a proof is worth."""
         stop = "time_limit"
         if self.general and self._edged and (none := excluded_by_faces(self.problem, plain=True)):
+            raise none
+        if self.general and self.problem.integers and (none := self._uneven):
             raise none
         try:
             for i, profile in enumerate(self.candidates):
@@ -301,6 +304,17 @@ class Search:
     def _feasible(self) -> Solution | None:
         """The best attempt, when it is feasible."""
         return self.best[1] if self.best is not None and not self.best[0][0] else None
+
+    @property
+    def _uneven(self) -> Infeasible | None:
+        """Return a proof that a few equations leave a remainder in integers: solvers branch for ever."""
+        own = self.problem.integers
+        terms = self.problem.constraints.items()
+        rows = {n: t for n, t in terms if t.evidence.set == "Zero" and t.scope and t.scope <= own}
+        columns = sum(self.problem.variables[n].size for n in own)
+        if not 0 < sum(t.build().size for t in rows.values()) * columns <= UNEVEN:
+            return None
+        return without_a_point(self.problem.with_terms({}, rows), 0.0, 0)
 
     def _excluded(self) -> Infeasible | None:
         """Return a proof that no point is feasible, by a small tree of cases, whatever the objective."""

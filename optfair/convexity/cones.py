@@ -204,6 +204,8 @@ class Writer:
     def quadratic(self, step: Step) -> Any:
         """Write a quadratic of few variables with its matrix."""
         q = known(quadratic(step.node), "quadratic")
+        if not q.entries:
+            return cp.Constant([float(q.matrix[-1][-1])])
         sign = 1.0 if step.kind == "convex" else -1.0
         x, M = self.entries(q), np.array(q.matrix, dtype=float)
         P, b, c = M[:-1, :-1], 2.0 * M[:-1, -1], M[-1, -1]

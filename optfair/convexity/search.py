@@ -198,7 +198,7 @@ class Search:
         cuts: list[NDArray[np.int8]] = []
         lows, highs, total = low[:, None], high[:, None], 1
         width = np.maximum(high - low, 1e-300)
-        end = time.thread_time() + SECONDS
+        end = min(self.deadline, time.thread_time() + SECONDS)
         for level in range(40):
             if 0 < level <= _AT_ONCE[len(places) - 1]:  # a few large arrays instead of many small
                 axis = np.argmax((highs - lows) / width[:, None], axis=0).astype(np.int8)

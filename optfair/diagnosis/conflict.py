@@ -87,7 +87,7 @@ class Answer:
         The constraints.
     point : FeasiblePoint or None
         They do, verified.
-    proof : InfeasibilityProof or None
+    proof : InfeasibilityProof, BranchingProof or None
         They do not, verified.
     word : str
         A solver says that they do not and leaves no certificate.
@@ -97,7 +97,7 @@ class Answer:
 
     names: tuple[str, ...]
     point: FeasiblePoint | None = None
-    proof: InfeasibilityProof | None = None
+    proof: InfeasibilityProof | BranchingProof | None = None
     word: str = ""
     unknown: str = ""
 
@@ -235,7 +235,7 @@ class System:
             proof = e.certificate
             if not isinstance(proof, InfeasibilityProof) and not part.integers:
                 proof = second_opinion(part, self.tolerance, seconds)
-            if isinstance(proof, InfeasibilityProof):
+            if isinstance(proof, InfeasibilityProof | BranchingProof):
                 return Answer(names, proof=proof)
             return Answer(names, word=e.evidence)
         except OptfairError as e:
@@ -528,7 +528,7 @@ def _filtered(system: System, start: Answer, clock: Clock) -> Conflict:
             continue
         rest = [n for n in current.names if n != name]
         answer = system.ask(rest, clock, patience if system.integers.keys() & set(rest) else None)
-        if answer.infeasible:
+        if answer.infeasible and (answer.proof is not None or current.proof is None):
             current = _carried(system, answer, clock)
         elif answer.point is not None:
             points[name] = answer.point
@@ -556,7 +556,8 @@ def _carried(system: System, answer: Answer, clock: Clock) -> Answer:
     """Return the terms that carry the Farkas vector, if they are in conflict alone."""
     if answer.proof is None:
         return answer
-    fewer = tuple(n for n in answer.names if n in answer.proof.conflict)
+    held = {*answer.proof.conflict, *system.integers}
+    fewer = tuple(n for n in answer.names if n in held)
     if not fewer or fewer == answer.names:
         return answer
     again = system.ask(fewer, clock)

@@ -576,7 +576,7 @@ def units_at(form: ConicForm, x: Floats) -> Handed:
         if c.kind == "psd":
             i, j = c.places
             own = s[at][c.diagonal]
-            roots = _near(np.sqrt(np.maximum(own, NEAR * own.max())))
+            roots = _near(np.sqrt(np.maximum(own, NEAR * max(own.max(), 0.0))))
             size[at] = roots[i] * roots[j]
         elif c.kind == "exp":
             exp = np.append(exp, at[::3])

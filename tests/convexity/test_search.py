@@ -10,6 +10,7 @@ import pytest
 
 from optfair.convexity import search as search_module
 from optfair.convexity import theorems
+from optfair.convexity.algebra import Algebra
 from optfair.convexity.domain import Domain
 from optfair.convexity.prove import domain_of, prove
 from optfair.convexity.reading import read
@@ -202,3 +203,11 @@ def test_a_text_is_a_formula_with_bounds_as_texts() -> None:
 def test_formulas_as_on_paper_are_told_how_to_be_written(text: str, said: str) -> None:
     with pytest.raises(DataError, match=said):
         prove(text)
+
+
+def test_boxes_are_cut_no_longer_than_the_whole_search_may_take() -> None:
+    x = cp.Variable(name="x")
+    found = read(x * cp.exp(x), domain_of({"low": x >= -1.9, "high": x <= 3}))
+    assert Search(found.domain).subdivided(found.node, "convex", Algebra(found.domain)) is not None
+    late = Search(found.domain, 0.0)
+    assert late.subdivided(found.node, "convex", Algebra(found.domain)) is None

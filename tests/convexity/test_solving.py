@@ -484,3 +484,10 @@ def test_long_vectors_are_written_entry_by_entry_at_once(name: str) -> None:
     rows = [u >= 0.5, w >= 0.5, u <= 2, w <= 2, u + 2 * w == 4]
     one = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(of_each(u, w, 2 * np.eye(1)))), rows)).solve()
     assert s.objective == pytest.approx(N * one.objective, rel=1e-6)
+
+
+def test_a_part_that_is_a_number_on_its_bounds_is_written_as_one() -> None:
+    x, y = cp.Variable(name="x", bounds=[-3, -1]), cp.Variable(name="y", bounds=[-1, 1])
+    ratio = cp.power(cp.pos(x), 4) / cp.minimum(2 * x, cp.rel_entr(y, 2 * y))
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(ratio + y))).solve()
+    assert s.grade.word == "proved" and s.objective == pytest.approx(0.0, abs=1e-7)

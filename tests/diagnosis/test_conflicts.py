@@ -14,6 +14,7 @@ from scipy.optimize import linprog
 
 import optfair as of
 import optfair.diagnosis.conflict as system_module
+from optfair.backends import search as search_module
 from optfair.diagnosis import conflict as conflict_module
 from optfair.diagnosis.conflict import Conflict, FeasiblePoint, System, find_conflict
 from optfair.diagnosis.diagnose import diagnose
@@ -238,6 +239,7 @@ def test_numbers_that_contradict_each_other():
 def test_integrality_in_the_conflict_is_named_and_proved_only_if_it_is(proved, monkeypatch):
     if not proved:  # a tree that is too large
         monkeypatch.setattr(conflict_module, "excluded", lambda *_: None)
+        monkeypatch.setattr(search_module, "without_a_point", lambda *_: None)
     x = cp.Variable(2, name="x")
     rows = {"odd": 2 * x[0] + 2 * x[1] == 1, "low": x >= -3, "high": x <= 3}
     d = diagnose(adopted(rows, integers=["x"]))
@@ -252,6 +254,15 @@ def test_integrality_in_the_conflict_is_named_and_proved_only_if_it_is(proved, m
     assert bool(verdict) is proved
     assert proved or "cannot be recomputed" in verdict.reasons[0]
     assert d["relaxation"].numbers["alone"] == pytest.approx({"odd": 1.0})
+
+
+def test_a_conflict_that_is_proved_is_made_no_smaller_on_a_solvers_word():
+    """Without bounds no tree of cases ends, and with them it has 35 cases or more."""
+    z = cp.Variable(6, boolean=True, name="z")
+    rows = [2 * cp.sum(z) >= 5.1, 2 * cp.sum(z) <= 5.9]
+    d = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(z)), rows)).diagnose()
+    assert d.verdict == "infeasible" and {"c0", "c1", "z integer"} < set(d.conflict)
+    assert d["conflict"].numbers["proved"] and d["conflict"].verify()
 
 
 def test_bounds_between_two_integers():

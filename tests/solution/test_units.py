@@ -349,3 +349,10 @@ def test_a_point_tells_units_of_one_row_and_none_without_rows() -> None:
     goal = cp.quad_form(w, np.outer(row, row), assume_PSD=True) - 10 * (row @ w)
     s = of.from_cvxpy(cp.Problem(cp.Minimize(goal))).solve()
     assert s.objective == pytest.approx(-25.0, rel=1e-6) and s.bound <= -25.0 + 1e-6
+
+
+def test_a_block_that_a_point_is_outside_of_on_all_its_diagonal_tells_no_unit() -> None:
+    S = cp.Variable((2, 2), symmetric=True, name="S")
+    form = form_of(cp.Minimize(S[1, 1]), [S >> 0])
+    near = units_at(form, -np.ones(form.q.size))
+    assert np.isfinite(near.form.rows.data).all() and np.isfinite(near.columns).all()
