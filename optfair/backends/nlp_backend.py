@@ -18,6 +18,7 @@ from cvxpy.reductions.solvers.solving_chain import SolvingChain
 
 from optfair.backends.farkas import unbounded
 from optfair.backends.isolation import ctrl_c
+from optfair.backends.registry import profiles
 from optfair.backends.request import Outcome, Request, SolverProfile, refuse_integers
 from optfair.core.expressions import Values, substitute
 from optfair.errors import NotInstalled, OptfairError, SolverFailure, UnsupportedProblem
@@ -360,8 +361,8 @@ def run_dccp(problem: Problem, profile: SolverProfile, request: Request) -> Outc
         logging.INFO if request.verbose >= 2 else logging.ERROR
     )
     if convex:  # nothing to linearise
-        program.solve(solver=options["solver"])
-        word = "local" if program.status == "optimal" else str(program.status)
+        word = _solved(program, {"solver": options["solver"]}, request)
+        word = "local" if word == "optimal" else word
     else:
         word = _iterate(dccp, program, options, request)
     values = {}
@@ -375,30 +376,35 @@ def run_dccp(problem: Problem, profile: SolverProfile, request: Request) -> Outc
 def _iterate(dccp: Any, program: Any, options: dict[str, Any], request: Request) -> str:
     """Run blocks of iterations with the package; each goes on from the point and the penalty of the last."""
     tau, mu = float(options.pop("tau_ini")), float(options.pop("mu"))
-    word = "stalled"
     for _ in range(ITERATIONS // BLOCK):
-        try:
-            program.solve(
-                method=dccp.__name__,
-                max_iter=BLOCK,
-                tau_ini=tau,
-                mu=mu,
-                seed=request.seed,
-                **options,
-            )
-        except KeyboardInterrupt:
-            return "interrupted"
-        except Exception as e:  # the package has no tree of errors of its own
-            raise SolverFailure(
-                "the convex-concave procedure failed", " ".join(str(e).split())[:200], "try another"
-            ) from e
-        if program.status == "optimal":
+        asked = {"max_iter": BLOCK, "tau_ini": tau, "mu": mu, "seed": request.seed, **options}
+        reached = _solved(program, {"method": dccp.__name__, **asked}, request, BLOCK + 1)
+        if reached in ("interrupted", "time_limit"):
+            return reached
+        if reached == "optimal":
             return "local"
         tau *= mu**BLOCK
+    return "stalled"
+
+
+def _solved(program: Any, asked: dict[str, Any], request: Request, times: int = 1) -> str:
+    """Solve with CVXPY, the inner solver so many times; return how it ended."""
+    inner = next((p for p in profiles().values() if p.cvxpy_name == asked["solver"]), None)
+    clock = "" if inner is None else inner.options.get("time_limit", "")
+    if clock and request.time_limit is not None:
+        asked = {**asked, clock: request.seconds_left / times}
+    try:
+        program.solve(**asked)
+    except KeyboardInterrupt:
+        return "interrupted"
+    except Exception as e:  # the package has no tree of errors of its own
         if time.perf_counter() > request.deadline:
-            word = "time_limit"
-            break
-    return word
+            return "time_limit"
+        raise SolverFailure(
+            "the convex-concave procedure failed", " ".join(str(e).split())[:200], "try another"
+        ) from e
+    late = time.perf_counter() > request.deadline or program.status == cp.settings.USER_LIMIT
+    return "time_limit" if late and program.status != "optimal" else str(program.status)
 
 
 def _started(problem: Problem, variables: dict[str, Any], request: Request) -> str:

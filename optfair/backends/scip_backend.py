@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -72,7 +73,10 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     begin = time.perf_counter()
     stated = quadratic_form(problem)
     forms, columns, _, unit = in_units(separated(stated))
-    model = ScipModel(forms)
+    try:
+        model = ScipModel(forms, deadline=request.deadline)
+    except TimeoutError:
+        return Outcome("time_limit", {}, {}, None, stages(begin, now := time.perf_counter(), now))
     least = unit_of(stated, forms, unit, problem.data_unit)
     options = _options(request, profile, least / unit)
     model.set(options)  # a wrong option fails before anything is solved
@@ -391,6 +395,8 @@ class ScipModel:
         Write a linear objective as a row too.
     brackets : str
         What encloses indices in names; .lp files keep square brackets for quadratics.
+    deadline : float
+        When to raise TimeoutError instead, by `time.perf_counter`.
     """
 
     def __init__(
@@ -400,12 +406,13 @@ class ScipModel:
         *,
         epigraph: bool = False,
         brackets: str = "[]",
+        deadline: float = math.inf,
     ) -> None:
         from pyscipopt import Model
         from pyscipopt.scip import Expr, Term
 
         self.forms = forms
-        self._brackets = brackets
+        self._brackets, self._deadline = brackets, deadline
         self.model = Model(name)
         self._columns: list[Any] = [None] * forms.size
         taken: set[str] = set()
@@ -455,6 +462,8 @@ class ScipModel:
                 "state its numbers in units that are nearer to one another",
             )
         for k in range(term.size):
+            if time.perf_counter() > self._deadline:
+                raise TimeoutError("the model is not built yet")
             at, quadratic = (slice(m.indptr[k], m.indptr[k + 1]) for m in (A, Q))
             entries = {Term(x[j]): float(v) for j, v in zip(A.indices[at], A.data[at], strict=True)}
             for p, v in zip(Q.indices[quadratic], Q.data[quadratic], strict=True):

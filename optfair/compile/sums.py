@@ -188,9 +188,13 @@ class Sums:
     def _of(self, move: Move, sizes: bool) -> Any:
         args, place, weights, W = move
         M = self._below(args, sizes)
+        many = (M if W is None else W).shape[0] if place is None else place.size
+        thin = many * M.shape[1] > PLACES and _thin(M)
         if W is not None:
+            W, M = (sp.csr_array(W), sp.csr_array(M)) if thin else (W, M)
             return (abs(W) if sizes else W) @ M
-        M = M if place is None else M[place]
+        if place is not None:
+            M = (sp.csr_array(M) if thin else M)[place]
         if weights is None:
             return M
         weights = np.abs(weights) if sizes else weights
@@ -329,3 +333,9 @@ def replaced(M: Any, row: Indices, column: Indices, data: Floats) -> Any:
         out = out + sp.csr_array((data[new], (row[new], column[new])), shape=M.shape)
     out.eliminate_zeros()
     return out
+
+
+def _thin(M: Any) -> bool:
+    """Whether few columns of a matrix have entries, so that products with it are mostly zeros."""
+    entries = np.count_nonzero(M) if isinstance(M, np.ndarray) else M.nnz
+    return bool(16 * entries <= M.shape[1])

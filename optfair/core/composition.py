@@ -367,7 +367,7 @@ def objective_evidence(
         return Evidence(
             name, curvature.word, sense, plain.with_curvature("unverified"), curvature.note
         )
-    if good and expression.is_quadratic():  # CVXPY's word for huber(x): rows and squares say it
+    if good and expression.is_qpwa() and not expression.is_pwl():  # rows and squares say it
         word = "convex" if sense == "minimize" else "concave"
         return Evidence(name, f"{word} piecewise quadratic", sense, ProblemClass(True))
     if good:

@@ -151,7 +151,7 @@ def _names(program: ConeProgram, scalar: list[Cone], matrices: list[Cone]) -> di
     }
 
 
-# Read CBF files (conic benchmark format, versions 1 to 3).
+# Read CBF files (conic benchmark format, versions 1 to 4).
 
 _LINEAR = ("L=", "L+", "L-")
 _CONES = ("F", "L=", "L+", "L-", "Q", "QR", "EXP")
@@ -195,9 +195,9 @@ class _Reader:
         for head in lines:
             if head == "VER":
                 number = self.source.integer(next(lines, ""))
-                if number not in (1, 2, 3):
+                if number not in range(1, 5):
                     raise self.source.fail(
-                        f"version {number} is not known here", "known are 1 to 3"
+                        f"version {number} is not known here", "known are 1 to 4"
                     )
                 version = True
                 continue
@@ -283,7 +283,8 @@ class _Reader:
             size = self.source.integer(text)
             known = kind in _CONES or (kind.startswith("@") and kind.endswith(":POW"))
             if not known:
-                raise self.source.fail(f"the cone {kind!r} is not known here")
+                others = f"known are {', '.join(_CONES)} and @k:POW"
+                raise self.source.fail(f"the cone {kind!r} is not known here", others)
             if (kind == "EXP" or kind.startswith("@")) and size != 3:
                 raise self.source.fail(f"the cone {kind} has 3 entries here, not {size}")
             if size < {"Q": 1, "QR": 2}.get(kind, 0):

@@ -265,8 +265,14 @@ def sdpa_lines(program: ConeProgram, title: str) -> Iterator[str]:
     Raises
     ------
     UnsupportedProblem
-        A variable is integer, or a cone is exponential or a power cone.
+        A variable is integer, a cone is exponential or a power cone, or there is no constraint.
     """
+    if not program.b.size:
+        raise UnsupportedProblem(
+            "the problem has no constraint",
+            ".dat-s files have at least one column and one block",
+            "export to .mps or .cbf",
+        )
     if program.integer.any():
         name = program.columns[int(np.argmax(program.integer))]
         raise UnsupportedProblem(

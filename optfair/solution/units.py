@@ -163,8 +163,8 @@ def _usual(sides: Floats) -> float:
 SMALL, LARGE = 1e-6, 1e6
 # So are columns of curved programs whose largest coefficient is less than this, or its inverse more.
 COLUMN = 1e-5
-# Rounds in which rows and columns are brought near 1 in turn.
-BALANCING = 60
+# Rounds in which rows and columns are brought near 1 in turn, and binary digits that end them.
+BALANCING, SETTLED = 60, 1e-9
 # Sizes of right-hand sides below or above which points of curved programs are in another unit.
 LEVEL = (1.0 / 64.0, 1024.0)
 # Binary digits that coefficients alone may move that unit, and that what is squared is smaller by.
@@ -222,11 +222,12 @@ def balanced(
     in_row = np.maximum(np.bincount(row, minlength=m), 1)
     weight = np.asarray(several[notable] | ~joined[column], dtype=float)
     in_column = np.maximum(np.bincount(column, weight, minlength=n), 1)
+    free = np.ones(n) if held is None else np.asarray(~held, dtype=float)
     for _ in range(BALANCING):
-        rows = -np.bincount(row, logs + columns[column], m) / in_row
-        columns = -np.bincount(column, weight * (logs + rows[row]), n) / in_column
-        if held is not None:
-            columns[held] = 0.0
+        before, rows = columns, -np.bincount(row, logs + columns[column], m) / in_row
+        columns = -free * np.bincount(column, weight * (logs + rows[row]), n) / in_column
+        if np.abs(columns - before).max() <= SETTLED:
+            break
     rows, sides = rows[block], np.abs(form.b)
     with np.errstate(divide="ignore"):
         shift = np.log2(sides) + rows

@@ -771,3 +771,16 @@ def test_a_coefficient_that_it_takes_for_infinite_is_named_before_anything_is_so
     with pytest.raises(of.Infeasible) as none:
         p.solve()
     assert none.value.certificate is not None and none.value.certificate.verify()
+
+
+def test_a_model_that_takes_longer_to_build_than_there_is_ends_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from optfair.backends.scip_backend import ScipModel
+
+    p, _, _ = dense(12)
+    with pytest.raises(TimeoutError):
+        ScipModel(quadratic_form(p), deadline=time.perf_counter() - 1.0)
+    monkeypatch.setattr(Request, "deadline", property(lambda _: -np.inf))
+    outcome = scip_backend.run(p, profile("scip"), Request(time_limit=1.0))
+    assert outcome.termination == "time_limit" and not outcome.values and outcome.proof is None

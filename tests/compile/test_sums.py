@@ -290,3 +290,20 @@ def test_values_of_any_number_of_products_are_those_of_what_is_added_up() -> Non
     assert (exact_sums(lost).value == 1.5).all()
     f = quadratic_map(lost, {x.id: 0}, 320)
     assert (f.A.toarray() == np.eye(320)).all()
+
+
+@pytest.mark.parametrize("sizes", [False, True])
+def test_one_number_in_many_rows_does_not_fill_a_matrix(sizes: bool) -> None:
+    """Of t >= 1 - b (A w + c), with c in every row, each row has but a few coefficients."""
+    rng, rows = np.random.default_rng(0), 1200
+    A, b = rng.normal(size=(rows, 3)), rng.normal(size=rows)
+    t, w, c = cp.Variable(rows), cp.Variable(3), cp.Variable()
+    made = Sums(1.0 - cp.multiply(b, A @ w + c) - t)
+    M = made.made(made.e, sizes=sizes)
+    assert rows * (made.n + 1) > PLACES and sp.issparse(M) and M.nnz <= 6 * rows
+    at = {v.id: slice(made.first[v.id], made.first[v.id] + v.size) for v in (t, w, c)}
+    W = -b[:, None] * A
+    assert np.allclose(M[:, at[w.id]].toarray(), abs(W) if sizes else W, rtol=1e-15)
+    assert np.allclose(M[:, at[c.id]].toarray()[:, 0], abs(b) if sizes else -b, rtol=1e-15)
+    assert abs(M[:, at[t.id]] - (1.0 if sizes else -1.0) * sp.eye_array(rows)).max() == 0.0
+    assert np.allclose(M[:, [made.n]].toarray(), 1.0)

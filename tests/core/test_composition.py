@@ -290,6 +290,30 @@ def test_huber_is_a_quadratic_program_as_an_objective_and_no_quadratic_constrain
     assert (evidence.function, str(evidence.problem_class)) == ("convex", "SOCP")
 
 
+@pytest.mark.parametrize(
+    "loss",
+    [
+        cp.sum_squares(x - 1) + cp.norm(x, 1),
+        0.5 * cp.sum_squares(x) + cp.sum(cp.pos(1 - x)),
+        cp.sum(cp.huber(x)) + cp.max(x),
+        cp.sum(cp.square(cp.pos(x - 2))) + cp.sum_largest(cp.abs(x), 1),
+        cp.sum_squares(cp.abs(x)) + cp.sum(x),
+    ],
+    ids=["lasso", "margin", "huber", "one side", "absolute"],
+)
+def test_squares_and_piecewise_linear_functions_are_a_quadratic_program(loss: Any) -> None:
+    """As one term as well as in two: solvers of quadratic programs take them."""
+    plain = cp.Problem(cp.Minimize(loss), [x >= -4])
+    plain.solve(solver="CLARABEL")
+    p = of.from_cvxpy(plain)
+    assert str(p.problem_class) == "QP" and "piecewise quadratic" in str(p.explain())
+    assert str(of.from_cvxpy(cp.Problem(cp.Maximize(-loss))).problem_class) == "QP"
+    for solver in ("clarabel", "osqp", "highs", "scs", "scip"):
+        assert p.solve(solver).objective == pytest.approx(plain.value, abs=1e-5)
+    assert str(p.with_constraints(disk=cp.norm(x) <= 9).problem_class) == "SOCP"
+    assert str(of.from_cvxpy(cp.Problem(cp.Minimize(0), [loss <= 9])).problem_class) == "SOCP"
+
+
 def test_small_negative_curvature_is_no_rounding() -> None:
     small = constraint_term("t", 1e-10 * (x[0] * x[1]) + 5 <= 1, NAMES).evidence
     assert (small.function, str(small.problem_class)) == (

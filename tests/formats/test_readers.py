@@ -439,6 +439,16 @@ def test_other_cones_of_cbf(tmp_path):
     assert by["c1"].violation(at(1.0, 8.5)).max() > 1e-3
 
 
+@pytest.mark.parametrize("version", [2, 3, 4])
+def test_later_versions_of_cbf_are_read_and_their_cones_are_refused_by_name(version, tmp_path):
+    text = CBF.replace("VER\n1", f"VER\n{version}", 1)
+    first, later = (read(write(tmp_path, t, f"p{k}.cbf")) for k, t in enumerate((CBF, text)))
+    assert later.solve().objective == pytest.approx(first.solve().objective, abs=1e-6)
+    with pytest.raises(of.DataError, match="SVECPSD") as e:
+        read(write(tmp_path, text.replace("Q 3", "SVECPSD 3", 1), "q.cbf"))
+    assert "F, L=, L+" in str(e.value)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [

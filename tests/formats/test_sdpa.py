@@ -242,3 +242,12 @@ def test_second_order_cones_within_terms_become_blocks(seed, tmp_path):
     a, b = p.solve(), q.solve()
     assert a.grade.word == "proved" and b.objective == pytest.approx(a.objective, abs=1e-6)
     assert b["x"] == pytest.approx(a["x"], abs=1e-3)
+
+
+@pytest.mark.parametrize("cost", [0.0, 1.0])
+def test_a_problem_without_constraints_is_refused(cost, tmp_path):
+    """No reader takes a file without blocks, not even the one here."""
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cost * cp.sum(cp.Variable(2, name="x")))))
+    with pytest.raises(of.UnsupportedProblem, match="no constraint"):
+        of.export(p, tmp_path / "p.dat-s")
+    assert not (tmp_path / "p.dat-s").exists()

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 import optfair as of
 from optfair.compile.form import compile_problem
 from optfair.proofs.cones import Cone
+from optfair.solution import units
 from optfair.solution.conic_form import ConicForm
 from optfair.solution.units import Handed, equilibrium, units_at
 
@@ -356,3 +357,26 @@ def test_a_block_that_a_point_is_outside_of_on_all_its_diagonal_tells_no_unit() 
     form = form_of(cp.Minimize(S[1, 1]), [S >> 0])
     near = units_at(form, -np.ones(form.q.size))
     assert np.isfinite(near.form.rows.data).all() and np.isfinite(near.columns).all()
+
+
+def test_balancing_ends_where_nothing_moves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dense matrix with one small entry settles in a few rounds, not in all that are allowed."""
+    rng = np.random.default_rng(0)
+    A = rng.normal(size=(200, 100))
+    A[3, 4] = 1e-7
+    form = form_of(cp.Minimize(rng.normal(size=100) @ (v := cp.Variable(100))), [A @ v <= 1.0])
+    rounds: list[int] = []
+    count = np.bincount
+
+    def counted(places: Any, *more: Any, **named: Any) -> Any:
+        rounds.append(len(places))
+        return count(places, *more, **named)
+
+    monkeypatch.setattr(np, "bincount", counted)
+    few = units.balanced(form)
+    settled = len(rounds)
+    monkeypatch.setattr(units, "SETTLED", -1.0)
+    every = units.balanced(form)
+    assert few is not None and every is not None
+    assert all(np.array_equal(a, b) for a, b in zip(few, every, strict=True))
+    assert settled < 40 < len(rounds) - settled
