@@ -132,11 +132,41 @@ def affine_ratio(n: int) -> Written:
     return ratio, cp.Problem(cp.Minimize(c @ y + t), rows)
 
 
+def hyperbolas(n: int) -> Written:
+    """Return rows x y >= 1 with one sign stated, and the same by inverses."""
+    _, _, c, x, y, *_ = data(n)
+    cost = c @ x + cp.sum(y)
+    written = cp.Problem(cp.Minimize(cost), [cp.multiply(x, y) >= 1, x >= 0])
+    return written, cp.Problem(cp.Minimize(cost), [cp.inv_pos(x) <= y])
+
+
+def squares_below_a_product(n: int) -> Written:
+    """Return a sum of squares below a product, and below it as a quotient."""
+    A, b, _, x, _, t, box = data(n)
+    u = cp.Variable(name="u")
+    squares, rows = A @ x - b, [*box, u >= 0]
+    written = cp.Problem(cp.Minimize(t + u), [cp.sum_squares(squares) + 1 <= t * u, *rows])
+    least = cp.quad_over_lin(cp.hstack([squares, 1.0]), t)
+    return written, cp.Problem(cp.Minimize(t + u), [least <= u, *rows])
+
+
+def form_below_a_square(n: int) -> Written:
+    """Return a definite form below a square, and its root as a norm."""
+    A, b, _, x, _, t, _ = data(n)
+    Q = A.T @ A + np.eye(n)
+    root = np.linalg.cholesky(Q).T
+    written = cp.Problem(cp.Minimize(t), [cp.quad_form(x, Q) <= t**2, t >= 0, b @ x == 1])
+    return written, cp.Problem(cp.Minimize(t), [cp.norm(root @ x) <= t, b @ x == 1])
+
+
 FORMULAS: dict[str, Callable[[int], Written]] = {
     **{name: partial(summed, name) for name in sums(1)},
     "return to risk": return_to_risk,
     "squares over a sum": squares_to_sum,
     "affine over affine": affine_ratio,
+    "hyperbolas": hyperbolas,
+    "squares below a product": squares_below_a_product,
+    "form below a square": form_below_a_square,
 }
 
 

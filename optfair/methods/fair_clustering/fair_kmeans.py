@@ -26,7 +26,7 @@ from optfair.methods.fair_clustering.mass_rules import check_room
 from optfair.methods.fair_clustering.metrics import balance, gathered_masses
 from optfair.methods.fair_clustering.rules import PerfectFairness
 from optfair.methods.fair_clustering.single_start import Fit, check_distinct, check_init
-from optfair.methods.fair_clustering.whole_rules import check_whole, warn_emptied, warn_missed
+from optfair.methods.fair_clustering.whole_rules import check_whole, warn_labelled
 from optfair.numbers import Floats, check_weights
 from optfair.rows.frames import (
     check_parameters,
@@ -324,8 +324,7 @@ class FairKMeans(
             mean = self.goal == "mean"
             self.cost_ = labelling.objective if mean else problem.data["cost"].mean(w, hard)
             self.balance_ = balance(index, hard, sample_weight=w)
-            warn_missed(labelling, stacklevel=stacklevel)
-            warn_emptied(labelling, self.masses_, stacklevel=stacklevel)
+            warn_labelled(labelling, self.masses_, stacklevel=stacklevel)
         self._plan = best.plan
         self._index, self._weights = index, w
         if self.status_ != "converged":

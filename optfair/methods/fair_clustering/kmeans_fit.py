@@ -38,8 +38,7 @@ from optfair.methods.fair_clustering.single_start import (
 )
 from optfair.methods.fair_clustering.whole_rules import (
     check_surveyed,
-    warn_emptied,
-    warn_missed,
+    warn_labelled,
 )
 from optfair.numbers import Floats
 from optfair.rows.frames import STARTS, check_parameters, start_seeds
@@ -382,8 +381,7 @@ def _keep_labels(model: Any, source: RowSource, survey: Survey, problem: FairAss
     hard = passed_labels(few, sweep, model.prices_, survey.rows).whole(few, GAP, limit)
     model.hard_labels_ = hard
     model.cost_, model.balance_ = hard.objective, smallest_ratio(hard.masses)
-    warn_missed(hard, stacklevel=4)
-    warn_emptied(hard, model.masses_, stacklevel=4)
+    warn_labelled(hard, model.masses_, stacklevel=4)
     return passes
 
 

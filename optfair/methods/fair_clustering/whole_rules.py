@@ -170,43 +170,33 @@ def unreachable(p: FairAssignment, counts: WholeCounts, soft: str = SOFT) -> Dat
     )
 
 
-def warn_missed(labels: HardLabels, soft: str = SOFT, *, stacklevel: int) -> None:
-    """Warn where labels miss a rule, as those of rows of unequal weight may, or under rules on costs.
+def warn_labelled(
+    labels: HardLabels, masses: Floats | None = None, soft: str = SOFT, *, stacklevel: int
+) -> None:
+    """Warn where labels miss a rule, or leave clusters empty that have fractions of rows.
 
     Parameters
     ----------
     labels : HardLabels
+    masses : array (G, K), optional
+        Of the fractions.
     soft : str
         How the caller is asked for fractions.
     stacklevel : int
         Of the caller.
     """
+    said = []
     if not labels.exact:
-        warnings.warn(
+        said.append(
             f"labels miss {labels.missed!r} by {labels.violation:.2g} of it: whole rows need not add"
-            f" up to what it asks; {soft} obeys by fractions",
-            UserWarning,
-            stacklevel=stacklevel + 1,
+            f" up to what it asks; {soft} obeys by fractions"
         )
-
-
-def warn_emptied(labels: HardLabels, masses: Floats, *, stacklevel: int) -> None:
-    """Warn where labels leave clusters empty that have fractions of rows.
-
-    Parameters
-    ----------
-    labels : HardLabels
-    masses : array (G, K)
-        Of the fractions.
-    stacklevel : int
-        Of the caller.
-    """
-    filled = masses.sum(axis=0) > 1e-15
-    empty = np.flatnonzero(filled & (labels.masses.sum(axis=0) == 0.0))
+    filled = labels.masses if masses is None else masses
+    empty = np.flatnonzero((filled.sum(axis=0) > 1e-15) & (labels.masses.sum(axis=0) == 0.0))
     if empty.size:
-        warnings.warn(
+        said.append(
             f"labels leave the clusters {', '.join(map(str, empty))} empty: the rules hold for whole"
-            f" rows without them; fewer clusters, a looser rule, or {SOFT} would say what is wanted",
-            UserWarning,
-            stacklevel=stacklevel + 1,
+            f" rows without them; fewer clusters, a looser rule, or {soft} would say what is wanted"
         )
+    for text in said:
+        warnings.warn(text, UserWarning, stacklevel=stacklevel + 1)

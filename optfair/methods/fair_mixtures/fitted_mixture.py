@@ -29,7 +29,7 @@ from optfair.methods.fair_clustering.labels import (
 from optfair.methods.fair_clustering.whole_rules import (
     check_surveyed,
     check_whole,
-    warn_missed,
+    warn_labelled,
 )
 from optfair.methods.fair_mixtures.components import Components
 from optfair.methods.fair_mixtures.expectation import BLOCK, Gaps, Sample, Summary, log_sums
@@ -238,7 +238,7 @@ def warn_unfinished(model: Any, stacklevel: int) -> None:
         warnings.warn(text, ConvergenceWarning, stacklevel=stacklevel)
     hard = getattr(model, "hard_labels_", None)
     if hard is not None:
-        warn_missed(hard, SOFT, stacklevel=stacklevel)
+        warn_labelled(hard, soft=SOFT, stacklevel=stacklevel)
 
 
 # What a fitted mixture says about rows, seen or not.

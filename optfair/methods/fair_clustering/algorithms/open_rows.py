@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -68,12 +68,10 @@ class OpenRows:
         Units that share no cluster.
     taken : array (units, K)
         How many of the other rows of a cluster a unit is kept apart from.
-    upper : array (G,) or None
-        Largest mean cost of each group, infinite where there is none.
-    worst : bool
-        Whether the largest mean cost of a group is least, not the mean cost.
+    demands : Demands
+        What is asked of costs of groups.
     paid : array (G,)
-        What all other rows pay of these means; nothing without ``upper`` and ``worst``.
+        What all other rows pay of their means; nothing where no group has a price.
     """
 
     at: Indices
@@ -82,11 +80,10 @@ class OpenRows:
     weights: Floats
     unit: Indices
     free: Bools
-    apart: Indices = field(default_factory=lambda: np.zeros((0, 2), dtype=np.intp))
-    taken: Floats | None = None
-    upper: Floats | None = None
-    worst: bool = False
-    paid: Any = 0.0
+    apart: Indices
+    taken: Floats
+    demands: Demands
+    paid: Floats
 
     @classmethod
     def near(
@@ -166,8 +163,7 @@ class OpenRows:
             wanted[chosen],
             ends[(ends >= 0).all(axis=1)],
             taken,
-            demands.upper,
-            demands.worst,
+            demands,
             paid,
         )
 
@@ -218,8 +214,7 @@ class OpenRows:
         units, K = self.free.shape
         own = np.zeros(units, dtype=np.intp)
         own[self.unit] = labels[self.at]
-        taken = np.zeros((units, K)) if self.taken is None else self.taken
-        if not len(self.apart) and not taken.any():
+        if not len(self.apart) and not self.taken.any():
             return own
         ends = np.concatenate([self.apart, self.apart[:, ::-1]]).T
         mates = sp.csr_array((np.ones(ends.shape[1]), (ends[0], ends[1])), shape=(units, units))
@@ -228,7 +223,7 @@ class OpenRows:
         far = np.where(self.free, paid / (np.abs(paid).max() or 1.0), np.inf)
         rng, every = np.random.default_rng(0), np.arange(units)
         for _ in range(ROUNDS):
-            clashes = taken + mates @ np.eye(K)[own]
+            clashes = self.taken + mates @ np.eye(K)[own]
             stuck = clashes[every, own] > 0.0
             if not stuck.any():
                 break
@@ -242,8 +237,7 @@ class OpenRows:
 
     def _arcs(self, missing: bool) -> tuple[Indices, Indices]:
         """Return units and clusters of the arcs of the program."""
-        open_ = self.free if self.taken is None or missing else self.free & (self.taken == 0.0)
-        u, k = np.nonzero(open_)
+        u, k = np.nonzero(self.free if missing else self.free & (self.taken == 0.0))
         return u, k
 
     def _lines(
@@ -287,11 +281,11 @@ class OpenRows:
         ]
         share = program.shares[g]
         mean = sp.csr_array((w * self.costs[cluster, row] / share, (g, own)), shape=(G, u.size))
-        if self.upper is not None:
-            some = np.flatnonzero(np.isfinite(self.upper))
-            left = (self.upper - self.paid)[some]
-            made.append(lines(mean[some], None, None, -np.inf, left, per_unit + self.upper[some]))
-        if self.worst:
+        if (upper := self.demands.upper) is not None:
+            some = np.flatnonzero(np.isfinite(upper))
+            left = (upper - self.paid)[some]
+            made.append(lines(mean[some], None, None, -np.inf, left, per_unit + upper[some]))
+        if self.demands.worst:
             made.append(lines(mean, None, -np.ones((G, 1)), -np.inf, -self.paid, 0.0))
         ends = arc[self.apart]
         pair, common = np.nonzero((ends >= 0).all(axis=1))
@@ -326,8 +320,8 @@ class OpenRows:
         own = arc[self.unit[row], cluster]
         paid = self.weights[row] * self.costs[cluster, row]
         cost = np.zeros(arcs + ny + 1)
-        cost[:arcs] = 0.0 if self.worst else np.bincount(own, paid, arcs)
-        cost[arcs:-1], cost[-1] = form.q, float(self.worst)
+        cost[:arcs] = 0.0 if self.demands.worst else np.bincount(own, paid, arcs)
+        cost[arcs:-1], cost[-1] = form.q, float(self.demands.worst)
         per_unit = float(np.abs(paid).sum()) / len(self.free) or 1.0
         lines = self._lines(program, rest, arc, per_unit)
         matrix = sp.csr_array(sp.vstack([r.matrix for r in lines]))
@@ -340,8 +334,7 @@ class OpenRows:
         lower = np.append(np.zeros(arcs), np.full(ny + 1, -np.inf))
         if missing:
             price = MISSED * per_unit * len(self.free)
-            if self.taken is not None:
-                cost[:arcs] += price * self.taken[u, k]
+            cost[:arcs] += price * self.taken[u, k]
             over, under = (
                 np.flatnonzero(side > 0.0),
                 np.flatnonzero((side > 0.0) & np.isfinite(low)),
