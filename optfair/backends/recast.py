@@ -296,9 +296,9 @@ def _multipliers(
     objective's own :math:`\varphi'` divides all; they are ratios of gradients.
     """
     plain = {leaf_of(v): np.ravel(values[n], order="F") for n, v in problem.variables.items()}
-    moved = {
-        leaf: np.ravel(solution.values.get(name, np.zeros(leaf.size)), order="F")
-        for leaf, name in way.names.items()
+    moved = {  # in the same order, but for logarithms
+        leaf: np.ravel(solution.values.get(way.names.get(leaf, ""), np.zeros(leaf.size)), order="F")
+        for leaf in (way.names if way.in_logarithms else plain)
     }
     beforehand = moved if way.in_logarithms else plain
 

@@ -145,6 +145,31 @@ def test_a_root_of_what_is_not_proved_to_be_definite_is_none() -> None:
     assert root_below(np.eye(2), np.full((2, 2), 1e16), 1.0, 1.0) is None
 
 
+def test_a_root_is_below_whatever_the_sums_in_a_form_round_to() -> None:
+    rng = np.random.default_rng(3)
+    B = rng.normal(size=(4, 4))
+    Q, terms = B.T @ B, 2.0**30
+    most = 2.0 * np.abs(Q)
+    R = root_below(Q, most, terms, 1.0)
+    assert R is not None
+    # as far below as all entries may be off together
+    least = Q - np.diag(terms * 2.0**-53 * most.sum(axis=1))
+    assert np.linalg.eigvalsh(least - R.T @ R).min() > 0.0
+    assert root_below(Q, most, 2.0**53, 1.0) is None
+
+
+@pytest.mark.parametrize("right", ["square", "product"])
+def test_prices_of_rows_are_those_of_the_declared_ones(right: str) -> None:
+    z, t, u = cp.Variable(3, name="z"), cp.Variable(name="t"), cp.Variable(name="u")
+    product = 3 * t**2 if right == "square" else 3 * t * u
+    rows = [cp.sum_squares(z - 1) + 2 <= product, t >= 0, u >= 0, cp.sum(z) == 6]
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(t + u), rows)).solve(tolerance=1e-9)
+    # least squares 3 + 2 = 5 = r: t = sqrt(r/3), or t + u = 2 sqrt(r/3)
+    value = np.sqrt(5 / 3) * (1 if right == "square" else 2)
+    assert s.objective == pytest.approx(value, rel=1e-7)
+    assert s.multipliers["c0"] == pytest.approx(value / 10, rel=1e-4)
+
+
 @pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
 @pytest.mark.parametrize("signs", [1, 2])
 def test_hyperbolas_are_proved_at_any_size_and_have_prices(signs: int, unit: float) -> None:
