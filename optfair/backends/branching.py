@@ -472,11 +472,8 @@ class CaseSearch:
             status, _, z = answers[-1]
             if status == "optimal" or answers[0][0] != "infeasible":
                 break
-            if (
-                status == "infeasible"
-                and z is not None
-                and proved_infeasible(own, z, {}) is not None
-            ):
+            z = z if status == "infeasible" else None
+            if z is not None and proved_infeasible(own, z, {}, everywhere=True) is not None:
                 break
         return next((a for a in answers if a[0] == "optimal"), answers[0])
 
@@ -525,7 +522,9 @@ class CaseSearch:
             status, x, z = solved(own)
             for farkas in (z, None) if status == "infeasible" else ():
                 farkas = excluded_by_rows(own) if farkas is None else farkas
-                proof = None if farkas is None else proved_infeasible(own, farkas, {})
+                proof = None
+                if farkas is not None:
+                    proof = proved_infeasible(own, farkas, {}, everywhere=True)
                 if proof is not None:
                     self.closed += 1
                     return Case(None, proof.z)
@@ -589,7 +588,7 @@ class CaseSearch:
                     pays[k], residual[j] = abs(residual[j]), 0.0
             pair = x.copy(), np.append(z, pays)
             if status == "infeasible":
-                proof = proved_infeasible(own, pair[1], {})
+                proof = proved_infeasible(own, pair[1], {}, everywhere=True)
                 if proof is not None:
                     return Case(None, proof.z)
             elif np.isfinite(self.upper):

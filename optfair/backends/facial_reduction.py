@@ -237,7 +237,7 @@ class FaceContradiction(InfeasibilityProof):
         return Verdict(not fault, (fault,) if fault else ())
 
     def __str__(self) -> str:
-        return f"a contradiction after {counted(self.steps)}"
+        return f"a contradiction {self.limits} after {counted(self.steps)}".replace("  ", " ")
 
     __repr__ = __str__
 

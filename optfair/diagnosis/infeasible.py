@@ -352,7 +352,8 @@ def _conflict_finding(system: System, c: Conflict) -> Finding:
         lines += [WEAKLY] * weak
     elif c.proof is not None:
         how = "a Farkas certificate" if not isinstance(c.proof, FaceContradiction) else str(c.proof)
-        lines.append(f"proved by {how}, recomputed on the compiled data")
+        known = f"proved {c.proof.limits} by {how}, recomputed on the compiled data"
+        lines.append(known.replace("  ", " "))
     elif system.origin(c.names) is not None:
         lines.append(c.word)
     else:
