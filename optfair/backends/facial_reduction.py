@@ -32,7 +32,8 @@ from optfair.core.expressions import Values
 from optfair.errors import Infeasible, OptfairError, UnsupportedProblem
 from optfair.numbers import Floats
 from optfair.proofs.cones import Cone
-from optfair.proofs.faces import denominators, integer_range, on_face, turned
+from optfair.proofs.digits import whole_multiple
+from optfair.proofs.faces import denominators, integer_range, on_face
 from optfair.proofs.reduction import (
     Entries,
     Excluded,
@@ -44,6 +45,7 @@ from optfair.proofs.reduction import (
 )
 from optfair.proofs.reduction import chain as contradiction
 from optfair.proofs.reduction import steps as counted
+from optfair.proofs.turned import turned
 from optfair.solution.units import Handed, equilibrium
 from optfair.transforms.relaxation import relaxed
 
@@ -377,7 +379,8 @@ def _across(form: ConicForm, left: float) -> Iterator[dict[int, Floats]]:
 
     Multipliers with :math:`A^T w = 0,\; b^T w = 0,\; w \in K^*` show what every feasible point has no
     room for: :math:`\langle F, S \rangle = 0`. Integers that span the range of F are among the
-    columns of a basis, those of unit vectors are the others; then those that make F diagonal.
+    columns of a basis, those of unit vectors are the others; then those that make F diagonal. Of a
+    second-order cone they are integers on its boundary that F is a multiple of, or next to it.
     """
     near = form.in_units(*equilibrium(form))
     m, n = near.A.shape
@@ -389,7 +392,7 @@ def _across(form: ConicForm, left: float) -> Iterator[dict[int, Floats]]:
         elif c.kind != "zero":
             placed.append(c)
             size[at[c.diagonal] if c.kind == "psd" else at[:1] if c.kind == "soc" else at] = 1.0
-    if all(c.kind != "psd" for c in placed) or form.congruent is not None:
+    if {"psd", "soc"}.isdisjoint(c.kind for c in placed) or form.congruent is not None:
         return  # between lines in different units there are no small integers
     lines = sp.csr_array(np.vstack([near.b, size]))
     equations = sp.vstack([near.rows.T, lines, *shut])
@@ -406,6 +409,9 @@ def _across(form: ConicForm, left: float) -> Iterator[dict[int, Floats]]:
         return
     plain, diagonal = dict[int, Floats](), dict[int, Floats]()
     for k, c in enumerate(form.cones):
+        edge = _edge(raw.x[c.start : c.stop]) if c.kind == "soc" and not form.rounded else None
+        if edge is not None:
+            plain[k] = diagonal[k] = edge
         F = c.matrix(raw.x[c.start : c.stop]) if c.kind == "psd" else np.zeros((0, 0))
         R = integer_range(F, sharp=True) if np.trace(F) > SMALL else None
         if R is None:
@@ -422,6 +428,17 @@ def _across(form: ConicForm, left: float) -> Iterator[dict[int, Floats]]:
             diagonal[k] = np.hstack([rest, columns / np.maximum(divisors, 1)])
     yield plain
     yield diagonal
+
+
+def _edge(z: Floats) -> Floats | None:
+    """Return integers on the boundary of a second-order cone next to multipliers that are not 0."""
+    if not (z.size > 1 and z[0] > SMALL):
+        return None
+    near, last = whole_multiple(z), 1 + int(np.abs(z[1:]).argmax())
+    if near is None or near[0] ** 2 != np.sum(near[1:] ** 2):  # inside, it leaves nothing but 0
+        near = np.zeros(z.size)
+        near[0], near[last] = 1.0, np.copysign(1.0, z[last])
+    return near
 
 
 def faced(outcome: Outcome, request: Request) -> Outcome | None:

@@ -374,3 +374,54 @@ def test_no_face_is_looked_for_where_one_step_of_the_solver_takes_longer_than_th
         p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.trace(X)), [X[0, 1] == 1]))
         assert on_its_face(p, Request(1e-7)) is None
         assert len(asked) == 1  # for the small one
+
+
+def on_an_edge(name: str, unit: float) -> of.Problem:
+    """Second-order cones whose points are on one of their rays, and rows that none on it satisfies."""
+    y, x, u = cp.Variable(4, name="y"), cp.Variable(2, name="x"), cp.Variable(name="u")
+    rows = {
+        "axis": [cp.SOC(y[0], y[1:]), y[0] == y[1], y[2] == unit],
+        "3-4-5": [cp.SOC(y[0], y[1:]), 3 * y[1] + 4 * y[2] == 5 * y[0], y[3] == unit],
+        "norm": [cp.norm(cp.hstack([3, unit * u])) <= unit * u],
+        "two": [cp.norm(y[:2]) + cp.norm(y[2:]) <= y[0] + y[2], y[1] == unit],
+        "far out": [cp.norm(x) <= x[0], x[1] >= unit],
+    }[name]
+    return of.from_cvxpy(cp.Problem(cp.Minimize(u if name == "norm" else 0), rows))
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("name", ["axis", "3-4-5", "norm", "two", "far out"])
+def test_second_order_cones_that_come_near_and_meet_nowhere_are_infeasible(
+    name: str, unit: float
+) -> None:
+    with pytest.raises(of.Infeasible, match="1 step of facial reduction") as empty:
+        on_an_edge(name, unit).solve()
+    proof = empty.value.certificate
+    assert isinstance(proof, FaceContradiction) and proof.verify() and proof.verify().grade.sound
+    assert not proof.faults(on_an_edge(name, unit))
+    assert proof.faults(on_an_edge("axis" if name != "axis" else "norm", unit))
+    ((bases, links),) = proof.steps
+    for k, v in bases.items():
+        for wrong in (v + np.eye(v.size)[0], -v, v / 2, v[:1], np.eye(2)):
+            steps = (({**bases, k: wrong}, links),)
+            assert not replace(proof, steps=steps).verify()
+
+
+def test_points_on_the_edge_of_a_cone_are_optimal_there() -> None:
+    y = cp.Variable(4, name="y")
+    cone = [cp.SOC(y[0], y[1:]), 3 * y[1] + 4 * y[2] == 5 * y[0], y[0] >= 5]
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(y[1] + y[3]), cone)).solve()
+    assert s.is_optimal() and s.objective == pytest.approx(3.0, abs=1e-6)
+    for reach in (0.0, 1e-3):  # with some room there is a point
+        rows = [cone[0], 3 * y[1] + 4 * y[2] >= (5 - reach) * y[0], y[3] == 1]
+        if reach:
+            of.from_cvxpy(cp.Problem(cp.Minimize(y[0]), rows)).solve()
+            continue
+        with pytest.raises(of.Infeasible):
+            of.from_cvxpy(cp.Problem(cp.Minimize(y[0]), rows)).solve()
+
+
+def test_the_diagnosis_names_what_an_edge_excludes() -> None:
+    found = on_an_edge("far out", 1.0).diagnose()
+    assert "proved by a contradiction after 1 step of facial reduction" in str(found)
+    assert len(found.conflict) == 2 and found["conflict"].verify()

@@ -452,8 +452,8 @@ def test_a_ball_that_is_missed_by_a_tolerance_far_out_holds_no_limit(unit: float
     for ball in (side == length, length <= side):
         p = of.from_cvxpy(cp.Problem(cp.Minimize(-far), [ball, far <= unit]))
         assert nearing(p, start, 1e-7) is None
-    with pytest.raises(of.SolverFailure):
-        p.solve()
+    s = p.solve()  # on the face
+    assert s.is_optimal() and s.grade.sound and abs(s.objective) <= 1e-7 >= abs(s["far"])
 
 
 def test_what_no_point_satisfies_is_no_optimum_far_out() -> None:
