@@ -15,6 +15,7 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from optfair.backends import cone_program
+from optfair.backends.endless import NoMultipliers, without_multipliers
 from optfair.backends.farkas import (
     InfeasibilityProof,
     Ray,
@@ -269,6 +270,29 @@ class FaceRay(Ray):
     __repr__ = __str__
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class FaceWithoutMultipliers(NoMultipliers):
+    """No multipliers bound an objective on the face that every feasible point is in.
+
+    Parameters
+    ----------
+    steps : tuple of (dict, tuple)
+        As in `FaceProof`.
+    """
+
+    steps: tuple[Step, ...] = ()
+
+    def anew(self) -> ConicForm:
+        """Compile the problem and go through the steps in exact arithmetic."""
+        form = super().anew()
+        return _stepped(form, self.steps) or form
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}, on the face after {counted(self.steps)}"
+
+    __repr__ = __str__
+
+
 def _stepped(form: ConicForm, steps: tuple[Step, ...]) -> ConicForm | None:
     """Return the program that the steps lead to, None where one shows nothing."""
     for bases, links in steps:
@@ -324,13 +348,13 @@ def on_its_face(
         if raw.status == "infeasible":
             z, names = own.multipliers_back(raw.z), tuple(problem.constraints)
             links = contradiction(Entries.of(face)) or ()
-            none = FaceContradiction(compiled.form, z, names, steps=tuple(steps), links=links)
-            if none.verify():
+            empty = FaceContradiction(compiled.form, z, names, steps=tuple(steps), links=links)
+            if empty.verify():
                 raise Infeasible(
                     "no point satisfies all constraints",
-                    f"{none}, verified on the compiled data",
+                    f"{empty}, verified on the compiled data",
                     "diagnose() looks for those that exclude each other",
-                    certificate=none,
+                    certificate=empty,
                     conflict=names,
                 )
         if raw.status == "unbounded":
@@ -346,6 +370,10 @@ def on_its_face(
             lacking = shortfall(problem, face, x, z, request.tolerance)
             held = request.satisfied(problem, compiled.values(x))
             best = min(best, (lacking if held else lacking + 1.0, x, z), key=itemgetter(0))
+    if steps and best[0] > 0.0:  # there need be no ray
+        none = FaceWithoutMultipliers(problem, np.zeros(0), (), steps=tuple(steps))
+        if (fall := without_multipliers(problem, none)) is not None:
+            raise fall
     if best[0] == np.inf:
         return None
     proof = FaceProof(problem, compiled, tuple(steps), *best[1:])

@@ -22,6 +22,7 @@ from optfair.backends.facial_reduction import (
     FaceContradiction,
     FaceProof,
     FaceRay,
+    FaceWithoutMultipliers,
     FacialContradiction,
     _onto,
     facial_contradiction,
@@ -425,3 +426,22 @@ def test_the_diagnosis_names_what_an_edge_excludes() -> None:
     found = on_an_edge("far out", 1.0).diagnose()
     assert "proved by a contradiction after 1 step of facial reduction" in str(found)
     assert len(found.conflict) == 2 and found["conflict"].verify()
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_fall_without_a_ray_is_proved_on_the_face(unit: float, sign: float) -> None:
+    S = cp.Variable((3, 3), name="S", symmetric=True)
+    rows = [S >> 0, S[2, 2] == 0, S[1, 1] == unit]
+    goal = cp.Minimize(S[0, 1]) if sign > 0.0 else cp.Maximize(S[0, 1] - S[2, 0])
+    p = of.from_cvxpy(cp.Problem(goal, rows))
+    with pytest.raises(of.Unbounded) as endless:
+        p.solve()
+    proof = endless.value.certificate
+    assert isinstance(proof, FaceWithoutMultipliers) and proof.verify() and not proof.faults(p)
+    assert "on the face after 1 step" in str(proof) and pickle.loads(pickle.dumps(proof)).verify()
+    for wrong in ({"steps": ()}, {"links": ()}, {"x": 0.0 * proof.x}, {"x": proof.x[:1]}):
+        assert not replace(proof, **wrong).verify()
+    bounded = of.from_cvxpy(cp.Problem(goal, [*rows, S[0, 0] <= 4 * unit]))
+    assert bounded.solve().objective == pytest.approx(-2 * sign * unit, rel=1e-5)
+    assert replace(proof, problem=bounded).verify().reasons

@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 import optfair as of
-from optfair.backends.endless import EndlessFall, endless
+from optfair.backends.endless import EndlessFall, NoMultipliers, endless, without_multipliers
 from optfair.backends.unattained import (
     MovedPoint,
     attained,
@@ -33,7 +33,6 @@ from optfair.convexity.reading import read as reading_of
 from optfair.convexity.writing import parse, parse_bounds
 from optfair.formats.proof_file import SavedProof
 from optfair.proofs import check_proof
-from optfair.transforms.duality import NoMultipliers, without_multipliers
 
 UNITS = (1e-6, 1.0, 1e6)
 
