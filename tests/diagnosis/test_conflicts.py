@@ -330,6 +330,13 @@ def test_branching_proves_what_the_solver_only_says():
         assert not replace(conflict, names=fewer, irreducible=False).verify()
 
 
+def test_what_stays_in_conflict_is_named_once_and_as_it_was_declared():
+    problem = integer_corner()
+    system = System(problem, 1e-7)
+    alone = least_relaxation(system, ("loose",), Clock(None))
+    assert alone.refusal == "no amount helps: 'low', 'high', 'over' stay in conflict"
+
+
 def test_integrality_is_left_out_of_a_continuous_conflict():
     x = cp.Variable(2, name="x")
     rows = {"sum": cp.sum(x) == 1, "low": x >= 1, "high": x <= 3}
