@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,6 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.backends.exact import Remainder, remainder
 from optfair.backends.farkas import InfeasibilityProof, proved_infeasible
 from optfair.backends.integer_programs import (
     Solved,
@@ -24,6 +24,7 @@ from optfair.backends.integer_programs import (
     ways_to_solve,
 )
 from optfair.backends.registry import conic_interface
+from optfair.backends.remainders import Remainder, remainder
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core.certificate import Certificate, DualCheck, Optimality, Verdict, drift, unvouched
 from optfair.core.expressions import Values, check_parameters
@@ -145,7 +146,7 @@ def bound_of(
             continue
         if isinstance(node, Remainder):
             if not node.excludes(form, whole):
-                return LowerBound(-np.inf, fault="equations have integers")
+                return LowerBound(-np.inf, fault="rows of integers have some")
             continue
         if node.z.size != form.b.size + len(limits):
             return LowerBound(-np.inf, fault="a case has multipliers of other rows")
@@ -322,10 +323,9 @@ class BranchingProof(Certificate):
         return sum(not isinstance(n, Split) for _, n in cases(self.tree))
 
     def __str__(self) -> str:
-        if isinstance(self.tree, Remainder):
-            return "a sum of equations, whole on the left for integers and not on the right"
         cases = "1 case" if self.leaves == 1 else f"{self.leaves} cases"
-        return f"{cases} by branching, each with a Farkas certificate"
+        by = f"{cases} by branching, each with a Farkas certificate"
+        return str(self.tree) if isinstance(self.tree, Remainder) else by
 
     __repr__ = __str__
 
@@ -349,15 +349,18 @@ def excluded(
     try:
         rows = problem.with_terms({}, problem.constraints)
         compiled = compile_problem(relaxed(rows), conic_interface())
-        if (odd := remainder(compiled.form, integer_columns(rows, compiled))) is not None:
-            held = (n for n in rows.constraints if {*compiled.rows(n)} & {*odd.rows})
-            return BranchingProof(rows, odd, tuple(held))
-        search = CaseSearch(rows, compiled, 1e-7, time.perf_counter() + seconds, most)
-        tree = search.closed_below(())
+        tree: Tree | None = remainder(compiled.form, integer_columns(rows, compiled))
     except OptfairError:
         return None
-    if problem.integers or not isinstance(tree, Case):
-        return BranchingProof(rows, tree)
+    if not isinstance(tree, Remainder) or tree.opposite:  # a file holds a tree of cases
+        search = CaseSearch(rows, compiled, 1e-7, time.perf_counter() + seconds, most)
+        with suppress(OptfairError):
+            tree = search.closed_below(())
+    if isinstance(tree, Remainder):
+        held = (n for n in rows.constraints if {*compiled.rows(n)} & tree.used)
+        return BranchingProof(rows, tree, tuple(held))
+    if tree is None or problem.integers or not isinstance(tree, Case):
+        return None if tree is None else BranchingProof(rows, tree)
     owned = {name: compiled.rows(name) for name in compiled.constraints}
     return proved_infeasible(compiled.form, tree.z, owned)
 
@@ -472,11 +475,8 @@ class CaseSearch:
             status, _, z = answers[-1]
             if status == "optimal" or answers[0][0] != "infeasible":
                 break
-            if (
-                status == "infeasible"
-                and z is not None
-                and proved_infeasible(own, z, {}) is not None
-            ):
+            z = z if status == "infeasible" else None
+            if z is not None and proved_infeasible(own, z, {}, everywhere=True) is not None:
                 break
         return next((a for a in answers if a[0] == "optimal"), answers[0])
 
@@ -525,8 +525,9 @@ class CaseSearch:
             status, x, z = solved(own)
             for farkas in (z, None) if status == "infeasible" else ():
                 farkas = excluded_by_rows(own) if farkas is None else farkas
-                proof = None if farkas is None else proved_infeasible(own, farkas, {})
-                if proof is not None:
+                if farkas is not None and (
+                    proof := proved_infeasible(own, farkas, {}, everywhere=True)
+                ):
                     self.closed += 1
                     return Case(None, proof.z)
             if status != "optimal" or x is None or z is None:
@@ -589,7 +590,7 @@ class CaseSearch:
                     pays[k], residual[j] = abs(residual[j]), 0.0
             pair = x.copy(), np.append(z, pays)
             if status == "infeasible":
-                proof = proved_infeasible(own, pair[1], {})
+                proof = proved_infeasible(own, pair[1], {}, everywhere=True)
                 if proof is not None:
                     return Case(None, proof.z)
             elif np.isfinite(self.upper):

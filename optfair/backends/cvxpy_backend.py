@@ -357,11 +357,11 @@ def infeasible(
         why = f"its Farkas vector does not prove it: {'; '.join(reasons)}"
         return claimed_infeasible(problem, profile.name, why)
     names = proof.conflict
-    how = f"a Farkas certificate from {profile.name}, verified on the compiled data"
+    how = f"a Farkas certificate from {profile.name}, verified on the compiled data {proof.limits}"
     remedy = (
         f"remove or soften one of them, e.g. soften({names[-1]!r}, weight=1.0)" if names else ""
     )
-    return Infeasible.of(proof, names, how, remedy)
+    return Infeasible.of(proof, names, how.strip(), remedy)
 
 
 def _unbounded(

@@ -1,18 +1,23 @@
-"""Falls that never end: a feasible ray along which the objective improves, slopes enclosed."""
+"""Falls that never end: a feasible ray of enclosed slopes, or no multipliers and a point with room."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from optfair.backends.boxes import Program
+from optfair.backends.cone_program import solve_cone_program
+from optfair.backends.farkas import stated_by_roots
+from optfair.backends.registry import conic_interface
 from optfair.backends.request import Request
 from optfair.backends.unattained import endless_axes, flat_point, named_values, read_small
+from optfair.compile.form import compile_problem
 from optfair.convexity.derivatives import slopes_along
 from optfair.convexity.domain import Domain
 from optfair.convexity.expression import Leaf, Node, affine
@@ -26,11 +31,12 @@ from optfair.core.problem import FEW
 from optfair.core.problem_class import parts_of
 from optfair.errors import DataError, OptfairError, Unbounded
 from optfair.numbers import Floats
-from optfair.transforms.duality import without_multipliers
+from optfair.proofs.reduction import ENTRIES, Link, steps, unlimited, unlimited_fault
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
+    from optfair.solution.conic_form import ConicForm
 
 # Where on its ray a fall may begin, and two points of it where it has to be a fall in numbers.
 BEGINNINGS = (0.0, 1.0, 1e3)
@@ -300,3 +306,78 @@ def _rate(program: Program, divisors: tuple[Node, ...] | None, x: Floats, way: F
 def _continuous(slope: Interval) -> bool:
     """Whether slopes are bounded, so that nothing jumps, as 1/x does at 0 from low to high."""
     return bool(np.isfinite(slope.low).all() and np.isfinite(slope.high).all())
+
+
+# A dual without a point: the primal has no limit, if a point of its own has room.
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NoMultipliers(Certificate):
+    """No multipliers put a bound under an objective, and a point has room in all curved cones.
+
+    Then it improves without limit (strong duality), though perhaps along curves alone: of
+    max log x no ray is one of the compiled program.
+
+    Attributes
+    ----------
+    problem : Problem
+        What is unbounded.
+    x : array (n,)
+        The point, in the columns of the compiled program.
+    links : tuple of dict
+        A chain that shows what multipliers there would be to be none.
+    """
+
+    problem: Problem
+    x: Floats
+    links: tuple[Link, ...]
+
+    def anew(self) -> ConicForm:
+        """Compile what the chain and the point are proved on."""
+        return compile_problem(self.problem, conic_interface()).form
+
+    def verify(self) -> Verdict:
+        """Compile anew, and recompute the chain in fractions and the room of the point."""
+        if self.problem.integers or stated_by_roots(self.problem):
+            return Verdict(False, ("its rows do not state the problem exactly",))
+        fault = unlimited_fault(self.anew(), self.x, self.links)
+        return Verdict(not fault, (fault,) if fault else ())
+
+    def __str__(self) -> str:
+        return f"no multipliers bound it, by {steps(self.links)}, and a point has room in every curved cone"
+
+    __repr__ = __str__
+
+
+def without_multipliers(problem: Problem, first: NoMultipliers | None = None) -> Unbounded | None:
+    """Return that a convex objective improves without limit, None where that is not shown.
+
+    Parameters
+    ----------
+    problem : Problem
+        What may be unbounded.
+    first : NoMultipliers, optional
+        One that says on which program it is to be proved.
+    """
+    first = first or NoMultipliers(problem, np.zeros(0), ())
+    if problem.integers or not problem.objective or stated_by_roots(problem):
+        return None
+    try:
+        form = first.anew()
+    except OptfairError:  # it cannot be compiled as a cone program
+        return None
+    n = form.q.size
+    if not form.q.any() or form.P.nnz or form.polyhedral or form.A.nnz > ENTRIES:
+        return None  # of points and half-lines there is a ray
+    nothing = sp.csc_array((n, n))
+    room = solve_cone_program(nothing, np.zeros(n), form.A, form.b, form.cones, tolerance=1e-9)
+    links = None if room.x is None else unlimited(form, room.x)
+    if room.x is None or links is None:
+        return None
+    proof = replace(first, x=room.x, links=links)
+    return Unbounded(
+        f"the objective ({', '.join(map(repr, problem.objective))}) improves without limit",
+        f"{proof}: a finite limit would have multipliers",
+        "bound the variables it depends on",
+        certificate=proof,
+    )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from math import lcm
 from typing import TYPE_CHECKING, Any
@@ -485,110 +484,3 @@ def _power(size: Fraction) -> int:
     if size == 0:
         return 0
     return max(0, size.denominator.bit_length() - size.numerator.bit_length())
-
-
-# --- equations of integers -------------------------------------------------------------------------
-
-# Equations, and their entries, of which combinations are looked for.
-FEWEST, ENTRIES = 100, 10_000
-# Share of the numbers in a sum of equations that a remainder must exceed: less may be the rounding
-# of what was declared, as of 0.1 x + 0.2 y = 0.3, which no integers satisfy to the last digit.
-ROUNDED = Fraction(1, 10**9)
-
-
-@dataclass(frozen=True, eq=False)
-class Remainder:
-    r"""Equations of integers that add up to one with whole numbers on the left, and none on the right.
-
-    As :math:`2 x + 4 y = 5`, halved: :math:`x + 2 y` is whole, and 5/2 is not.
-
-    Attributes
-    ----------
-    rows : tuple of int
-        Rows of a form, each an equation.
-    weights : tuple of Fraction
-        What each is multiplied by.
-    """
-
-    rows: tuple[int, ...]
-    weights: tuple[Fraction, ...]
-
-    def excludes(self, form: ConicForm, whole: NDArray[np.int64]) -> bool:
-        """Whether this is so, in fractions, of a form and its integer columns, by more than rounding."""
-        known = _equations_of_integers(form, whole)
-        if not self.rows or any(i not in known for i in self.rows):
-            return False
-        left: dict[int, Fraction] = {}
-        right = size = Fraction(0)
-        for i, weight in zip(self.rows, self.weights, strict=True):
-            entries, side = known[i]
-            right += weight * side
-            size += abs(weight) * (abs(side) + sum(map(abs, entries.values())))
-            for j, a in entries.items():
-                left[j] = left.get(j, Fraction(0)) + weight * a
-        apart = abs(right - round(right)) > ROUNDED * size
-        return apart and all(v.denominator == 1 for v in left.values())
-
-
-def remainder(form: ConicForm, whole: NDArray[np.int64]) -> Remainder | None:
-    """Return what shows that no integers satisfy the equations of a form, None where nothing does.
-
-    Columns are added to one another until the matrix is triangular, L; then the entries of
-    L w = b are whole for integers, and the first that is not has its line of the inverse of L.
-    """
-    known = _equations_of_integers(form, whole)
-    if not known or len(known) > FEWEST or sum(len(e) for e, _ in known.values()) > ENTRIES:
-        return None
-    at = {j: k for k, j in enumerate(sorted({j for e, _ in known.values() for j in e}))}
-    columns = [[0] * len(known) for _ in at]
-    rows, scales, sides = list(known), list[int](), list[int]()
-    for k, i in enumerate(rows):
-        entries, side = known[i]
-        scale = lcm(side.denominator, *(a.denominator for a in entries.values()))
-        scales.append(scale)
-        sides.append(int(side * scale))
-        for j, a in entries.items():
-            columns[at[j]][k] = int(a * scale)
-    pivots: list[int] = []
-    quotients: list[int] = []
-    for k in range(len(rows)):
-        r = len(pivots)
-        while len(open_ones := [c for c in range(r, len(columns)) if columns[c][k]]) > 1:
-            least = min(open_ones, key=lambda c: abs(columns[c][k]))
-            for c in open_ones:
-                if c != least:
-                    times = columns[c][k] // columns[least][k]
-                    columns[c] = [
-                        a - times * b for a, b in zip(columns[c], columns[least], strict=True)
-                    ]
-        if not open_ones:
-            continue  # it depends on those before
-        columns[r], columns[open_ones[0]] = columns[open_ones[0]], columns[r]
-        pivots.append(k)
-        left = sides[k] - sum(w * columns[c][k] for c, w in enumerate(quotients))
-        if left % columns[r][k]:
-            weights = [Fraction(0)] * r + [Fraction(1, columns[r][k])]
-            for c in reversed(range(r)):
-                after = range(c + 1, r + 1)
-                total = sum((weights[d] * columns[c][pivots[d]] for d in after), Fraction(0))
-                weights[c] = -total / columns[c][pivots[c]]
-            used = [(rows[i], w * scales[i]) for i, w in zip(pivots, weights, strict=True) if w]
-            made = Remainder(tuple(i for i, _ in used), tuple(w for _, w in used))
-            return made if made.excludes(form, whole) else None
-        quotients.append(left // columns[r][k])
-    return None
-
-
-def _equations_of_integers(
-    form: ConicForm, whole: NDArray[np.int64]
-) -> dict[int, tuple[dict[int, Fraction], Fraction]]:
-    """Return the equations that have integer columns alone, by row."""
-    A, integer = form.rows, set(whole.tolist())
-    out = {}
-    for i in itertools.chain(*(range(c.start, c.stop) for c in form.cones if c.kind == "zero")):
-        part = slice(A.indptr[i], A.indptr[i + 1])
-        entries = zip(A.indices[part].tolist(), A.data[part].tolist(), strict=True)
-        row = {j: Fraction(a) for j, a in entries if a != 0.0}
-        if row and row.keys() <= integer:
-            out[i] = row, Fraction(float(form.b[i]))
-    return out

@@ -15,6 +15,7 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from optfair.backends import cone_program
+from optfair.backends.endless import NoMultipliers, without_multipliers
 from optfair.backends.farkas import (
     InfeasibilityProof,
     Ray,
@@ -32,7 +33,8 @@ from optfair.core.expressions import Values
 from optfair.errors import Infeasible, OptfairError, UnsupportedProblem
 from optfair.numbers import Floats
 from optfair.proofs.cones import Cone
-from optfair.proofs.faces import denominators, integer_range, on_face, turned
+from optfair.proofs.digits import whole_multiple
+from optfair.proofs.faces import denominators, integer_range, on_face
 from optfair.proofs.reduction import (
     Entries,
     Excluded,
@@ -44,6 +46,7 @@ from optfair.proofs.reduction import (
 )
 from optfair.proofs.reduction import chain as contradiction
 from optfair.proofs.reduction import steps as counted
+from optfair.proofs.turned import turned
 from optfair.solution.units import Handed, equilibrium
 from optfair.transforms.relaxation import relaxed
 
@@ -237,7 +240,7 @@ class FaceContradiction(InfeasibilityProof):
         return Verdict(not fault, (fault,) if fault else ())
 
     def __str__(self) -> str:
-        return f"a contradiction after {counted(self.steps)}"
+        return f"a contradiction {self.limits} after {counted(self.steps)}".replace("  ", " ")
 
     __repr__ = __str__
 
@@ -263,6 +266,29 @@ class FaceRay(Ray):
 
     def __str__(self) -> str:
         return f"{super().__str__()} after {counted(self.steps)}"
+
+    __repr__ = __str__
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FaceWithoutMultipliers(NoMultipliers):
+    """No multipliers bound an objective on the face that every feasible point is in.
+
+    Parameters
+    ----------
+    steps : tuple of (dict, tuple)
+        As in `FaceProof`.
+    """
+
+    steps: tuple[Step, ...] = ()
+
+    def anew(self) -> ConicForm:
+        """Compile the problem and go through the steps in exact arithmetic."""
+        form = super().anew()
+        return _stepped(form, self.steps) or form
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}, on the face after {counted(self.steps)}"
 
     __repr__ = __str__
 
@@ -322,13 +348,13 @@ def on_its_face(
         if raw.status == "infeasible":
             z, names = own.multipliers_back(raw.z), tuple(problem.constraints)
             links = contradiction(Entries.of(face)) or ()
-            none = FaceContradiction(compiled.form, z, names, steps=tuple(steps), links=links)
-            if none.verify():
+            empty = FaceContradiction(compiled.form, z, names, steps=tuple(steps), links=links)
+            if empty.verify():
                 raise Infeasible(
                     "no point satisfies all constraints",
-                    f"{none}, verified on the compiled data",
+                    f"{empty}, verified on the compiled data",
                     "diagnose() looks for those that exclude each other",
-                    certificate=none,
+                    certificate=empty,
                     conflict=names,
                 )
         if raw.status == "unbounded":
@@ -344,6 +370,10 @@ def on_its_face(
             lacking = shortfall(problem, face, x, z, request.tolerance)
             held = request.satisfied(problem, compiled.values(x))
             best = min(best, (lacking if held else lacking + 1.0, x, z), key=itemgetter(0))
+    if steps and best[0] > 0.0:  # there need be no ray
+        none = FaceWithoutMultipliers(problem, np.zeros(0), (), steps=tuple(steps))
+        if (fall := without_multipliers(problem, none)) is not None:
+            raise fall
     if best[0] == np.inf:
         return None
     proof = FaceProof(problem, compiled, tuple(steps), *best[1:])
@@ -377,7 +407,8 @@ def _across(form: ConicForm, left: float) -> Iterator[dict[int, Floats]]:
 
     Multipliers with :math:`A^T w = 0,\; b^T w = 0,\; w \in K^*` show what every feasible point has no
     room for: :math:`\langle F, S \rangle = 0`. Integers that span the range of F are among the
-    columns of a basis, those of unit vectors are the others; then those that make F diagonal.
+    columns of a basis, those of unit vectors are the others; then those that make F diagonal. Of a
+    second-order cone they are integers on its boundary that F is a multiple of, or next to it.
     """
     near = form.in_units(*equilibrium(form))
     m, n = near.A.shape
@@ -389,7 +420,7 @@ def _across(form: ConicForm, left: float) -> Iterator[dict[int, Floats]]:
         elif c.kind != "zero":
             placed.append(c)
             size[at[c.diagonal] if c.kind == "psd" else at[:1] if c.kind == "soc" else at] = 1.0
-    if all(c.kind != "psd" for c in placed) or form.congruent is not None:
+    if {"psd", "soc"}.isdisjoint(c.kind for c in placed) or form.congruent is not None:
         return  # between lines in different units there are no small integers
     lines = sp.csr_array(np.vstack([near.b, size]))
     equations = sp.vstack([near.rows.T, lines, *shut])
@@ -406,6 +437,9 @@ def _across(form: ConicForm, left: float) -> Iterator[dict[int, Floats]]:
         return
     plain, diagonal = dict[int, Floats](), dict[int, Floats]()
     for k, c in enumerate(form.cones):
+        edge = _edge(raw.x[c.start : c.stop]) if c.kind == "soc" and not form.rounded else None
+        if edge is not None:
+            plain[k] = diagonal[k] = edge
         F = c.matrix(raw.x[c.start : c.stop]) if c.kind == "psd" else np.zeros((0, 0))
         R = integer_range(F, sharp=True) if np.trace(F) > SMALL else None
         if R is None:
@@ -422,6 +456,17 @@ def _across(form: ConicForm, left: float) -> Iterator[dict[int, Floats]]:
             diagonal[k] = np.hstack([rest, columns / np.maximum(divisors, 1)])
     yield plain
     yield diagonal
+
+
+def _edge(z: Floats) -> Floats | None:
+    """Return integers on the boundary of a second-order cone next to multipliers that are not 0."""
+    if not (z.size > 1 and z[0] > SMALL):
+        return None
+    near, last = whole_multiple(z), 1 + int(np.abs(z[1:]).argmax())
+    if near is None or near[0] ** 2 != np.sum(near[1:] ** 2):  # inside, it leaves nothing but 0
+        near = np.zeros(z.size)
+        near[0], near[last] = 1.0, np.copysign(1.0, z[last])
+    return near
 
 
 def faced(outcome: Outcome, request: Request) -> Outcome | None:

@@ -31,14 +31,13 @@ from optfair.convexity.domain import Domain
 from optfair.convexity.intervals import Interval
 from optfair.convexity.reading import Unread, demanded, leaf_of, read, read_constraint
 from optfair.core.canonical import built
-from optfair.core.certificate import Certificate, Verdict, within
+from optfair.core.certificate import BEYOND, Certificate, Verdict, within
 from optfair.core.problem_class import parts_of
 from optfair.core.term import ConstraintTerm, Term, is_quadratic
 from optfair.errors import DataError, SolverFailure, Unbounded
 from optfair.numbers import Floats, Indices
 from optfair.proofs.cones import Cone
-from optfair.proofs.contradictions import infeasibility
-from optfair.proofs.digits import whole_multiple
+from optfair.proofs.contradictions import candidates, infeasibility, simple
 from optfair.proofs.points import feasible_near, recession_faults
 from optfair.solution.conic_form import ConicForm
 from optfair.solution.units import equilibrium
@@ -47,10 +46,6 @@ from optfair.transforms.relaxation import relaxed
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-# Binary digits of a vector that is tried first.
-DIGITS = 24
-# Entries of a reported vector below such a share of the largest may be rounding.
-NOISE = (0.0, 1e-9, 1e-7, 1e-5)
 # Seconds that direction and start of a ray may take in fractions.
 EXACT = 20.0
 
@@ -61,8 +56,9 @@ class InfeasibilityProof(Certificate):
 
     For every x with b - Ax in the cone :math:`0 \le z^T(b - Ax) = b^T z - r^T x`, with
     :math:`r = A^T z`; so there is none when :math:`b^T z < \min_x r^T x` over the bounds that
-    other rows put on x. Where nothing bounds a column, r must be 0 there. All of it is
-    checked in exact arithmetic.
+    other rows put on x. Where nothing bounds a column, r must be 0 there, or so small that only
+    points beyond 1e15 are left, which are none: the grade of `verify` says how far it goes. All
+    of it is checked in exact arithmetic.
 
     Parameters
     ----------
@@ -98,12 +94,21 @@ class InfeasibilityProof(Certificate):
         if proof.columns is None:
             return Verdict(False, (proof.fault,))
         names = ", ".join(map(repr, self.form.column_names(proof.columns)))
+        if proof.excludes:
+            beyond = f"column {names} is free, and numbers from {BEYOND:.0e} on are no coordinates"
+            return Verdict(True, (), within(proof.radius, beyond))
         because = f"not rigorous: free column {names}"
         grade = within(proof.radius, because)
         return Verdict(False, (f"it excludes points {grade.limits} only: {because}",), grade)
 
+    @cached_property
+    def limits(self) -> str:
+        """For which points it is proved, in words; empty for all."""
+        return self.verify().grade.limits
+
     def __str__(self) -> str:
-        return f"Farkas certificate over {', '.join(map(repr, self.conflict))}"
+        names = ", ".join(map(repr, self.conflict))
+        return f"Farkas certificate over {names} {self.limits}".strip()
 
 
 def carriers(multipliers: Mapping[str, Any]) -> tuple[str, ...]:
@@ -114,7 +119,11 @@ def carriers(multipliers: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def proved_infeasible(
-    form: ConicForm, z: NDArray[np.float64], owned: Mapping[str, NDArray[np.intp]]
+    form: ConicForm,
+    z: NDArray[np.float64],
+    owned: Mapping[str, NDArray[np.intp]],
+    *,
+    everywhere: bool = False,
 ) -> InfeasibilityProof | None:
     """Return a proof that verifies, from a vector that a solver reports.
 
@@ -132,23 +141,16 @@ def proved_infeasible(
     owned : mapping
         Name of a term -> its rows. The conflict of the proof are terms whose rows alone are proved
         to have no point in common.
+    everywhere : bool
+        Whether points beyond 1e15 must be excluded, too.
     """
-    for exact, repair in _candidates(form, z):
-        if infeasibility(form, exact, repair=repair).proved:
+    far: Floats | None = None
+    for exact, repair in candidates(form, z):
+        proof = infeasibility(form, exact, repair=repair)
+        if proof.proved:
             return InfeasibilityProof(form, exact, _conflict(form, exact, owned))
-    return None
-
-
-def _candidates(form: ConicForm, z: Floats) -> Iterator[tuple[Floats, bool]]:
-    """Yield vectors near what a solver reports, and whether they may be moved until they are exact."""
-    largest = float(np.abs(z).max(initial=0.0))
-    if largest > 0.0:
-        yield np.round(z / largest * 2.0**DIGITS) / 2.0**DIGITS, False
-    cleaned = z
-    for share in NOISE:
-        yield (cleaned := np.where(np.abs(z) > share * largest, z, 0.0)), True
-    yield from ((v, True) for v in _without_open(form, cleaned))
-    yield from ((v, False) for v in _simple(z, None if form.units is None else form.units[0]))
+        far = exact if far is None and proof.excludes and not everywhere else far
+    return None if far is None else InfeasibilityProof(form, far, _conflict(form, far, owned))
 
 
 def _conflict(
@@ -168,37 +170,9 @@ def _conflict(
         A = sp.csc_array(sp.diags_array(left) @ form.A)
         A.eliminate_zeros()  # 0 is in every cone: a row of zeros excludes nothing
         alone = replace(form, A=A, b=form.b * left)
-        if infeasibility(alone, z * left).proved:
+        if infeasibility(alone, z * left).excludes:
             return names
     return tuple(owned)
-
-
-def _simple(v: Floats, units: Floats | None) -> list[Floats]:
-    """Return small whole numbers in the same direction, as they stand and in other units.
-
-    On the boundary of a curved cone a vector cannot be moved until it is exact, it must be.
-    """
-    candidates = [whole_multiple(v)]
-    if units is not None:
-        other = whole_multiple(v / units)
-        candidates.append(None if other is None else other * units)
-    return [w for w in candidates if w is not None]
-
-
-def _without_open(form: ConicForm, z: NDArray[np.float64]) -> list[NDArray[np.float64]]:
-    """Leave out what meets a column that nothing bounds and that does not cancel: all, or its cones.
-
-    Those of an objective are of this kind: they have no part in a contradiction.
-    """
-    proof = infeasibility(form, z, repair=False)
-    if proof.columns is None:
-        return []
-    met, curved = (np.zeros(form.b.size, dtype=bool) for _ in range(2))
-    met[form.columns_of_rows[:, proof.columns].indices] = True
-    for c in form.cones:
-        if c.kind not in ("zero", "nonneg") and met[c.start : c.stop].any():
-            curved[c.start : c.stop] = True
-    return [np.where(left, 0.0, z) for left in (met | curved, curved)]
 
 
 def unbounded(
@@ -466,9 +440,9 @@ def _exact(
     d = d / np.abs(d).max()
     unit = unit * np.exp2(-np.round(np.log2(np.abs(d * unit).max())))
     kept = [np.where(np.abs(d) > cut, d, 0.0) for cut in (1e-6, 1e-9, 0.0)]
-    candidates = [w for v in kept for w in (np.round(v, 9), v)]
-    candidates += _simple(d, None if own.units is None else own.units[1])
-    rays = (replace(first, d=c * unit) for c in candidates)
+    near = [w for v in kept for w in (np.round(v, 9), v)]
+    near += simple(d, None if own.units is None else own.units[1])
+    rays = (replace(first, d=c * unit) for c in near)
     ray = next((r for r in rays if not recession_faults(form, r.d)), None)
     if ray is None and (moved := _exact_direction(own, d, end)) is not None:
         direction = tuple(v * Fraction(u) for v, u in zip(moved, unit.tolist(), strict=True))

@@ -544,7 +544,7 @@ def _infeasible(problem: Problem, profile: SolverProfile, point: RelaxedPoint) -
     if proof is None:
         return claimed_infeasible(problem, profile.name)
     how = "a Farkas certificate over some of their rows, verified on the compiled data"
-    return Infeasible.of(proof, proof.conflict, how)
+    return Infeasible.of(proof, proof.conflict, f"{how} {proof.limits}".strip())
 
 
 @dataclass(frozen=True, eq=False)

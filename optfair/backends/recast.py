@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from optfair.backends.registry import claimed_infeasible
 from optfair.backends.request import LEAST, SMALL, Outcome, Request, SolverProfile
 from optfair.backends.unattained import DISTANCES, nearing
 from optfair.convexity.derivatives import gradient_at
@@ -98,6 +99,7 @@ class RecastCertificate(Certificate):
         if not verdict:
             return verdict
         faults = self.inner.faults(self.way.inner) if self.way.problem is self.problem else (OTHER,)
+        faults = faults or self.inner.verify().everywhere.reasons
         return Verdict(not faults, faults)
 
     def __str__(self) -> str:
@@ -123,6 +125,8 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         e = _without_goal(way, inside) if way.way == "logarithm" else met
         if e.certificate is None:
             raise
+        if beyond := e.certificate.verify().everywhere.reasons:
+            raise claimed_infeasible(problem, profile.name, "; ".join(beyond)) from None
         raise Infeasible(
             f"no point satisfies the constraints, which were recast: {way.word}",
             str(e.certificate),

@@ -201,7 +201,7 @@ class TangentContradiction(InfeasibilityProof):
             except OptfairError:
                 continue
             if form.cones == self.form.cones:
-                return InfeasibilityProof(form, self.z).verify()
+                return InfeasibilityProof(form, self.z).verify().everywhere
         return Verdict(False, ("its rows are not those of the problem and its tangents",))
 
     def __str__(self) -> str:

@@ -292,10 +292,10 @@ class Reader:
     def _quotient(self, e: Any) -> Node:
         left, right = (self._broadcast(a, e) for a in e.args)
         value = constant_value(right)
-        if value is not None:
-            if (value == 0.0).any():
-                raise DataError(f"{shortened(e)} divides by 0", remedy="take that entry out")
-            return self.algebra.scaled(1.0 / value, left)
+        if value is not None and (value == 0.0).any():
+            raise DataError(f"{shortened(e)} divides by 0", remedy="take that entry out")
+        if value is not None and (e.args[1].is_constant() or constant_value(left) is None):
+            return self.algebra.scaled(1.0 / value, left)  # as CVXPY itself computes it
         r = self.domain.range(right)
         if affine(right) and bool(
             ((r.low < 0.0) & (r.high > 0.0) & np.isfinite(r.low) & np.isfinite(r.high)).any()

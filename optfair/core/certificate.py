@@ -145,6 +145,13 @@ class Verdict:
     def __bool__(self) -> bool:
         return self.ok
 
+    @property
+    def everywhere(self) -> Verdict:
+        """The verdict where other numbers are stated: a radius says nothing about them."""
+        if not (self.ok and self.grade.word == "within"):
+            return self
+        return Verdict(False, (f"it holds {self.grade.limits} only: {self.grade.because}",))
+
     def __str__(self) -> str:
         if self.ok:
             return f"verified {self.grade.limits}".strip()

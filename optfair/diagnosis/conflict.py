@@ -17,7 +17,7 @@ from optfair.backends.linear_program import HeldRows
 from optfair.backends.registry import choose
 from optfair.backends.solve import solve
 from optfair.compile.form import Compiled, compile_problem
-from optfair.core.certificate import Certificate, Verdict
+from optfair.core.certificate import PROVED, Certificate, Verdict
 from optfair.core.composition import constraint_term
 from optfair.core.expressions import Values
 from optfair.core.labels import free_name
@@ -426,11 +426,13 @@ class Conflict(Certificate):
     def verify(self) -> Verdict:
         """Check the Farkas vector on data compiled anew, and every point on the declared terms."""
         reasons: list[str] = []
+        grade = PROVED
         if isinstance(self.proof, BranchingProof):
             own = replace(self.proof, problem=self.system.part(self.names))
             reasons += own.verify().reasons
         elif self.proof is not None:
             reasons += self.proof.faults(self.system.part(self.names))
+            grade = self.proof.verify().grade
         elif self.claimed:
             reasons.append(f"that no point exists cannot be recomputed here: {self.word}")
         sound = [p for p in self.points if self._binds(p) and p.verify()]
@@ -442,7 +444,7 @@ class Conflict(Certificate):
             fewer = combinations(self.system.names, len(self.names) - 1)
             if not all(_covered(set(names), sound) for names in fewer):
                 reasons.append("no point rules out every smaller conflict")
-        return Verdict(not reasons, tuple(reasons))
+        return Verdict(not reasons, tuple(reasons), grade)
 
     def _binds(self, point: FeasiblePoint) -> bool:
         """Whether a point is one of this system that satisfies what is given."""

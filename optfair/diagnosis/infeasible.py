@@ -223,9 +223,10 @@ def least_relaxation(system: System, elastic: tuple[str, ...], clock: Clock) -> 
         problem = ElasticProblem(system, elastic)
         solution = clock.run(lambda: _least(problem, system.tolerance, clock))
     except Infeasible as e:
-        why = (
-            f"no amount helps: {', '.join(map(repr, e.conflict)) or 'the others'} stay in conflict"
-        )
+        # what gives by any amount is in no conflict, nor is that its amount is not negative
+        stated = {n: None for n in e.conflict if n in system.problem.constraints}
+        others = ", ".join(repr(n) for n in stated if n not in elastic) or "the others"
+        why = f"no amount helps: {others} stay in conflict"
         return Relaxation(system, elastic, None, why)
     except OptfairError as e:
         return Relaxation(system, elastic, None, e.cause)
@@ -352,7 +353,8 @@ def _conflict_finding(system: System, c: Conflict) -> Finding:
         lines += [WEAKLY] * weak
     elif c.proof is not None:
         how = "a Farkas certificate" if not isinstance(c.proof, FaceContradiction) else str(c.proof)
-        lines.append(f"proved by {how}, recomputed on the compiled data")
+        known = f"proved {c.proof.limits} by {how}, recomputed on the compiled data"
+        lines.append(known.replace("  ", " "))
     elif system.origin(c.names) is not None:
         lines.append(c.word)
     else:

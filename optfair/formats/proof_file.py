@@ -227,10 +227,10 @@ def _document(certificate: Certificate) -> dict[str, Any]:
         return {k: v for k, v in certificate.document.items() if k != "digest"}
     if isinstance(certificate, Conflict) and certificate.proof is not None:
         certificate = certificate.proof
-    if isinstance(certificate, Optimality) and certificate.solution.exact is not None:
-        certificate = certificate.solution.exact
     if isinstance(certificate, Optimality):
-        return _optimality(certificate)
+        if certificate.solution.exact is None:
+            return _optimality(certificate)
+        certificate = certificate.solution.exact
     if isinstance(certificate, FacialContradiction):
         about, record = {"constraints": list(certificate.conflict)}, form_record(certificate.form)
         link, *more = certificate.proof.links
@@ -246,10 +246,14 @@ def _document(certificate: Certificate) -> dict[str, Any]:
     if isinstance(certificate, InfeasibilityProof) and not isinstance(
         certificate, (TangentContradiction, FaceContradiction)
     ):
-        record = form_record(certificate.form)
+        about, record = {"constraints": list(certificate.conflict)}, form_record(certificate.form)
         _needs(certificate.form)
+        if certificate.limits:
+            raise UnsupportedProblem(
+                f"a proof {certificate.limits} that no point exists is not written",
+                f"beyond there may be one: {certificate.verify().grade.because}; bound it",
+            )
         leaf = contradiction(certificate.form, check_proof.Form(record), certificate.z)
-        about = {"constraints": list(certificate.conflict)}
         return _framed("infeasible", about, record, {"tree": leaf.record})
     if isinstance(certificate, ExactOptimum):
         named = {

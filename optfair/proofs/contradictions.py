@@ -6,13 +6,15 @@ No y satisfies :math:`b - Ay \in K` where :math:`b^T z < \inf_y (A^T z)^T y` for
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from optfair.proofs.bounds import implied
-from optfair.proofs.columns import linear_rows
+from optfair.proofs.columns import NONE, linear_rows
+from optfair.proofs.digits import whole_multiple
 from optfair.proofs.faces import on_face
 from optfair.proofs.moves import Boxes, carrying, sides_of
 from optfair.proofs.residual import (
@@ -31,6 +33,12 @@ if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
 
 
+# Binary digits of a vector that is tried first.
+DIGITS = 24
+# Entries of a reported vector below such a share of the largest may be rounding.
+NOISE = (0.0, 1e-9, 1e-7, 1e-5)
+
+
 @dataclass(frozen=True, eq=False)
 class Contradiction:
     """What a vector of multipliers proves about the constraints alone.
@@ -45,12 +53,16 @@ class Contradiction:
         Why it is not proved.
     columns : array of int
         Columns that nothing bounds and whose residual is not 0.
+    excludes : bool
+        Whether no point satisfies them whose declared numbers are below 1e15, as those of points
+        are, in units of the sides of these rows.
     """
 
     proved: bool
     radius: float
     fault: str = ""
     columns: Ints | None = None
+    excludes: bool = False
 
 
 def infeasibility(form: ConicForm, z: Floats, *, repair: bool = True) -> Contradiction:
@@ -114,7 +126,62 @@ def _contradiction(
     if not surplus > 0.0:
         return Contradiction(False, 0.0, "its rows do not contradict each other")
     if not open_ones.any():
-        return Contradiction(True, np.inf)
+        return Contradiction(True, np.inf, excludes=True)
     reach = surplus / float(residual.size[open_ones].sum()) * (1.0 - 1e-9)
     where = np.flatnonzero(open_ones)
-    return Contradiction(False, reach, "columns without a bound do not cancel", where)
+    # an auxiliary number of an ordinary point may be large: a square
+    own = np.zeros(form.q.size, dtype=bool)
+    for at in form.columns.values():
+        own[at] = True
+    far = bool(reach >= NONE * _length(form, z) and own[where].all())
+    return Contradiction(False, reach, "columns without a bound do not cancel", where, far)
+
+
+def _length(form: ConicForm, z: Floats) -> float:
+    """Return how large the numbers are that the rows of a vector speak of, 1 at least."""
+    used = np.flatnonzero(z)
+    entries = (
+        abs(form.rows[used]).max(axis=1).toarray().ravel() if form.A.nnz else np.zeros(used.size)
+    )
+    sides = np.abs(form.b[used])
+    return float((sides / np.where(entries > 0.0, entries, np.inf)).max(initial=1.0))
+
+
+def candidates(form: ConicForm, z: Floats) -> Iterator[tuple[Floats, bool]]:
+    """Yield vectors near what a solver reports, and whether they may be moved until they are exact."""
+    largest = float(np.abs(z).max(initial=0.0))
+    if largest > 0.0:
+        yield np.round(z / largest * 2.0**DIGITS) / 2.0**DIGITS, False
+    cleaned = z
+    for share in NOISE:
+        yield (cleaned := np.where(np.abs(z) > share * largest, z, 0.0)), True
+    yield from ((v, True) for v in _without_open(form, cleaned))
+    yield from ((v, False) for v in simple(z, None if form.units is None else form.units[0]))
+
+
+def simple(v: Floats, units: Floats | None) -> list[Floats]:
+    """Return small whole numbers in the same direction, as they stand and in other units.
+
+    On the boundary of a curved cone a vector cannot be moved until it is exact, it must be.
+    """
+    candidates = [whole_multiple(v)]
+    if units is not None:
+        other = whole_multiple(v / units)
+        candidates.append(None if other is None else other * units)
+    return [w for w in candidates if w is not None]
+
+
+def _without_open(form: ConicForm, z: Floats) -> list[Floats]:
+    """Leave out what meets a column that nothing bounds and that does not cancel: all, or its cones.
+
+    Those of an objective are of this kind: they have no part in a contradiction.
+    """
+    proof = infeasibility(form, z, repair=False)
+    if proof.columns is None:
+        return []
+    met, curved = (np.zeros(form.b.size, dtype=bool) for _ in range(2))
+    met[form.columns_of_rows[:, proof.columns].indices] = True
+    for c in form.cones:
+        if c.kind not in ("zero", "nonneg") and met[c.start : c.stop].any():
+            curved[c.start : c.stop] = True
+    return [np.where(left, 0.0, z) for left in (met | curved, curved)]

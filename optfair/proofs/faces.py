@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -14,9 +14,9 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
-from optfair.proofs.cones import Cone, SecondOrder, beside_diagonals
+from optfair.proofs.cones import Cone, SecondOrder
 from optfair.proofs.digits import simple_denominators, whole_multiple
-from optfair.proofs.rounding import ROOT, Floats
+from optfair.proofs.rounding import Floats
 from optfair.proofs.triples import exp_rows, power_normal
 
 if TYPE_CHECKING:
@@ -304,52 +304,6 @@ def _relaxed(
     A, q, copies = _without_copies(both[:, :-1], form.q, form.P.nnz == 0)
     b = both[:, [-1]].toarray().ravel()
     return replace(form, q=q, A=A, b=b, cones=tuple(blocks)), used, copies
-
-
-def turned(form: ConicForm, bases: Mapping[int, Floats]) -> ConicForm | None:
-    r"""Return the program with :math:`T^T S T \succeq 0` for some blocks :math:`S \succeq 0`.
-
-    What satisfies the one satisfies the other, whatever T; a face that lies across the axes lies
-    along them where T has what it is orthogonal to among its columns.
-
-    Parameters
-    ----------
-    form : ConicForm
-        A program whose declared entries are known.
-    bases : mapping
-        Square matrices of integers by the number of the cone.
-
-    Returns
-    -------
-    ConicForm or None
-        None where a sum would be rounded.
-    """
-    if (plain := form.plain) is None:
-        return None
-    stated, parts = sp.csr_array(sp.hstack([plain.rows, sp.csr_array(plain.b[:, None])])), []
-    for k, c in enumerate(plain.cones):
-        rows = stated[c.start : c.stop]
-        if (T := bases.get(k)) is not None:
-            if c.kind != "psd" or np.shape(T) != (c.order, c.order) or (np.round(T) != T).any():
-                return None
-            T = np.asarray(T, dtype=float)  # products of integers may overflow
-            (i, j), place, n = c.places, np.arange(rows.shape[0]), c.order
-            at = (np.r_[i * n + j, (j * n + i)[i != j]], np.r_[place, place[i != j]])
-            full = sp.csr_array((np.ones(at[0].size), at), shape=(n * n, place.size))
-            across = sp.kron(sp.csc_array(T), sp.csc_array(T), format="csc")[:, i * n + j].T @ full
-            size = float((abs(across) @ abs(rows)).max())
-            if not size < np.ldexp(EXACT, int(last_digit(rows.data))):
-                return None
-            rows = sp.csr_array(across @ rows)
-            rows.eliminate_zeros()
-        parts.append(rows)
-    both = sp.csr_array(sp.vstack(parts))
-    entries = replace(plain, A=sp.csc_array(both[:, :-1]), b=both[:, [-1]].toarray().ravel())
-    root = np.where(beside_diagonals(form.cones, form.b.size), ROOT, 1.0)
-    A = sp.csc_array(sp.diags_array(root) @ entries.A)
-    made = replace(form, A=A, b=root * entries.b)
-    object.__setattr__(made, "_plain", lambda: entries)
-    return made
 
 
 def _alike(some: list[Floats], others: list[Floats]) -> bool:

@@ -12,22 +12,18 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.backends.cone_program import solve_cone_program
-from optfair.backends.farkas import stated_by_roots
 from optfair.backends.registry import conic_interface
 from optfair.compile.conic_proof import ConicProof
 from optfair.compile.form import Compiled, compile_problem
 from optfair.core import display
-from optfair.core.certificate import Certificate, Verdict
 from optfair.core.composition import constraint_term, objective_term
 from optfair.core.expressions import Values
 from optfair.core.labels import free_name
 from optfair.core.problem import Declaration, Problem, Sense, check_problem
 from optfair.core.solution import Solution
-from optfair.errors import ClassError, DeclarationError, OptfairError, Unbounded
+from optfair.errors import ClassError, DeclarationError, Unbounded
 from optfair.numbers import Floats, Indices, checked
 from optfair.proofs.cones import Cone
-from optfair.proofs.reduction import ENTRIES, Link, steps, unlimited, unlimited_fault
 from optfair.transforms.relaxation import check_origin, recovered, with_way_back
 
 # The dual as a declared problem: one variable per constraint, one constraint per variable.
@@ -535,66 +531,3 @@ def dualize(problem: Problem) -> Dualized:
             "shor(problem) gives the bound of the Lagrange dual of a nonconvex QCQP",
         )
     return Dualized(problem, DualProblem(problem))
-
-
-# A dual without a point: the primal has no limit, if a point of its own has room.
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class NoMultipliers(Certificate):
-    """No multipliers put a bound under an objective, and a point has room in all curved cones.
-
-    Then it improves without limit (strong duality), though perhaps along curves alone: of
-    max log x no ray is one of the compiled program.
-
-    Attributes
-    ----------
-    problem : Problem
-        What is unbounded.
-    x : array (n,)
-        The point, in the columns of the compiled program.
-    links : tuple of dict
-        A chain that shows what multipliers there would be to be none.
-    """
-
-    problem: Problem
-    x: Floats
-    links: tuple[Link, ...]
-
-    def verify(self) -> Verdict:
-        """Compile anew, and recompute the chain in fractions and the room of the point."""
-        if self.problem.integers or stated_by_roots(self.problem):
-            return Verdict(False, ("its rows do not state the problem exactly",))
-        form = compile_problem(self.problem, conic_interface()).form
-        fault = unlimited_fault(form, self.x, self.links)
-        return Verdict(not fault, (fault,) if fault else ())
-
-    def __str__(self) -> str:
-        return f"no multipliers bound it, by {steps(self.links)}, and a point has room in every curved cone"
-
-    __repr__ = __str__
-
-
-def without_multipliers(problem: Problem) -> Unbounded | None:
-    """Return that a convex objective improves without limit, None where that is not shown."""
-    if problem.integers or not problem.objective or stated_by_roots(problem):
-        return None
-    try:
-        form = compile_problem(problem, conic_interface()).form
-    except OptfairError:  # it cannot be compiled as a cone program
-        return None
-    n = form.q.size
-    if not form.q.any() or form.P.nnz or form.polyhedral or form.A.nnz > ENTRIES:
-        return None  # of points and half-lines there is a ray
-    nothing = sp.csc_array((n, n))
-    room = solve_cone_program(nothing, np.zeros(n), form.A, form.b, form.cones, tolerance=1e-9)
-    links = None if room.x is None else unlimited(form, room.x)
-    if room.x is None or links is None:
-        return None
-    proof = NoMultipliers(problem, room.x, links)
-    return Unbounded(
-        f"the objective ({', '.join(map(repr, problem.objective))}) improves without limit",
-        f"{proof}: a finite limit would have multipliers",
-        "bound the variables it depends on",
-        certificate=proof,
-    )

@@ -25,9 +25,9 @@ from optfair.backends.branching import (
     excluded,
     within,
 )
-from optfair.backends.exact import remainder
 from optfair.backends.integer_programs import _points, integer_columns, of_box, settled
 from optfair.backends.registry import conic_interface
+from optfair.backends.remainders import Remainder, remainder
 from optfair.backends.request import Outcome, ReportedBound, Request
 from optfair.compile.form import compile_problem
 from optfair.diagnosis import infeasible
@@ -480,6 +480,65 @@ def test_a_remainder_is_more_than_the_rounding_of_what_was_declared() -> None:
     assert remainder(form, np.arange(2)) is None
     cents = of.from_cvxpy(cp.Problem(cp.Minimize(z[0]), [0.1 * z[0] + 0.2 * z[1] == 0.3, z >= 0]))
     assert cents.solve().values["z"].tolist() == pytest.approx([1.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        lambda k: [k[0] - k[1] >= 0.1, k[0] - k[1] <= 0.9],
+        lambda k: [6 * k[0] - 9 * k[1] >= 1, 6 * k[0] - 9 * k[1] <= 2, cp.abs(k) <= 1e4],
+        lambda k: [0.5 * k[0] + k[1] == 1.25, k[0] + 2 * k[1] <= 7],
+        lambda k: [k[0] + k[1] >= 2.25, -8 * k[0] - 8 * k[1] >= -21, k <= 9, k[0] >= -1e6],
+    ],
+    ids=["a difference", "multiples of 3", "an equation", "other units"],
+)
+def test_rows_with_no_whole_number_between_them_have_no_integers(rows: Any) -> None:
+    """The tree of cases would be as large as the box."""
+    k = cp.Variable(2, integer=True, name="k")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(k[0]), rows(k)))
+    with pytest.raises(of.Infeasible, match="no integer point satisfies") as e:
+        p.solve()
+    certificate = e.value.certificate
+    assert isinstance(certificate, BranchingProof) and certificate.verify()
+    assert {*certificate.conflict} & {"c0", "c1"} and not certificate.faults(p)
+    assert "whole" in str(certificate) or certificate.by_multipliers
+    free = of.from_cvxpy(cp.Problem(cp.Minimize(k[0]), rows(cp.Variable(2, name="free"))))
+    assert certificate.faults(free)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_whole_number_is_between_two_sums_of_rows_and_only_there(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n, common = int(rng.integers(1, 4)), int(rng.integers(1, 7))
+    g, whole = rng.integers(1, 9, n) * rng.choice([-1, 1], n), np.arange(n)
+    g[0] = 1  # every whole number is a value
+    scales = 2.0 ** rng.integers(-30, 30, 2)
+    low, high = sorted(rng.integers(-60, 60, 2) / 4.0)
+    A = np.stack([-scales[0] * common * g, scales[1] * common * g])
+    cones = (Cone("nonneg", 0, 2),)
+
+    def of_form(low: float, high: float) -> Any:
+        b = common * scales * np.array([-low, high])
+        return ConicForm(sp.csc_array((n, n)), np.ones(n), 0.0, sp.csc_array(A), b, cones)
+
+    form = of_form(low, high)
+    found, empty = remainder(form, whole), np.floor(high) < np.ceil(low)
+    assert (found is not None) == bool(empty)
+    near = of_form(0.125, 0.875)
+    odd = remainder(near, whole)
+    assert odd is not None and odd.opposite and odd.excludes(near, whole)
+    assert not odd.excludes(of_form(0.125, 1.0), whole) and not odd.excludes(near, whole[1:])
+    (i, w), (j, v) = (odd.rows[0], odd.weights[0]), odd.opposite[0]
+    for wrong in (
+        replace(odd, opposite=()),
+        replace(odd, weights=(-w,)),
+        replace(odd, weights=(w / 3,), opposite=((j, v / 3),)),
+        replace(odd, weights=(2 * w,)),
+        replace(odd, weights=(-w,), opposite=((j, -v),)),
+        replace(odd, opposite=((i, w),)),
+        Remainder((), (), odd.opposite),
+    ):
+        assert not wrong.excludes(near, whole)
 
 
 def test_cases_of_fixed_integers_are_bounded_by_the_rest() -> None:

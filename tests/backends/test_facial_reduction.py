@@ -22,6 +22,7 @@ from optfair.backends.facial_reduction import (
     FaceContradiction,
     FaceProof,
     FaceRay,
+    FaceWithoutMultipliers,
     FacialContradiction,
     _onto,
     facial_contradiction,
@@ -374,3 +375,73 @@ def test_no_face_is_looked_for_where_one_step_of_the_solver_takes_longer_than_th
         p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.trace(X)), [X[0, 1] == 1]))
         assert on_its_face(p, Request(1e-7)) is None
         assert len(asked) == 1  # for the small one
+
+
+def on_an_edge(name: str, unit: float) -> of.Problem:
+    """Second-order cones whose points are on one of their rays, and rows that none on it satisfies."""
+    y, x, u = cp.Variable(4, name="y"), cp.Variable(2, name="x"), cp.Variable(name="u")
+    rows = {
+        "axis": [cp.SOC(y[0], y[1:]), y[0] == y[1], y[2] == unit],
+        "3-4-5": [cp.SOC(y[0], y[1:]), 3 * y[1] + 4 * y[2] == 5 * y[0], y[3] == unit],
+        "norm": [cp.norm(cp.hstack([3, unit * u])) <= unit * u],
+        "two": [cp.norm(y[:2]) + cp.norm(y[2:]) <= y[0] + y[2], y[1] == unit],
+        "far out": [cp.norm(x) <= x[0], x[1] >= unit],
+    }[name]
+    return of.from_cvxpy(cp.Problem(cp.Minimize(u if name == "norm" else 0), rows))
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("name", ["axis", "3-4-5", "norm", "two", "far out"])
+def test_second_order_cones_that_come_near_and_meet_nowhere_are_infeasible(
+    name: str, unit: float
+) -> None:
+    with pytest.raises(of.Infeasible, match="1 step of facial reduction") as empty:
+        on_an_edge(name, unit).solve()
+    proof = empty.value.certificate
+    assert isinstance(proof, FaceContradiction) and proof.verify() and proof.verify().grade.sound
+    assert not proof.faults(on_an_edge(name, unit))
+    assert proof.faults(on_an_edge("axis" if name != "axis" else "norm", unit))
+    ((bases, links),) = proof.steps
+    for k, v in bases.items():
+        for wrong in (v + np.eye(v.size)[0], -v, v / 2, v[:1], np.eye(2)):
+            steps = (({**bases, k: wrong}, links),)
+            assert not replace(proof, steps=steps).verify()
+
+
+def test_points_on_the_edge_of_a_cone_are_optimal_there() -> None:
+    y = cp.Variable(4, name="y")
+    cone = [cp.SOC(y[0], y[1:]), 3 * y[1] + 4 * y[2] == 5 * y[0], y[0] >= 5]
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(y[1] + y[3]), cone)).solve()
+    assert s.is_optimal() and s.objective == pytest.approx(3.0, abs=1e-6)
+    for reach in (0.0, 1e-3):  # with some room there is a point
+        rows = [cone[0], 3 * y[1] + 4 * y[2] >= (5 - reach) * y[0], y[3] == 1]
+        if reach:
+            of.from_cvxpy(cp.Problem(cp.Minimize(y[0]), rows)).solve()
+            continue
+        with pytest.raises(of.Infeasible):
+            of.from_cvxpy(cp.Problem(cp.Minimize(y[0]), rows)).solve()
+
+
+def test_the_diagnosis_names_what_an_edge_excludes() -> None:
+    found = on_an_edge("far out", 1.0).diagnose()
+    assert "proved by a contradiction after 1 step of facial reduction" in str(found)
+    assert len(found.conflict) == 2 and found["conflict"].verify()
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_fall_without_a_ray_is_proved_on_the_face(unit: float, sign: float) -> None:
+    S = cp.Variable((3, 3), name="S", symmetric=True)
+    rows = [S >> 0, S[2, 2] == 0, S[1, 1] == unit]
+    goal = cp.Minimize(S[0, 1]) if sign > 0.0 else cp.Maximize(S[0, 1] - S[2, 0])
+    p = of.from_cvxpy(cp.Problem(goal, rows))
+    with pytest.raises(of.Unbounded) as endless:
+        p.solve()
+    proof = endless.value.certificate
+    assert isinstance(proof, FaceWithoutMultipliers) and proof.verify() and not proof.faults(p)
+    assert "on the face after 1 step" in str(proof) and pickle.loads(pickle.dumps(proof)).verify()
+    for wrong in ({"steps": ()}, {"links": ()}, {"x": 0.0 * proof.x}, {"x": proof.x[:1]}):
+        assert not replace(proof, **wrong).verify()
+    bounded = of.from_cvxpy(cp.Problem(goal, [*rows, S[0, 0] <= 4 * unit]))
+    assert bounded.solve().objective == pytest.approx(-2 * sign * unit, rel=1e-5)
+    assert replace(proof, problem=bounded).verify().reasons

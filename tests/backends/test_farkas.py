@@ -480,3 +480,51 @@ def test_a_program_of_integers_falls_from_a_vertex_that_has_no_room() -> None:
         p.solve()
     assert caught.value.certificate is not None and caught.value.certificate.verify()
     assert caught.value.certificate.faults(p) == ()
+
+
+def nearly_parallel(*more: Any, far: float = 0.07) -> Any:
+    """Rows that would be parallel in decimals; as floats they meet at 7.5e15."""
+    x = cp.Variable(2, name="x")
+    rows = [x[0] + 3 * x[1] <= 6, 0.01 * x[0] + 0.03 * x[1] >= far, *(make(x) for make in more)]
+    names = ["most", "least", *map(str, range(len(more)))]
+    return of.from_cvxpy(cp.Problem(cp.Minimize(x[0]), rows), names)
+
+
+def test_what_excludes_all_that_counts_as_a_point_says_how_far(tmp_path: Path) -> None:
+    problem = nearly_parallel(lambda x: x[1] <= 1e3)
+    with pytest.raises(
+        of.Infeasible, match=r"verified on the compiled data for \|x\| ≤ 7.5e\+15"
+    ) as e:
+        nearly_parallel().solve()
+    proof = e.value.certificate
+    assert isinstance(proof, InfeasibilityProof) and (verdict := proof.verify())
+    assert str(verdict).startswith("verified for |x| ≤ ") and verdict.grade.radius >= 1e15
+    assert "free" in verdict.grade.because and "for |x| ≤" in str(proof)
+    assert not verdict.everywhere and not proof.faults(problem)
+    assert proof.faults(nearly_parallel(far=0.05))
+    with pytest.raises(of.UnsupportedProblem, match=r"a proof for \|x\| ≤ .* is not written"):
+        proof.save(tmp_path / "proof.json")
+    # the point beyond is one
+    x = [Fraction(7, 100) - Fraction(0.01) * 6, Fraction(0.03) - 3 * Fraction(0.01)]
+    y = x[0] / x[1]
+    assert Fraction(0.01) * (6 - 3 * y) + Fraction(0.03) * y == Fraction(7, 100) and abs(y) > 1e15
+
+
+def test_nothing_is_said_where_a_point_of_ordinary_size_is_near() -> None:
+    x = cp.Variable(2, name="x")
+    for slope in (1e-14, 1e-13, 1e-10, 1e-6):  # x[0] <= -1 / slope
+        rows = [x[0] + x[1] <= 0, (1.0 - slope) * x[0] + x[1] >= 1]
+        problem = of.from_cvxpy(cp.Problem(cp.Minimize(0), rows))
+        try:
+            s = problem.solve()
+        except of.SolverFailure:
+            continue
+        assert s.residuals().feasibility <= 1e-7
+
+
+def test_a_conflict_of_rows_nearly_parallel_is_proved() -> None:
+    found = nearly_parallel().diagnose()
+    assert set(found.conflict) == {"most", "least"} and found.verify()
+    assert any("proved for |x| ≤ " in line for line in found["conflict"].lines)
+    grade = found["conflict"].verify().grade
+    assert grade.word == "within" and grade.radius >= 1e15

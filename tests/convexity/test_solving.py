@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import tomllib
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -491,3 +492,17 @@ def test_a_part_that_is_a_number_on_its_bounds_is_written_as_one() -> None:
     ratio = cp.power(cp.pos(x), 4) / cp.minimum(2 * x, cp.rel_entr(y, 2 * y))
     s = of.from_cvxpy(cp.Problem(cp.Minimize(ratio + y))).solve()
     assert s.grade.word == "proved" and s.objective == pytest.approx(0.0, abs=1e-7)
+
+
+@pytest.mark.parametrize("sense", [cp.Minimize, cp.Maximize])
+@pytest.mark.parametrize(("b", "d"), [(1.0, 5.0), (2.0, 3.0), (1.0, 10.0), (3.0, 4.0), (-1.0, 7.0)])
+def test_a_quotient_of_numbers_that_variables_stand_in_is_rounded_outward(
+    sense: Any, b: float, d: float
+) -> None:
+    x = cp.Variable(name="x")
+    s = of.from_cvxpy(cp.Problem(sense((0 * x + b) / (0 * x + d)), [x >= 1, x <= 2])).solve()
+    truth = Fraction(b) / Fraction(d)
+    assert s.grade.word == "proved" and s.is_optimal(1e-9)
+    assert (Fraction(float(s.bound)) <= truth) if sense is cp.Minimize else (truth <= s.bound)
+    line = of.from_cvxpy(cp.Problem(cp.Minimize(x / (0 * x + d)), [x >= 1]))
+    assert str(line.problem_class) == "LP"

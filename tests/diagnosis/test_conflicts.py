@@ -259,10 +259,18 @@ def test_integrality_in_the_conflict_is_named_and_proved_only_if_it_is(proved, m
 def test_a_conflict_that_is_proved_is_made_no_smaller_on_a_solvers_word():
     """Without bounds no tree of cases ends, and with them it has 35 cases or more."""
     z = cp.Variable(6, boolean=True, name="z")
-    rows = [2 * cp.sum(z) >= 5.1, 2 * cp.sum(z) <= 5.9]
+    rows = [2 * cp.sum(z) >= 5.1, 2 * cp.sum(z) + 0.001 * z[0] <= 5.9]
     d = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(z)), rows)).diagnose()
     assert d.verdict == "infeasible" and {"c0", "c1", "z integer"} < set(d.conflict)
     assert d["conflict"].numbers["proved"] and d["conflict"].verify()
+
+
+def test_rows_with_no_whole_number_between_them_are_the_whole_conflict():
+    z = cp.Variable(2, integer=True, name="z")
+    rows = [z[0] - z[1] >= 0.1, z[0] - z[1] <= 0.9, z >= 0, z <= 3]
+    d = of.from_cvxpy(cp.Problem(cp.Minimize(z[0]), rows)).diagnose()
+    assert set(d.conflict) == {"c0", "c1", "z integer"} and d["conflict"].verify()
+    assert "no whole number between them" in str(d) and "smallest" in str(d)
 
 
 def test_bounds_between_two_integers():
@@ -320,6 +328,13 @@ def test_branching_proves_what_the_solver_only_says():
     for name in conflict.names:
         fewer = tuple(n for n in conflict.names if n != name)
         assert not replace(conflict, names=fewer, irreducible=False).verify()
+
+
+def test_what_stays_in_conflict_is_named_once_and_as_it_was_declared():
+    problem = integer_corner()
+    system = System(problem, 1e-7)
+    alone = least_relaxation(system, ("loose",), Clock(None))
+    assert alone.refusal == "no amount helps: 'low', 'high', 'over' stay in conflict"
 
 
 def test_integrality_is_left_out_of_a_continuous_conflict():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,6 +40,26 @@ def test_no_point_is_within_the_radius_and_one_is_just_beyond() -> None:
         found = infeasibility(form, np.array([1.0, 1.0]), repair=False)
         assert not found.proved and found.columns is not None and found.columns.tolist() == [0]
         assert 1.0 - 1e-6 <= found.radius * (1.0 - form.A[1, 0]) / 2.0 <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("slope", "excludes"), [(2.0**-48, False), (2.0**-50, False), (2.0**-52, True)]
+)
+def test_numbers_from_1e15_on_are_none_of_a_point_but_may_be_some_of_its_squares(
+    slope: float, excludes: bool
+) -> None:
+    # x + y >= 3 and (1 - e) x + y <= 1 where x >= 2 / e
+    form = rows([[-1.0, -1.0], [1.0 - slope, 1.0]], [-3.0, 1.0])
+    for columns, counts in (({"x": slice(0, 2)}, excludes), ({"y": slice(1, 2)}, False)):
+        own = infeasibility(replace(form, columns=columns), np.array([1.0, 1.0]), repair=False)
+        assert own.excludes == counts and not own.proved
+        assert 0.9 * own.radius <= 2.0 / slope <= 1.1 * own.radius
+    for unit in (2.0**10, 2.0**40):  # 1e15 is no more in units of 1e12 than 1e3 in those of 1
+        form = rows([[-1.0, -1.0], [1.0 - slope, 1.0]], [-3.0 * unit, unit])
+        form = replace(form, columns={"x": slice(0, 2)})
+        own = infeasibility(form, np.array([1.0, 1.0]), repair=False)
+        assert own.excludes == (slope == 2.0**-52) and own.radius >= 1e15 * unit / 8
+    assert infeasibility(rows([[-1.0], [1.0]], [-2.0, 1.0]), np.ones(2)).excludes
 
 
 @pytest.mark.parametrize("z", [[1.0, np.inf], [np.nan, 1.0], [-np.inf, np.inf], [1.0]])

@@ -27,8 +27,8 @@ from optfair.proofs.faces import (
     integer_range,
     last_digit,
     on_face,
-    turned,
 )
+from optfair.proofs.turned import turned
 from optfair.proofs.unpaid import Unpaid
 from optfair.solution.conic_form import ConicForm
 
@@ -456,3 +456,30 @@ def test_of_sharp_entries_denominators_may_be_large(d: int) -> None:
     V = integer_range(Z, sharp=True)
     assert V is not None and (np.round(V) == V).all() and np.linalg.matrix_rank(V) == 2
     assert (np.abs(kernel.T @ V) <= 1e-9).all()
+
+
+@pytest.mark.parametrize("v", [[1, 1], [1, 0, -1], [5, -3, 4, 0], [3, 1, 2, 2]])
+def test_a_second_order_cone_is_a_matrix_that_is_semidefinite_where_it_holds(v: list[int]) -> None:
+    size, rng = len(v), np.random.default_rng(0)
+    nothing = sp.csc_array((size, size))
+    cones = (Cone("nonneg", 0, 1), Cone("soc", 1, size + 1), Cone("zero", size + 1, size + 2))
+    A = sp.csc_array(np.vstack([np.ones(size), -np.eye(size), np.ones(size)]))
+    form = ConicForm(nothing, np.zeros(size), 0.0, A, np.zeros(size + 2), cones)
+    near = turned(form, {1: np.array(v, dtype=float)})
+    assert near is not None and [c.kind for c in near.cones] == ["nonneg", "psd", "zero"]
+    block, edge = near.cones[1], np.array([v[0], *(-w for w in v[1:])], dtype=float)
+    for _ in range(200):
+        s = rng.normal(size=size)
+        s[0] = np.linalg.norm(s[1:]) * rng.choice([-1.0, 0.5, 0.99, 1.01, 2.0])
+        values = np.linalg.eigvalsh(block.matrix(near.slack(s)[block.start : block.stop]))
+        assert (values[0] >= -1e-9) == (s[0] >= np.linalg.norm(s[1:])), s
+    M = block.matrix(near.slack(2.0 * edge)[block.start : block.stop])
+    assert not M[0].any() and (np.diag(M)[1:] == 4.0 * v[0] ** 2).all()
+    for wrong in (-edge, edge + np.eye(size)[0], edge / 2, edge[1:], np.zeros(size)):
+        assert turned(form, {1: wrong}) is None
+    for k in (0, 2):
+        assert turned(form, {k: np.array(v, dtype=float)}) is None
+    rounded = replace(
+        form, A=A + sp.csc_array(np.vstack([0 * A[[0]].toarray(), 0.1 + 0.0 * A[1:].toarray()]))
+    )
+    assert turned(rounded, {1: np.array(v, dtype=float)}) is None

@@ -254,7 +254,7 @@ def test_a_number_beyond_all_others_is_no_optimum(value: float) -> None:
 def test_what_is_claimed_without_proof_names_who_claims_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("optfair.backends.search.TREE_SECONDS", 60.0)  # of a busy machine
     x = cp.Variable(2, name="x", integer=True)
-    between = [2 * x[0] - 2 * x[1] <= 1.5, 2 * x[0] - 2 * x[1] >= 0.5]
+    between = [2 * x[0] - 2 * x[1] <= 1.5, 2 * x[0] - 2.0005 * x[1] >= 0.5]
     p = adopted(cp.Minimize(x[0]), [*between, cp.abs(x) <= 400])
     with pytest.raises(of.SolverFailure, match="which is not proved here") as failure:
         p.solve("highs")

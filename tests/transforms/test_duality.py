@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import optfair as of
-from optfair.transforms.duality import dualize, without_multipliers
+from optfair.backends.endless import without_multipliers
+from optfair.transforms.duality import dualize
 
 INSTANCES = {n: of.library.load(n) for n in of.library.names()}
 CONTINUOUS = [
