@@ -27,6 +27,7 @@ from optfair.backends.registry import (
     refuse_size,
 )
 from optfair.backends.request import (
+    LATE,
     Outcome,
     RawPoint,
     ReportedBound,
@@ -388,8 +389,6 @@ _STATUS = {
     s.INFEASIBLE_OR_UNBOUNDED: "infeasible_or_unbounded",
 }
 
-# Times the seconds that are left after which the process of a solver with a clock is ended.
-LATE = 1.2
 # Entries up to which an interior-point method ends sooner than a thread that listens begins.
 BRIEF = 300
 # Order of blocks from which on a solver may ask for more memory than there is, and end its process.
@@ -407,7 +406,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         handed = compiled.form.handed(compiled.integer, turned=turned, units=units)
         if any(c.kind not in ("zero", "nonneg") for c in compiled.form.cones):
             options = {**profile.curved, **options}
-        seconds = request.apart(profile)
+        seconds = request.apart(profile, compiled.form.A.nnz + compiled.form.P.nnz)
         return _call(compiled, handed, profile, scale, options, log, warm, seconds, left)
 
     return run_generic(problem, profile, request, call, start=warm.prepare)
@@ -508,9 +507,8 @@ def _call(
         options = {**options, "env": held}
     further = warm.arguments(data, scale, scaled)
     size = compiled.form.A.nnz + compiled.form.P.nnz
-    late = 0 < profile.coarse < size and left < np.inf
     heavy = any(c.order > HEAVY for c in compiled.form.cones)
-    if seconds is None and ((late and not warm.given) or 0 < profile.deaf < size or heavy):
+    if seconds is None and (0 < profile.deaf < size or heavy):
         seconds, cache = LATE * left, None
     brief = bool(profile.stoppable) and size <= BRIEF and not keeps
     stop: Callable[[], object] = lambda: None

@@ -118,7 +118,8 @@ class SolverProfile:
         their matrices are solved in a process of their own, so that Ctrl-C is heard.
     coarse : int
         Where one step may take longer than a time limit: problems of more numbers in their
-        matrices are, under a limit, solved in a process of their own, which is ended soon after it.
+        matrices, or in the data of nonlinear ones, are, under a limit, solved in a process of their
+        own, which is ended soon after it.
     warm_start : bool
         Whether it starts from a solution that is handed in.
     returns : tuple of str
@@ -282,6 +283,8 @@ LEAST = 1e12
 SMALL = 1e-4
 # A larger tolerance is the gap that branch and bound may leave; rows are held to this.
 COARSE = 1e-4
+# Times the seconds that are left after which the process of a solver with a clock is ended.
+LATE = 1.2
 
 
 @dataclass(frozen=True)
@@ -383,11 +386,12 @@ class Request:
             "seed": self.seed,
         }
         for name, wanted in general.items():
-            if wanted is None or (name == "time_limit" and self.apart(profile) is not None):
+            clocked = name == "time_limit" and self.apart(profile) is not None
+            if wanted is None:
                 continue
             if name in profile.options:
                 chosen[profile.options[name]] = wanted
-            elif not (name == "threads" and wanted == 1):
+            elif not (clocked or (name == "threads" and wanted == 1)):
                 raise UnsupportedProblem(
                     f"{profile.name} has no option for {name}",
                     f"it has {', '.join(profile.options) or 'none of time_limit, threads, seed'}",
@@ -403,15 +407,20 @@ class Request:
             )
         return {**chosen, **self.options}
 
-    def apart(self, profile: SolverProfile) -> float | None:
+    def apart(self, profile: SolverProfile, size: int = 0) -> float | None:
         """Return after how many seconds to end the solver's own process; None to solve here.
 
-        A solver that knows no clock, or was asked to stay out of ours, gets one.
+        A solver that knows no clock, or was asked to stay out of ours, gets one; under a limit so
+        does one that looks at its clock between long steps only, where the matrices have so many
+        numbers: it is not waited for much longer than is left.
         """
-        clocked = self.time_limit is None or "time_limit" in profile.options
-        if profile.via != "cvxpy" or (clocked and not self.isolate):
+        if profile.via.partition(":")[0] not in ("cvxpy", "nlp"):
             return None
-        return self.seconds_left if self.time_limit is not None else float(np.inf)
+        if self.time_limit is None:
+            return float(np.inf) if self.isolate else None
+        if "time_limit" not in profile.options:
+            return self.seconds_left
+        return LATE * self.seconds_left if self.isolate or 0 < profile.coarse < size else None
 
     def start(self, problem: Problem) -> tuple[dict[str, Floats] | None, str]:
         """Return the values to start from and "used", or None and why not; "" where none are given."""
