@@ -337,7 +337,7 @@ def test_control_c_ends_a_step_with_its_process(
     assert s.status.termination in ("local", "optimal") and workers[-1].alive
 
 
-@pytest.mark.parametrize("solver", ["uno", "scs", "dccp"])
+@pytest.mark.parametrize("solver", ["uno", "scs", "dccp", "qpalm"])
 def test_answers_under_a_limit_come_from_a_process_above_a_size(
     solver: str, workers: list[isolation.Worker], monkeypatch: pytest.MonkeyPatch
 ) -> None:
