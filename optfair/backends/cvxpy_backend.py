@@ -128,8 +128,10 @@ def run_generic(
         quadratic=quadratic,
     )
     refuse_size(profile, compiled_size(compiled.form), lambda: open_takers(problem))
-    _refuse_magnitude(compiled)
     options = request.solver_options(profile)
+    if request.late(compiled.form.A.nnz + compiled.form.P.nnz):  # what a hand-over takes as well
+        return Outcome("time_limit", {}, {}, None, stages(begin, now := time.perf_counter(), now))
+    _refuse_magnitude(compiled)
     warm = ""
     if start is not None and request.warm_start is not None:
         warm = start(compiled, request.warm_start)
@@ -138,6 +140,7 @@ def run_generic(
         compiled, compiled.form.cost_scale(profile.objective_scale), options, request.verbose >= 2
     )
     solved_at = time.perf_counter()
+    seconds = stages(begin, compiled_at, solved_at)
     # without an objective nothing is unbounded
     if raw.status == "infeasible" or (
         raw.status == "infeasible_or_unbounded" and not problem.objective
@@ -154,7 +157,6 @@ def run_generic(
     work = work_of(compiled, profile, raw)
     x = raw.x
     if x is None or x.size != compiled.form.q.size or not np.isfinite(x).all():
-        seconds = stages(begin, compiled_at, solved_at)
         return Outcome(raw.status, {}, {}, None, seconds, warm_start=warm, **work)
     if not problem.integers:
         x = onto_rows(compiled.form, _as_stated(compiled.form, x), request.tolerance)
@@ -174,7 +176,6 @@ def run_generic(
             proof = ReportedBound(problem, bound, profile.name, least)
     elif z is not None:
         proof = ConicProof(problem, compiled, x, z, tolerance=request.tolerance)
-    seconds = stages(begin, compiled_at, solved_at)
     return Outcome(raw.status, values, multipliers, proof, seconds, warm_start=warm, **work)
 
 

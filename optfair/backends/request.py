@@ -117,9 +117,8 @@ class SolverProfile:
         Where nothing else in the process goes on while it solves: problems of more numbers in
         their matrices are solved in a process of their own, so that Ctrl-C is heard.
     coarse : int
-        Where one step may take longer than a time limit: problems of more numbers in their
-        matrices, or in the data of nonlinear ones, are, under a limit, solved in a process of their
-        own, which is ended soon after it.
+        Where one step may take longer than a limit: above so many numbers in matrices, or in the
+        data of nonlinear problems, one is kept by a process of its own, which is ended.
     warm_start : bool
         Whether it starts from a solution that is handed in.
     returns : tuple of str
@@ -283,8 +282,8 @@ LEAST = 1e12
 SMALL = 1e-4
 # A larger tolerance is the gap that branch and bound may leave; rows are held to this.
 COARSE = 1e-4
-# Times the seconds that are left after which the process of a solver with a clock is ended.
-LATE = 1.2
+# Numbers that are not handed over when time is up; times what is left, when a process is ended.
+LARGE, LATE = 50_000, 1.2
 
 
 @dataclass(frozen=True)
@@ -364,6 +363,10 @@ class Request:
         """Seconds until the deadline, at least a millisecond."""
         return max(1e-3, self.deadline - time.perf_counter())
 
+    def late(self, size: int) -> bool:
+        """Whether time was up before so many numbers are handed over: fewer are solved at once."""
+        return size > LARGE and time.perf_counter() > self.deadline
+
     def solver_options(self, profile: SolverProfile) -> dict[str, Any]:
         """Return the options by the solver's own names.
 
@@ -410,17 +413,14 @@ class Request:
     def apart(self, profile: SolverProfile, size: int = 0) -> float | None:
         """Return after how many seconds to end the solver's own process; None to solve here.
 
-        A solver that knows no clock, or was asked to stay out of ours, gets one; under a limit so
-        does one that looks at its clock between long steps only, where the matrices have so many
-        numbers: it is not waited for much longer than is left.
+        One without a clock gets one, and one that reads its own between long steps at that size.
         """
         if profile.via.partition(":")[0] not in ("cvxpy", "nlp"):
             return None
-        if self.time_limit is None:
-            return float(np.inf) if self.isolate else None
-        if "time_limit" not in profile.options:
+        if (limited := self.time_limit is not None) and "time_limit" not in profile.options:
             return self.seconds_left
-        return LATE * self.seconds_left if self.isolate or 0 < profile.coarse < size else None
+        coarse = limited and 0 < profile.coarse < size
+        return LATE * self.seconds_left if self.isolate or coarse else None
 
     def start(self, problem: Problem) -> tuple[dict[str, Floats] | None, str]:
         """Return the values to start from and "used", or None and why not; "" where none are given."""

@@ -360,3 +360,23 @@ def test_a_solver_with_a_clock_has_it_in_a_process_as_well() -> None:
     assert 50.0 < (request.apart(facts) or 0.0) <= 60.0
     assert "time_limit" not in request.solver_options(profile("piqp"))
     assert request.apart(profile("highs")) is None
+
+
+@pytest.mark.parametrize("solver", ["highs", "clarabel", "scs", "piqp", "scipy-linprog"])
+def test_a_large_program_is_not_handed_over_when_time_is_up(
+    solver: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    p, small = dense(150, 400), dense(5, 10)
+    monkeypatch.setattr(Request, "deadline", property(lambda _: -np.inf))
+    monkeypatch.setattr(module_of_steps, "_refuse_magnitude", lambda compiled: None)
+    run, facts, asked = (
+        registry.adapter_of(profile(solver)),
+        profile(solver),
+        Request(time_limit=1.0),
+    )
+    outcome = registry.outcome_of(run, p, facts, asked)
+    assert outcome.termination == "time_limit" and not outcome.values and outcome.seconds
+    handed = list[int]()
+    monkeypatch.setattr(module_of_steps, "_refuse_magnitude", lambda compiled: handed.append(1))
+    registry.outcome_of(run, small, facts, asked)
+    assert handed
