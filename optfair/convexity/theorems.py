@@ -145,11 +145,25 @@ def _each_entry(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal]
     "square(sqrt(x) - sqrt(y)) | x>=0.1, y>=0.1",
 )
 def _expanded(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
+    if node.size != 1 and isinstance(node, Product):
+        out = _distributed(node, a)
+        return None if out is None or out is node else [Goal(out, kind)]
     if node.size != 1 or not isinstance(node, (Sum, Product)):
         return None
     terms = expanded(node, lambda n: a.nonnegative(n) and a.cancels(n))
     out = None if terms is None else from_monomials(terms, a)
     return None if out is None or out is node else [Goal(out, kind)]
+
+
+def _distributed(node: Product, a: Algebra) -> Node | None:
+    """Return a product with a sum, entry by entry, as the sum of the products."""
+    sums = [n for n, p in node.factors if p == 1 and isinstance(n, Sum) and not affine(n)]
+    others = [(n, p) for n, p in node.factors if n not in sums]
+    if len(sums) != 1 or not others or not all(diagonal_only(M) for M, _ in sums[0].parts):
+        return None
+    parts = [(M, a.product([(n, Fraction(1)), *others])) for M, n in sums[0].parts]
+    offset = (diagonal(sums[0].constant), a.product(others))
+    return linear([*parts, offset], np.zeros(node.size))
 
 
 @rule(

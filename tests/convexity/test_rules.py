@@ -376,3 +376,17 @@ def test_a_long_vector_of_one_function_is_written_entry_by_entry() -> None:
     s = p.solve()
     assert s.solver == "clarabel" and s.is_optimal(1e-6)
     assert s.objective == pytest.approx(100 * (2 * np.sqrt(7.0) - 5.0), abs=1e-5)
+
+
+def test_products_of_long_vectors_with_a_sum_are_multiplied_out_as_vectors() -> None:
+    v, c = cp.Variable(300, name="v"), np.linspace(-1.0, 1.0, 300)
+    p = of.prove(cp.sum(cp.multiply(v, cp.log(v) - c)), [v >= 0.1, v <= 9])
+    assert p.curvature == "convex" and p.verify()
+    steps = [p.steps[0]]
+    while steps[-1].premises:
+        steps.append(steps[-1].premises[0])
+    assert [s.rule for s in steps] == ["sum", "multiplied out", "sum", "entropy"]
+    assert steps[-1].node.size == 300
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(p.expression), [cp.sum(v) == 1, v >= 0])).solve()
+    assert s.is_optimal(1e-6)
+    assert s.objective == pytest.approx(-np.log(np.exp(c).sum()), abs=1e-6)
