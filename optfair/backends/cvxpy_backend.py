@@ -27,6 +27,7 @@ from optfair.backends.registry import (
     refuse_size,
 )
 from optfair.backends.request import (
+    LATE,
     Outcome,
     RawPoint,
     ReportedBound,
@@ -127,8 +128,10 @@ def run_generic(
         quadratic=quadratic,
     )
     refuse_size(profile, compiled_size(compiled.form), lambda: open_takers(problem))
-    _refuse_magnitude(compiled)
     options = request.solver_options(profile)
+    if request.late(compiled.form.A.nnz + compiled.form.P.nnz):  # what a hand-over takes as well
+        return Outcome("time_limit", {}, {}, None, stages(begin, now := time.perf_counter(), now))
+    _refuse_magnitude(compiled)
     warm = ""
     if start is not None and request.warm_start is not None:
         warm = start(compiled, request.warm_start)
@@ -137,6 +140,7 @@ def run_generic(
         compiled, compiled.form.cost_scale(profile.objective_scale), options, request.verbose >= 2
     )
     solved_at = time.perf_counter()
+    seconds = stages(begin, compiled_at, solved_at)
     # without an objective nothing is unbounded
     if raw.status == "infeasible" or (
         raw.status == "infeasible_or_unbounded" and not problem.objective
@@ -153,7 +157,6 @@ def run_generic(
     work = work_of(compiled, profile, raw)
     x = raw.x
     if x is None or x.size != compiled.form.q.size or not np.isfinite(x).all():
-        seconds = stages(begin, compiled_at, solved_at)
         return Outcome(raw.status, {}, {}, None, seconds, warm_start=warm, **work)
     if not problem.integers:
         x = onto_rows(compiled.form, _as_stated(compiled.form, x), request.tolerance)
@@ -173,7 +176,6 @@ def run_generic(
             proof = ReportedBound(problem, bound, profile.name, least)
     elif z is not None:
         proof = ConicProof(problem, compiled, x, z, tolerance=request.tolerance)
-    seconds = stages(begin, compiled_at, solved_at)
     return Outcome(raw.status, values, multipliers, proof, seconds, warm_start=warm, **work)
 
 
@@ -388,8 +390,6 @@ _STATUS = {
     s.INFEASIBLE_OR_UNBOUNDED: "infeasible_or_unbounded",
 }
 
-# Times the seconds that are left after which the process of a solver with a clock is ended.
-LATE = 1.2
 # Entries up to which an interior-point method ends sooner than a thread that listens begins.
 BRIEF = 300
 # Order of blocks from which on a solver may ask for more memory than there is, and end its process.
@@ -407,7 +407,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         handed = compiled.form.handed(compiled.integer, turned=turned, units=units)
         if any(c.kind not in ("zero", "nonneg") for c in compiled.form.cones):
             options = {**profile.curved, **options}
-        seconds = request.apart(profile)
+        seconds = request.apart(profile, compiled.form.A.nnz + compiled.form.P.nnz)
         return _call(compiled, handed, profile, scale, options, log, warm, seconds, left)
 
     return run_generic(problem, profile, request, call, start=warm.prepare)
@@ -508,9 +508,8 @@ def _call(
         options = {**options, "env": held}
     further = warm.arguments(data, scale, scaled)
     size = compiled.form.A.nnz + compiled.form.P.nnz
-    late = 0 < profile.coarse < size and left < np.inf
     heavy = any(c.order > HEAVY for c in compiled.form.cones)
-    if seconds is None and ((late and not warm.given) or 0 < profile.deaf < size or heavy):
+    if seconds is None and (0 < profile.deaf < size or heavy):
         seconds, cache = LATE * left, None
     brief = bool(profile.stoppable) and size <= BRIEF and not keeps
     stop: Callable[[], object] = lambda: None

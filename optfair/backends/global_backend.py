@@ -65,7 +65,7 @@ Goal = tuple["ObjectiveTerm", Any]
 Row = tuple["Term", Any]
 
 
-def quadratic_form(problem: Problem) -> QuadraticForms:
+def quadratic_form(problem: Problem, deadline: float = np.inf) -> QuadraticForms:
     r"""Return a problem as quadratics, its second-order cones written as quadratics.
 
     .. math:: \|u\|_2 \le t \iff \|u\|_2^2 \le t^2,\; t \ge 0
@@ -80,6 +80,8 @@ def quadratic_form(problem: Problem) -> QuadraticForms:
     ------
     UnsupportedProblem
         A term that this does not express; it is named.
+    TimeoutError
+        ``time.perf_counter()`` is beyond the deadline.
 
     Examples
     --------
@@ -120,7 +122,7 @@ def quadratic_form(problem: Problem) -> QuadraticForms:
         lifted, squares = _separate_squares(built, offsets, at)
         add({n: (constraint, c) for n, c in _named(constraint, squares)})
         constraints[constraint.name] = constraint, lifted
-    return quadratic_terms(_Lifted(problem, objective, constraints))
+    return quadratic_terms(_Lifted(problem, objective, constraints), deadline=deadline)
 
 
 def in_units(forms: QuadraticForms) -> tuple[QuadraticForms, Floats, Floats, float]:

@@ -355,16 +355,51 @@ def solve_apart(
         Ctrl-C; the process is ended.
     """
     task = (interface, dict(data), inverse, dict(options), log, tuple(paths), dict(more or {}))
+    return call_apart(_solved, task, name=name, seconds=seconds) or Answer(None, {})
+
+
+def call_apart(
+    function: Callable[..., T], arguments: Sequence[Any], *, name: str, seconds: float
+) -> T | None:
+    """Call a function of a module in another process, which is kept for the next call.
+
+    Parameters
+    ----------
+    function : callable
+        Known by its name there; arguments and result are pickled.
+    arguments : sequence
+        By position.
+    name : str
+        What errors call the solver.
+    seconds : float
+        The process is ended after that.
+
+    Returns
+    -------
+    object
+        What it returns; None when time was up.
+
+    Raises
+    ------
+    Exception
+        What it raises.
+    SolverFailure
+        The process ended before it answered.
+    KeyboardInterrupt
+        Ctrl-C; the process is ended.
+    """
+    begin = time.monotonic()
+    message = pickle.dumps((function, tuple(arguments)))
     worker = _idle.taken()
     try:
-        said = worker.ask(pickle.dumps(task), seconds)
+        said = worker.ask(message, max(1e-3, begin + seconds - time.monotonic()))
     except BaseException:
         worker.close(kill=True)
         raise
     if not isinstance(said, bytes):
         worker.close()
         if said is None:
-            return Answer(None, {})
+            return None
         word = signal.Signals(-said).name if said < 0 else f"exit code {said}"
         raise SolverFailure(
             f"{name} ended its process",
@@ -372,10 +407,11 @@ def solve_apart(
             "another solver is not affected; name one",
         )
     _idle.append(worker)
-    kind, *rest = pickle.loads(said)
+    kind, answer = pickle.loads(said)
     if kind == "error":
-        raise rest[0]
-    return Answer(rest[0], rest[1])
+        raise answer
+    result: T = answer
+    return result
 
 
 def reported(result: Any, path: str) -> Any:
@@ -513,13 +549,14 @@ def received(pipe: Any) -> bytes | None:
 
 
 def serve() -> None:
-    """Solve what comes in, until there is no more. The program of the other process."""
+    """Call what comes in, until there is no more. The program of the other process."""
     # what a solver prints must not be taken for an answer
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     while (task := received(sys.stdin.buffer)) is not None:
         try:
-            answer: tuple[Any, ...] = ("done", *_solved(*pickle.loads(task)))
+            function, arguments = pickle.loads(task)
+            answer: tuple[str, Any] = ("done", function(*arguments))
         except Exception as e:  # whatever the library raises is its answer
             answer = ("error", e)
         try:
@@ -538,7 +575,7 @@ def _solved(
     log: bool,
     paths: tuple[str, ...],
     more: dict[str, Any],
-) -> tuple[Any, dict[str, Any]]:
+) -> Answer:
     from cvxpy.reductions.solvers.solver_inverse_data import SolverInverseData
 
     silent = contextlib.nullcontext() if log else contextlib.redirect_stdout(io.StringIO())
@@ -550,4 +587,4 @@ def _solved(
     reports = {k: v if isinstance(v, plain) else str(v) for k, v in reports.items()}
     raw = interface.invert(result, SolverInverseData(inverse, interface, options))
     raw.attr = {}  # the solver's own object stays where it is
-    return raw, reports
+    return Answer(raw, reports)

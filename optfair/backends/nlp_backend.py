@@ -17,7 +17,7 @@ from cvxpy.reductions.solvers.defines import SOLVER_MAP_NLP
 from cvxpy.reductions.solvers.solving_chain import SolvingChain
 
 from optfair.backends.farkas import unbounded
-from optfair.backends.isolation import ctrl_c
+from optfair.backends.isolation import call_apart, ctrl_c
 from optfair.backends.registry import profiles
 from optfair.backends.request import Outcome, Request, SolverProfile, refuse_integers
 from optfair.core.expressions import Values, substitute
@@ -74,7 +74,6 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     units = {name: _unit(np.abs(x).max(initial=0.0)) for name, x in sizes.items()}
     worth = abs(problem.objective_at(given)) if given else problem.objective_unit
     program, variables = _smooth_problem(problem, profile, units, _unit(worth))
-    chain = _chain(program, profile)
     _options(profile, request)  # a general option it lacks fails before anything is solved
     if not profile.installed:
         raise NotInstalled(
@@ -91,8 +90,13 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         for name, variable in variables.items():
             variable.save_value(start[name])
         options = _options(profile, request)  # what is left of the time limit
+        task = profile.cvxpy_name, program, variables, options, request.verbose >= 2
+        seconds_apart = request.apart(profile, _numbers(program))
         with ctrl_c() as pressed:
-            values, said = _solve(chain, program, variables, options, request.verbose >= 2)
+            if seconds_apart is None:
+                values, said = _solve(*task)
+            else:
+                values, said = _solve_apart(_solve, task, profile, seconds_apart)
         values = {name: units[name] * value for name, value in values.items()}
         if pressed:
             stopped = "interrupted"
@@ -134,9 +138,10 @@ _WORDS = {cp.OPTIMAL: "optimal", cp.OPTIMAL_INACCURATE: "inaccurate", cp.USER_LI
 
 
 def _solve(
-    chain: Any, program: Any, variables: Mapping[str, Any], options: dict[str, Any], log: bool
+    solver: str, program: Any, variables: Mapping[str, Any], options: dict[str, Any], log: bool
 ) -> tuple[dict[str, Floats], str]:
     """Solve from the values the variables hold; return values by name and the solver's word."""
+    chain = _chain(program, solver)
     try:
         data, inverse = chain.apply(program)
     except (NotImplementedError, ValueError) as e:
@@ -173,6 +178,24 @@ def _solve(
     if word == "optimal" and ended and ended != KKT:
         word = ended.lower().replace("_", " ")
     return values, word
+
+
+def _numbers(program: Any) -> int:
+    """Return how many numbers a CVXPY problem has, in its data, variables and rows."""
+    size = program.size_metrics
+    rows = size.num_scalar_eq_constr + size.num_scalar_leq_constr
+    return int(size.num_scalar_data + size.num_scalar_variables + rows)
+
+
+def _solve_apart(
+    function: Any, task: tuple[Any, ...], profile: SolverProfile, seconds: float
+) -> tuple[dict[Any, Floats], str]:
+    """Return values and a word from another process; none where it was ended."""
+    try:
+        answer: Any = call_apart(function, task, name=profile.name, seconds=seconds)
+    except KeyboardInterrupt:
+        return {}, "interrupted"
+    return ({}, "time_limit") if answer is None else answer
 
 
 def _rank(
@@ -230,8 +253,8 @@ def _options(profile: SolverProfile, request: Request) -> dict[str, Any]:
     return chosen
 
 
-def _chain(program: Any, profile: SolverProfile) -> Any:
-    solver = SOLVER_MAP_NLP[profile.cvxpy_name]
+def _chain(program: Any, name: str) -> Any:
+    solver = SOLVER_MAP_NLP[name]
     flip = [FlipObjective()] if isinstance(program.objective, cp.Maximize) else []
     reduced = CvxAttr2Constr(reduce_bounds=not solver.BOUNDED_VARIABLES)
     return SolvingChain(reductions=[*flip, reduced, Dnlp2Smooth(), solver])
@@ -357,14 +380,11 @@ def run_dccp(problem: Problem, profile: SolverProfile, request: Request) -> Outc
             "write them as differences, or choose a local solver for smooth problems",
         )
     compiled_at = time.perf_counter()
-    logging.getLogger(dccp.__name__).setLevel(
-        logging.INFO if request.verbose >= 2 else logging.ERROR
-    )
     if convex:  # nothing to linearise
-        word = _solved(program, {"solver": options["solver"]}, request)
+        word = _solved(program, {"solver": options["solver"]}, profile, request)
         word = "local" if word == "optimal" else word
     else:
-        word = _iterate(dccp, program, options, request)
+        word = _iterate(dccp, program, options, profile, request)
     values = {}
     if all(v.value is not None for v in variables.values()):
         values = {name: np.asarray(v.value, dtype=float) for name, v in variables.items()}
@@ -373,12 +393,15 @@ def run_dccp(problem: Problem, profile: SolverProfile, request: Request) -> Outc
     return Outcome(word, values, {}, None, seconds, warm_start=warm)
 
 
-def _iterate(dccp: Any, program: Any, options: dict[str, Any], request: Request) -> str:
+def _iterate(
+    dccp: Any, program: Any, options: dict[str, Any], profile: SolverProfile, request: Request
+) -> str:
     """Run blocks of iterations with the package; each goes on from the point and the penalty of the last."""
     tau, mu = float(options.pop("tau_ini")), float(options.pop("mu"))
     for _ in range(ITERATIONS // BLOCK):
         asked = {"max_iter": BLOCK, "tau_ini": tau, "mu": mu, "seed": request.seed, **options}
-        reached = _solved(program, {"method": dccp.__name__, **asked}, request, BLOCK + 1)
+        asked = {"method": dccp.__name__, **asked}
+        reached = _solved(program, asked, profile, request, BLOCK + 1)
         if reached in ("interrupted", "time_limit"):
             return reached
         if reached == "optimal":
@@ -387,14 +410,23 @@ def _iterate(dccp: Any, program: Any, options: dict[str, Any], request: Request)
     return "stalled"
 
 
-def _solved(program: Any, asked: dict[str, Any], request: Request, times: int = 1) -> str:
+def _solved(
+    program: Any, asked: dict[str, Any], profile: SolverProfile, request: Request, times: int = 1
+) -> str:
     """Solve with CVXPY, the inner solver so many times; return how it ended."""
     inner = next((p for p in profiles().values() if p.cvxpy_name == asked["solver"]), None)
     clock = "" if inner is None else inner.options.get("time_limit", "")
     if clock and request.time_limit is not None:
         asked = {**asked, clock: request.seconds_left / times}
+    task = program, asked, request.verbose >= 2
+    seconds = request.apart(profile, _numbers(program))
     try:
-        program.solve(**asked)
+        if seconds is None:
+            _, word = _ended(*task)
+        else:
+            values, word = _solve_apart(_ended, task, profile, seconds)
+            for v in program.variables():
+                v.save_value(values.get(v.id, v.value))
     except KeyboardInterrupt:
         return "interrupted"
     except Exception as e:  # the package has no tree of errors of its own
@@ -403,8 +435,18 @@ def _solved(program: Any, asked: dict[str, Any], request: Request, times: int = 
         raise SolverFailure(
             "the convex-concave procedure failed", " ".join(str(e).split())[:200], "try another"
         ) from e
-    late = time.perf_counter() > request.deadline or program.status == cp.settings.USER_LIMIT
-    return "time_limit" if late and program.status != "optimal" else str(program.status)
+    late = time.perf_counter() > request.deadline or word == cp.settings.USER_LIMIT
+    return "time_limit" if late and word not in ("optimal", "interrupted") else word
+
+
+def _ended(program: Any, asked: dict[str, Any], log: bool) -> tuple[dict[int, Any], str]:
+    """Solve with CVXPY; return the values by the variables' numbers, and the status."""
+    import dccp  # its method is known to CVXPY then
+
+    logging.getLogger(dccp.__name__).setLevel(logging.INFO if log else logging.ERROR)
+    program.solve(**asked)
+    values = {v.id: v.value for v in program.variables() if v.value is not None}
+    return values, str(program.status)
 
 
 def _started(problem: Problem, variables: dict[str, Any], request: Request) -> str:

@@ -117,8 +117,8 @@ class SolverProfile:
         Where nothing else in the process goes on while it solves: problems of more numbers in
         their matrices are solved in a process of their own, so that Ctrl-C is heard.
     coarse : int
-        Where one step may take longer than a time limit: problems of more numbers in their
-        matrices are, under a limit, solved in a process of their own, which is ended soon after it.
+        Where one step may take longer than a limit: above so many numbers in matrices, or in the
+        data of nonlinear problems, one is kept by a process of its own, which is ended.
     warm_start : bool
         Whether it starts from a solution that is handed in.
     returns : tuple of str
@@ -282,6 +282,8 @@ LEAST = 1e12
 SMALL = 1e-4
 # A larger tolerance is the gap that branch and bound may leave; rows are held to this.
 COARSE = 1e-4
+# Numbers that are not handed over when time is up; times what is left, when a process is ended.
+LARGE, LATE = 50_000, 1.2
 
 
 @dataclass(frozen=True)
@@ -361,6 +363,10 @@ class Request:
         """Seconds until the deadline, at least a millisecond."""
         return max(1e-3, self.deadline - time.perf_counter())
 
+    def late(self, size: int) -> bool:
+        """Whether time was up before so many numbers are handed over: fewer are solved at once."""
+        return size > LARGE and time.perf_counter() > self.deadline
+
     def solver_options(self, profile: SolverProfile) -> dict[str, Any]:
         """Return the options by the solver's own names.
 
@@ -383,11 +389,12 @@ class Request:
             "seed": self.seed,
         }
         for name, wanted in general.items():
-            if wanted is None or (name == "time_limit" and self.apart(profile) is not None):
+            clocked = name == "time_limit" and self.apart(profile) is not None
+            if wanted is None:
                 continue
             if name in profile.options:
                 chosen[profile.options[name]] = wanted
-            elif not (name == "threads" and wanted == 1):
+            elif not (clocked or (name == "threads" and wanted == 1)):
                 raise UnsupportedProblem(
                     f"{profile.name} has no option for {name}",
                     f"it has {', '.join(profile.options) or 'none of time_limit, threads, seed'}",
@@ -403,15 +410,17 @@ class Request:
             )
         return {**chosen, **self.options}
 
-    def apart(self, profile: SolverProfile) -> float | None:
+    def apart(self, profile: SolverProfile, size: int = 0) -> float | None:
         """Return after how many seconds to end the solver's own process; None to solve here.
 
-        A solver that knows no clock, or was asked to stay out of ours, gets one.
+        One without a clock gets one, and one that reads its own between long steps at that size.
         """
-        clocked = self.time_limit is None or "time_limit" in profile.options
-        if profile.via != "cvxpy" or (clocked and not self.isolate):
+        if profile.via.partition(":")[0] not in ("cvxpy", "nlp"):
             return None
-        return self.seconds_left if self.time_limit is not None else float(np.inf)
+        if (limited := self.time_limit is not None) and "time_limit" not in profile.options:
+            return self.seconds_left
+        coarse = limited and 0 < profile.coarse < size
+        return LATE * self.seconds_left if self.isolate or coarse else None
 
     def start(self, problem: Problem) -> tuple[dict[str, Floats] | None, str]:
         """Return the values to start from and "used", or None and why not; "" where none are given."""

@@ -71,9 +71,9 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
         On the solver's word, without a certificate.
     """
     begin = time.perf_counter()
-    stated = quadratic_form(problem)
-    forms, columns, _, unit = in_units(separated(stated))
     try:
+        stated = quadratic_form(problem, request.deadline)
+        forms, columns, _, unit = in_units(separated(stated))
         model = ScipModel(forms, deadline=request.deadline)
     except TimeoutError:
         return Outcome("time_limit", {}, {}, None, stages(begin, now := time.perf_counter(), now))

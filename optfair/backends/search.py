@@ -18,7 +18,7 @@ from optfair.backends.integer_programs import EARLY, settled
 from optfair.backends.registry import adapter_of, outcome_of, profiles
 from optfair.backends.request import Outcome, Request, Retry, SolverProfile
 from optfair.backends.unattained import FAR_OUT, UNSURE, extends, nearing
-from optfair.core.certificate import reported
+from optfair.core.certificate import BEYOND, reported
 from optfair.core.problem import Problem
 from optfair.core.solution import Solution, Status
 from optfair.errors import Infeasible, OptfairError, SizeLimited, SolverFailure, UnsupportedProblem
@@ -364,8 +364,16 @@ class Search:
         if best is not None and not best.attained:
             cause += ", and no point is optimal: the objective improves on, however far out"
             remedy = "bound the variable along which it improves"
+        elif best is not None and BEYOND <= self._largest(best) < np.inf:
+            remedy = f"state the data in other units, in which values are below {BEYOND:.0e}"
         remedy += "; the best attempt is the solution of this error"
         raise SolverFailure(cause, " | ".join(self.attempts), remedy, solution=best)
+
+    @staticmethod
+    def _largest(best: Solution) -> float:
+        """Return the largest size of the objective and of what it is made of."""
+        residuals = best.residuals()
+        return max(residuals.largest, residuals.extent)
 
     def _restated(self, first: bool) -> bool:
         """Whether what is unproved, or far out, is solved on the face that every feasible point is in."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -153,7 +155,9 @@ class QuadraticForms:
         }
 
 
-def quadratic_terms(problem: Problem, *, piecewise: bool = False) -> QuadraticForms:
+def quadratic_terms(
+    problem: Problem, *, piecewise: bool = False, deadline: float = math.inf
+) -> QuadraticForms:
     r"""Return every term of a problem as exact quadratics, convex or not.
 
     .. math:: f_k(x) = \tfrac12 x^T P_k x + q_k^T x + r_k
@@ -170,6 +174,8 @@ def quadratic_terms(problem: Problem, *, piecewise: bool = False) -> QuadraticFo
     piecewise : bool
         Reduce terms that are piecewise linear or quadratic to rows ``NAME 1``, ``NAME 2`` ... in
         further columns ``NAME auxiliary``; a constraint's own row keeps its name.
+    deadline : float
+        ``time.perf_counter()`` value after which no further term is multiplied out.
 
     Returns
     -------
@@ -179,6 +185,8 @@ def quadratic_terms(problem: Problem, *, piecewise: bool = False) -> QuadraticFo
     ------
     UnsupportedProblem
         A term is not quadratic; it is named.
+    TimeoutError
+        The deadline is over.
 
     Examples
     --------
@@ -224,10 +232,12 @@ def quadratic_terms(problem: Problem, *, piecewise: bool = False) -> QuadraticFo
             rows.append((name, built(c)))
     offsets, n = layout.offsets, layout.size
     objective = [_term(name, "objective", 1.0, e, offsets, n) for name, e in goals]
-    constraints = [
-        replace(_term(name, *constraint_set(name, c), offsets, n), above=_above(c))
-        for name, c in rows
-    ]
+    constraints = []
+    for name, c in rows:
+        if time.perf_counter() > deadline:
+            raise TimeoutError("the terms are not multiplied out yet")
+        term = _term(name, *constraint_set(name, c), offsets, n)
+        constraints.append(replace(term, above=_above(c)))
     columns = {
         name: slice(offsets[v.id], offsets[v.id] + v.size) for name, v in layout.variables.items()
     }

@@ -21,6 +21,7 @@ from optfair.convexity.expression import (
     constant,
     constant_value,
     diagonal,
+    diagonal_only,
     linear,
     matrix,
     raw_call,
@@ -319,12 +320,11 @@ class Algebra:
             factors: list[Factor] = []
             rest = []
             for M, inner in node.parts:
-                uniform = M.nnz == M.shape[0] == M.shape[1] and (M.data == M.data[0]).all()
                 if (
-                    uniform
+                    diagonal_only(M)
+                    and (M.data == M.data[0]).all()
                     and isinstance(inner, Call)
                     and inner.function == "log"
-                    and (M.indices == np.arange(M.shape[0])).all()
                     and self._defined(inner.args[0])
                 ):
                     factors.append((inner.args[0], Fraction(float(M.data[0]))))

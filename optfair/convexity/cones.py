@@ -38,8 +38,8 @@ from optfair.convexity.theorems import perspective_of, shifted
 from optfair.core.quadratics import Shortfall, lower_root
 from optfair.numbers import Floats
 
-# Entries of a vector that are written one by one; what a multiple may be rounded by.
-ENTRIES, ROUNDED = 64, 1e-15
+# Entries of a vector that are written one by one, those of one function; what a multiple may be rounded by.
+ENTRIES, MOST, ROUNDED = 64, 512, 1e-15
 
 
 def disciplined(proof: CurvatureProof, kind: str) -> tuple[Any, list[Any]] | None:
@@ -465,6 +465,15 @@ class Writer:
         self.rounded |= inner.rounded
         return out
 
+    def each_entry(self, step: Step) -> Any:
+        """Write f(t) on every entry of what t stands for."""
+        (first,) = step.premises
+        if step.node.size > MOST:
+            raise NoCones("too many entries to write one by one")
+        parts = {leaf: self.affine(leaf.uid[1]) for leaf, _ in first.goal.boxes}
+        count = range(step.node.size)
+        return cp.hstack([self.within(first, {t: u[[i]] for t, u in parts.items()}) for i in count])
+
     def shifted(self, step: Step) -> Any:
         """Write h(x + c) on the sums themselves."""
         first = step.premises[0]
@@ -496,6 +505,7 @@ _WRITERS: Mapping[str, Callable[[Writer, Step], Any]] = {
     "affine": lambda w, s: w.affine(s.node),
     "sum": Writer.sum,
     "composition rules of CVXPY": lambda w, s: cp.vec(s.node.expression, order="F"),  # type: ignore[attr-defined]
+    "one function of each entry": Writer.each_entry,
     "entries": lambda w, s: cp.hstack([w.write(p) for p in s.premises]),
     "quadratic": Writer.quadratic,
     "quadratic of many variables": Writer.large_quadratic,

@@ -15,6 +15,7 @@ from optfair.convexity.expression import (
     Call,
     Leaf,
     Node,
+    Number,
     Opaque,
     Product,
     Sum,
@@ -429,6 +430,24 @@ class Domain:
         below = Interval((-target.high).clip(min=0.0), (-target.low).clip(min=0.0)).power(1 / a)
         low = np.where(target.low < 0.0, -below.high, above.low)
         return Interval(low, np.where(target.high > 0.0, above.high, -below.low))
+
+
+def number_of(parameter: Any) -> Number:
+    """Return the node of a CVXPY parameter."""
+    uid, shape = ("parameter", parameter.id), tuple(parameter.shape)
+    return Number(uid, parameter.name(), int(parameter.size), shape)
+
+
+def signs_of(parameters: Iterable[Any]) -> dict[Leaf, Interval]:
+    """Return where parameters lie by what was declared of them, whatever their values."""
+    boxes: dict[Leaf, Interval] = {}
+    for p in parameters:
+        a, tiny = p.attributes, 5e-324
+        boolean = a.get("boolean") is True  # of all entries
+        low = tiny if a.get("pos") else 0.0 if a.get("nonneg") or boolean else -np.inf
+        high = -tiny if a.get("neg") else 0.0 if a.get("nonpos") else 1.0 if boolean else np.inf
+        boxes[number_of(p)] = Interval.of(np.full(p.size, low), np.full(p.size, high))
+    return boxes
 
 
 def times_its_logarithm(node: Node) -> Node | None:

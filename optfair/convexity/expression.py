@@ -293,9 +293,11 @@ def matrix(M: Any) -> Any:
     return M if _settled(M) else _canonical(sp.csr_array(M, dtype=float))
 
 
-def _identity(M: Any) -> bool:
-    square = M.shape[0] == M.shape[1] == M.nnz
-    return square and bool((M.data == 1.0).all() and (M.indices == np.arange(M.nnz)).all())
+def diagonal_only(M: Any) -> bool:
+    """Whether a matrix has one entry in each row, that of the diagonal: entries keep their places."""
+    at = np.arange(M.shape[0] + 1)
+    rows = M.shape[0] == M.shape[1] == M.nnz and bool((M.indptr == at).all())
+    return rows and bool((M.indices == at[:-1]).all())
 
 
 def selection(rows: Sequence[int] | NDArray[Any], size: int) -> Any:
@@ -368,7 +370,8 @@ def linear(parts: Iterable[tuple[Any, Node]], offset: Any) -> Node:
         else:
             same.append(M)
     flat = [(M, n) for n in sorted(kept, key=lambda n: n.serial) for M in kept[n] if M.nnz]
-    if len(flat) == 1 and not total.any() and _identity(flat[0][0]):
+    one = flat[0][0] if len(flat) == 1 and not total.any() else None
+    if one is not None and diagonal_only(one) and (one.data == 1.0).all():
         return flat[0][1]
     return _sum(tuple(flat), total)
 
@@ -538,9 +541,7 @@ def _text(node: Node) -> str:
     words = []
     for M, n in node.parts:
         inside = _text(n)
-        if _identity(M):
-            words.append(inside)
-        elif M.nnz == M.shape[0] and (np.diff(M.indptr) == 1).all():
+        if M.nnz == M.shape[0] and (np.diff(M.indptr) == 1).all():
             same = (M.data == M.data[0]).all()
             front = "" if same and M.data[0] == 1.0 else f"{M.data[0]:g}*" if same else "c*"
             words.append(f"{front}{_grouped(n, inside)}{_places_text(M, n)}")

@@ -13,7 +13,7 @@ from cvxpy.atoms.affine.binary_operators import DivExpression
 from cvxpy.constraints import Equality, Inequality, NonNeg, NonPos, Zero
 
 from optfair.convexity.cones import disciplined
-from optfair.convexity.domain import Domain, Fact, attribute_constraints
+from optfair.convexity.domain import Domain, Fact, attribute_constraints, signs_of
 from optfair.convexity.expression import Exhausted, Opaque, affine, limited, opaque, text
 from optfair.convexity.hessians import quadratic_curvature
 from optfair.convexity.proof import (
@@ -32,7 +32,6 @@ from optfair.convexity.reading import (
     leaf_of,
     read,
     read_constraint,
-    signs_of,
 )
 from optfair.convexity.rules import Goal, Kind
 from optfair.convexity.search import Search

@@ -16,13 +16,12 @@ from cvxpy.atoms.affine.wraps import Wrap
 from cvxpy.constraints import SOC, Equality, Inequality, NonNeg, NonPos, Zero
 
 from optfair.convexity.algebra import Algebra
-from optfair.convexity.domain import IMPLIED, Domain, Fact
+from optfair.convexity.domain import IMPLIED, Domain, Fact, number_of
 from optfair.convexity.expression import (
     SPLIT,
     Call,
     Leaf,
     Node,
-    Number,
     Product,
     affine,
     constant,
@@ -36,7 +35,6 @@ from optfair.convexity.expression import (
     subnodes,
     text,
 )
-from optfair.convexity.intervals import Interval
 from optfair.core.expressions import dense
 from optfair.core.quadratics import atom_matrix
 from optfair.core.term import count_of, matrix_product
@@ -282,12 +280,19 @@ class Reader:
         return select(node, at)
 
     def _times(self, e: Any) -> Node:
-        left, right = (self._broadcast(a, e) for a in e.args)
-        for one, other in ((left, right), (right, left)):
-            value = constant_value(one)
-            if value is not None:
-                return self.algebra.scaled(value, other)
-        return self.algebra.product([(left, Fraction(1)), (right, Fraction(1))])
+        nodes = self._factors(e, e)
+        numbers = [constant_value(n) for n in nodes]
+        rest = [(n, Fraction(1)) for n, c in zip(nodes, numbers, strict=True) if c is None]
+        out = self.algebra.product(rest) if rest else constant(np.ones(e.size))
+        for c in numbers:
+            out = out if c is None else self.algebra.scaled(c, out)
+        return out
+
+    def _factors(self, a: Any, e: Any) -> list[Node]:
+        """Return what is multiplied entry by entry, of a chain of products all at once."""
+        if isinstance(a, multiply) and a.shape == e.shape and not (_known(a) or a.is_complex()):
+            return [f for b in a.args for f in self._factors(b, e)]
+        return [self._broadcast(a, e)]
 
     def _quotient(self, e: Any) -> Node:
         left, right = (self._broadcast(a, e) for a in e.args)
@@ -501,24 +506,6 @@ class Reader:
 def _summed(node: Node) -> Node:
     """Return the sum of all entries of a node."""
     return linear([(np.ones((1, node.size)), node)], np.zeros(1))
-
-
-def number_of(parameter: Any) -> Number:
-    """Return the node of a CVXPY parameter."""
-    uid, shape = ("parameter", parameter.id), tuple(parameter.shape)
-    return Number(uid, parameter.name(), int(parameter.size), shape)
-
-
-def signs_of(parameters: Iterable[Any]) -> dict[Leaf, Interval]:
-    """Return where parameters lie by what was declared of them, whatever their values."""
-    boxes: dict[Leaf, Interval] = {}
-    for p in parameters:
-        a, tiny = p.attributes, 5e-324
-        boolean = a.get("boolean") is True  # of all entries
-        low = tiny if a.get("pos") else 0.0 if a.get("nonneg") or boolean else -np.inf
-        high = -tiny if a.get("neg") else 0.0 if a.get("nonpos") else 1.0 if boolean else np.inf
-        boxes[number_of(p)] = Interval.of(np.full(p.size, low), np.full(p.size, high))
-    return boxes
 
 
 def _known(e: Any) -> bool:

@@ -52,7 +52,7 @@ from optfair.convexity.prove import domain_of, looks_geometric
 from optfair.convexity.reading import Reader, Unread, demanded, leaf_of, read, read_constraint
 from optfair.convexity.rules import Kind, grows
 from optfair.convexity.search import Search
-from optfair.convexity.writing import Atoms, asked, domains, sublevel
+from optfair.convexity.writing import Atoms, InFloats, asked, domains, sublevel
 from optfair.core.canonical import built
 from optfair.core.certificate import Certificate, Verdict
 from optfair.core.identity import fingerprint
@@ -371,7 +371,7 @@ def _in_logarithms(problem: Any, domain: Domain) -> Recast | None:
     for k, node in enumerate(asked(map(built, problem.terms), domain)):
         pieces = logs.rows(f"{IMPLIED} {k}", node, False) if node.size <= SCALARS else None
         demands |= {p.name: p.after for p in pieces or ()}
-    logs.b = Algebra(logs.b.domain.extended([Fact(IMPLIED, n) for n in demands.values()]))
+    logs.b = InFloats(logs.b.domain.extended([Fact(IMPLIED, n) for n in demands.values()]))
     logs.atoms = Atoms(logs.flat, logs.b)
     for name, t in sorted(problem.constraints.items(), key=lambda item: np.prod(item[1].shape)):
         c = built(t)
@@ -419,7 +419,7 @@ class _Logarithms:
             leaf = leaf_of(v)
             u = self._leaf(("logarithm", v.id), name, v.shape)
             self.known[leaf], boxes[u] = raw_call("exp", [u], u.size), domain.box(leaf).call("log")
-        self.b = Algebra(Domain(boxes=boxes))
+        self.b = InFloats(Domain(boxes=boxes))
         self.atoms = Atoms(self.flat, self.b)
 
     def _leaf(self, uid: Any, name: str, shape: tuple[int, ...]) -> Leaf:

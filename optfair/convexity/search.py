@@ -58,6 +58,7 @@ _AT_ONCE = (4, 6, 6, 0, 0, 0)
 _LAST = (
     "log-convex",
     "sign of a polynomial",
+    "one function of each entry",
     "entries",
     "shifted variables",
     "multiplied out",

@@ -21,7 +21,9 @@ from optfair.convexity.expression import (
     affine,
     constant,
     diagonal,
+    diagonal_only,
     linear,
+    raw_call,
     raw_product,
     rebuilt,
     scalars,
@@ -89,17 +91,79 @@ def _same_variables(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[G
     return [Goal(n, kind) for n in parts]
 
 
+def of_entries(node: Node, stand_ins: dict[Node, Leaf]) -> Node | None:
+    """Return f where every entry of a vector is f of that entry of the affine vectors it is made of.
+
+    None where entries differ, by coefficients or in form.
+
+    Parameters
+    ----------
+    node : Node
+        The vector.
+    stand_ins : dict
+        Affine vectors -> what stands for an entry of them in f; added to.
+    """
+    if affine(node) and node.leaves:
+        return stand_ins.setdefault(node, Leaf(("entry of", node), f"[{node!r}]"[:40], 1))
+    if isinstance(node, Product):
+        factors = [(of_entries(n, stand_ins), p) for n, p in node.factors]
+        return None if any(n is None for n, _ in factors) else raw_product(factors)  # type: ignore[arg-type]
+    if isinstance(node, Call) and len(node.args) == 1 and node.args[0].size == node.size:
+        inner = of_entries(node.args[0], stand_ins)
+        grouped = node.function.startswith("of all: ")
+        return None if inner is None or grouped else raw_call(node.function, [inner], 1)
+    if not isinstance(node, Sum) or (node.constant != node.constant[0]).any():
+        return None
+    parts = list[tuple[Any, Node]]()
+    for M, n in node.parts:
+        alike = diagonal_only(M) and (M.data == M.data[0]).all()
+        if (inner := of_entries(n, stand_ins) if alike else None) is None:
+            return None
+        parts.append((M.data[:1, None], inner))
+    return linear(parts, node.constant[:1])
+
+
+@rule(
+    "one function of each entry",
+    "a vector of f(a_i'x + b_i) is convex when f is, wherever these lie",
+    "sum(log(1 + v*v)) | v>=-0.9, v<=0.9 | v=20",
+)
+def _each_entry(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
+    if node.size == 1 or affine(node):
+        return None
+    stand_ins = dict[Node, Leaf]()
+    f, boxes = of_entries(node, stand_ins), list[tuple[Leaf, Interval]]()
+    for u, leaf in stand_ins.items():
+        r = a.domain.range(u)
+        boxes.append((leaf, Interval(r.low.min(keepdims=True), r.high.max(keepdims=True))))
+    return [Goal(f, kind, tuple(boxes))] if f is not None and f.leaves else None
+
+
 @rule(
     "multiplied out",
     "products of sums, written term by term",
     "square(sqrt(x) - sqrt(y)) | x>=0.1, y>=0.1",
 )
 def _expanded(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
+    if node.size != 1 and isinstance(node, Product):
+        out = _distributed(node, a)
+        return None if out is None or out is node else [Goal(out, kind)]
     if node.size != 1 or not isinstance(node, (Sum, Product)):
         return None
     terms = expanded(node, lambda n: a.nonnegative(n) and a.cancels(n))
     out = None if terms is None else from_monomials(terms, a)
     return None if out is None or out is node else [Goal(out, kind)]
+
+
+def _distributed(node: Product, a: Algebra) -> Node | None:
+    """Return a product with a sum, entry by entry, as the sum of the products."""
+    sums = [n for n, p in node.factors if p == 1 and isinstance(n, Sum) and not affine(n)]
+    others = [(n, p) for n, p in node.factors if n not in sums]
+    if len(sums) != 1 or not others or not all(diagonal_only(M) for M, _ in sums[0].parts):
+        return None
+    parts = [(M, a.product([(n, Fraction(1)), *others])) for M, n in sums[0].parts]
+    offset = (diagonal(sums[0].constant), a.product(others))
+    return linear([*parts, offset], np.zeros(node.size))
 
 
 @rule(

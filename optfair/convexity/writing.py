@@ -16,6 +16,7 @@ from optfair.convexity.algebra import Algebra
 from optfair.convexity.domain import Domain
 from optfair.convexity.expression import (
     Call,
+    Factor,
     Node,
     Opaque,
     Product,
@@ -273,6 +274,17 @@ def parse_bounds(text: str, variables: dict[str, Any]) -> dict[str, Any]:
 
 
 # --- normal forms by atoms ----------------------------------------------------------------------
+
+
+class InFloats(Algebra):
+    """Has exponents as the floats that were declared, or next to a sum of these, as atoms take them.
+
+    Only then the logarithm of a product is a sum that floats hold.
+    """
+
+    def product(self, factors: Iterable[Factor]) -> Node:
+        """Return the entrywise product of powers of nodes of one size."""
+        return super().product([(n, Fraction(float(a))) for n, a in factors])
 
 
 class Atoms:

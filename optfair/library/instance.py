@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from optfair import registry
 from optfair.core.problem_class import ProblemClass
-from optfair.errors import DataError, DeclarationError, OptfairError, nearest
+from optfair.errors import DataError, DeclarationError, OptfairError, kind_of, nearest
 from optfair.registry import check_keys, fact_files, load_facts, nearest_of_families
 from optfair.storage import read_toml
 
@@ -544,6 +544,8 @@ def collections(folder: str | Path | None = None) -> tuple[str, ...]:
 
 def _manifest(folder: str | Path | None) -> tuple[Path, dict[str, Any]]:
     named = folder if folder is not None else os.environ.get(FOLDER, "")
+    if not isinstance(named, (str, os.PathLike)):
+        raise DataError(f"folder is {kind_of(named)}, no path", remedy="give the name of a folder")
     if not str(named):
         raise DataError(
             "no folder of collections is known",

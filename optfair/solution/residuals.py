@@ -200,7 +200,8 @@ class Residuals:
         reasons += [f"{k} {v:.1e}" for k, (v, limit) in checks.items() if not v <= limit]
         for size, what in ((self.largest, "no optimum"), (self.extent, "no coordinate of one")):
             if size >= BEYOND and np.isfinite(size):
-                reasons.append(f"a value of {size:.1e} is {what}")
+                why = f"numbers from {BEYOND:.0e} on count as none"
+                reasons.append(f"a value of {size:.1e} is {what}: {why}")
         return tuple(reasons)
 
     def __str__(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import textwrap
 import threading
@@ -20,10 +21,11 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import optfair as of
 from optfair.backends import cvxpy_backend as module_of_steps
-from optfair.backends import isolation
+from optfair.backends import isolation, registry
 from optfair.backends import solve as module
 from optfair.backends.cvxpy_backend import onto_rows
 from optfair.backends.registry import profile
+from optfair.backends.request import Request
 from optfair.compile.form import compile_problem
 
 STRANGE = """
@@ -279,3 +281,102 @@ def test_one_thread_multiplies_meanwhile() -> None:
         thread.start()
         thread.join()
         assert met == [before] and threads() == before
+
+
+def dense(rows: int = 1_500, columns: int = 3_000) -> Any:
+    """A linear program whose first step takes uno minutes, and no signal gets in meanwhile."""
+    rng = np.random.default_rng(0)
+    A, x = rng.random((rows, columns)), cp.Variable(columns, name="x")
+    limits = [A @ x >= A.sum(axis=1), x >= 0, x <= 3]
+    return of.from_cvxpy(cp.Problem(cp.Minimize(rng.random(columns) @ x), limits))
+
+
+@pytest.fixture
+def workers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[isolation.Worker]]:
+    """Processes that are asked meanwhile."""
+    asked: list[isolation.Worker] = []
+    taken = isolation._idle.taken
+
+    def noted() -> isolation.Worker:
+        asked.append(taken())
+        return asked[-1]
+
+    monkeypatch.setattr(isolation._idle, "taken", noted)
+    yield asked
+    isolation.close_idle()
+
+
+def test_a_step_that_never_ends_is_ended_with_its_process(workers: list[isolation.Worker]) -> None:
+    with pytest.raises(of.SolverFailure, match=r"uno \(time_limit\): it left no point"):
+        dense().solve("uno", time_limit=1.5)
+    assert workers and not any(w.alive for w in workers)
+    s = dense(5, 10).solve("uno", isolate=True, time_limit=100.0)
+    assert s.status.termination == "local" and workers[-1].alive
+
+
+@pytest.mark.parametrize(("solver", "word"), [("uno", "left no point"), ("scs", None)])
+def test_control_c_ends_a_step_with_its_process(
+    solver: str, word: str | None, workers: list[isolation.Worker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask = isolation.Worker.ask
+
+    def pressed(self: isolation.Worker, message: bytes, seconds: float) -> Any:
+        clock = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+        clock.start()
+        try:
+            return ask(self, message, seconds)
+        finally:
+            clock.join()
+
+    monkeypatch.setattr(isolation.Worker, "ask", pressed)
+    with pytest.raises(KeyboardInterrupt, match=word):
+        dense().solve(solver, time_limit=100.0)
+    assert workers and not any(w.alive for w in workers) and not isolation._idle
+    monkeypatch.setattr(isolation.Worker, "ask", ask)
+    s = dense(5, 10).solve(solver, isolate=True, time_limit=100.0, tolerance=1e-5)
+    assert s.status.termination in ("local", "optimal") and workers[-1].alive
+
+
+@pytest.mark.parametrize("solver", ["uno", "scs", "dccp", "qpalm"])
+def test_answers_under_a_limit_come_from_a_process_above_a_size(
+    solver: str, workers: list[isolation.Worker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip(profile(solver).module)
+    problem = dense(6, 12)
+    here = problem.solve(solver, tolerance=1e-5, time_limit=100.0)
+    assert not workers
+    profiles = {**registry.profiles(), solver: replace(profile(solver), coarse=10)}
+    monkeypatch.setattr(registry, "profiles", lambda: profiles)
+    there = problem.solve(solver, tolerance=1e-5, time_limit=100.0)
+    assert workers and there.status == here.status
+    assert there.objective == pytest.approx(here.objective, abs=1e-4)
+    assert np.allclose(there["x"], here["x"], atol=1e-4)
+
+
+def test_a_solver_with_a_clock_has_it_in_a_process_as_well() -> None:
+    request = Request(isolate=True, time_limit=50.0)
+    facts = profile("clarabel")
+    assert 0.0 < request.solver_options(facts)["time_limit"] <= 50.0
+    assert 50.0 < (request.apart(facts) or 0.0) <= 60.0
+    assert "time_limit" not in request.solver_options(profile("piqp"))
+    assert request.apart(profile("highs")) is None
+
+
+@pytest.mark.parametrize("solver", ["highs", "clarabel", "scs", "piqp", "scipy-linprog"])
+def test_a_large_program_is_not_handed_over_when_time_is_up(
+    solver: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    p, small = dense(150, 400), dense(5, 10)
+    monkeypatch.setattr(Request, "deadline", property(lambda _: -np.inf))
+    monkeypatch.setattr(module_of_steps, "_refuse_magnitude", lambda compiled: None)
+    run, facts, asked = (
+        registry.adapter_of(profile(solver)),
+        profile(solver),
+        Request(time_limit=1.0),
+    )
+    outcome = registry.outcome_of(run, p, facts, asked)
+    assert outcome.termination == "time_limit" and not outcome.values and outcome.seconds
+    handed = list[int]()
+    monkeypatch.setattr(module_of_steps, "_refuse_magnitude", lambda compiled: handed.append(1))
+    registry.outcome_of(run, small, facts, asked)
+    assert handed

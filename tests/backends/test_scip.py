@@ -781,6 +781,10 @@ def test_a_model_that_takes_longer_to_build_than_there_is_ends_in_time(
     p, _, _ = dense(12)
     with pytest.raises(TimeoutError):
         ScipModel(quadratic_form(p), deadline=time.perf_counter() - 1.0)
+    x = cp.Variable(3, name="x")
+    ball = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [cp.norm(x - 1) <= 2]))
+    with pytest.raises(TimeoutError):
+        quadratic_form(ball, time.perf_counter() - 1.0)
     monkeypatch.setattr(Request, "deadline", property(lambda _: -np.inf))
     outcome = scip_backend.run(p, profile("scip"), Request(time_limit=1.0))
     assert outcome.termination == "time_limit" and not outcome.values and outcome.proof is None

@@ -452,6 +452,20 @@ def test_numbers_that_crash_solvers_do_not_reach_them() -> None:
     assert "1.0e+23 is no optimum" in failed.value.evidence
 
 
+def test_a_value_beyond_the_limit_of_optima_is_refused_with_it_and_a_remedy() -> None:
+    x = cp.Variable(name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.square(x - 1e8)), [x <= 5e7]))
+    with pytest.raises(of.SolverFailure) as failed:
+        p.solve()
+    assert "2.5e+15 is no optimum: numbers from 1e+15 on count as none" in failed.value.evidence
+    assert "in other units, in which values are below 1e+15" in failed.value.remedy
+    assert failed.value.solution is not None
+    assert failed.value.solution.objective == pytest.approx(2.5e15)
+    smaller = cp.Minimize(cp.square(1e-3 * x - 1e5))
+    s = of.from_cvxpy(cp.Problem(smaller, [x <= 5e7])).solve()
+    assert s.objective == pytest.approx(2.5e9) and s.is_optimal(1e-6)
+
+
 @pytest.mark.parametrize("solver", [None, "highs", "clarabel"])
 def test_a_unit_is_no_size(solver: str | None) -> None:
     x = cp.Variable(3, name="x")

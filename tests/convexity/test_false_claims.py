@@ -551,3 +551,13 @@ def test_what_stands_above_and_below_is_not_dropped() -> None:
     assert ratio(once, a) == (1.0, expand(affine), affine)
     product = raw_product([(square, one), (square, below), (own, one)])
     assert RULES["fraction turned over"].needs(product, "concave", a, None) is None
+
+
+def test_two_entries_in_one_row_and_none_in_the_other_are_no_identity() -> None:
+    v = cp.Variable(2, name="v")
+    both = np.array([[1.0, 1.0], [0.0, 0.0]]) @ v
+    assert read(both, Domain()).node is not read(v, Domain()).node
+    near = {"low": v >= 0.45, "high": v <= 0.9}  # log(1 + t**2) bends the other way beyond 1
+    assert of.prove(cp.log(1 + cp.square(v[0])), list(near.values())).curvature == "convex"
+    p = of.prove(cp.sum(cp.log(1 + cp.square(both))), list(near.values()))
+    assert p.curvature != "convex"

@@ -840,3 +840,16 @@ def test_squares_below_a_square_are_a_norm_below_its_root(n: int, unit: float) -
     s = of.from_cvxpy(cp.Problem(cp.Maximize(cp.sum(x)), rows)).solve()
     assert s.grade.word == "proved"
     assert s.objective == pytest.approx(np.sqrt(3 * n) * unit, rel=1e-6)
+
+
+def test_decimal_exponents_are_products_with_floats_in_logarithms() -> None:
+    x = cp.Variable(3, pos=True, name="x")
+    product = cp.power(x[0], 0.13) * cp.power(x[1], 0.7) / cp.power(x[2], 1 / 3)
+    p = of.from_cvxpy(
+        cp.Problem(cp.Minimize(product + 2 / product + cp.sum(x)), [product <= 5, x <= 9])
+    )
+    assert p.recast is not None and "ower" not in str(p.recast.inner.cvxpy)
+    plain = cp.Problem(cp.Minimize(product + 2 / product + cp.sum(x)), [product <= 5, x <= 9])
+    s = p.solve()
+    assert s.is_optimal(1e-6)
+    assert s.objective == pytest.approx(plain.solve(gp=True, solver="CLARABEL"), rel=1e-6)

@@ -343,3 +343,50 @@ def test_what_is_said_to_be_missing_is_enough(text: str) -> None:
         bounds = parse_bounds(condition.replace(" and ", ", "), variables)
         found = of.prove(expression, bounds)
         assert found.curvature == word and found.verify(), hint
+
+
+@pytest.mark.parametrize("size", [30, 300])
+def test_one_entry_stands_for_all_where_entries_are_alike(size: int) -> None:
+    v = cp.Variable(size, name="v")
+    bounds = [v >= 0.1, v <= 0.9]
+    for inner in (v, 0.5 * (v - v[::-1])):  # of any affine vector: it lies between -0.4 and 0.4
+        p = of.prove(cp.sum(cp.log(1 + cp.square(inner))), bounds)
+        assert p.curvature == "convex" and p.verify()
+        assert "one function of each entry" in str(p)
+    beyond = of.prove(cp.sum(cp.log(1 + cp.square(v))), [v >= 0.1, v <= 1.1])
+    assert beyond.curvature != "convex"
+    wide = np.where(np.arange(size) == size - 1, 1.1, 0.9)
+    assert of.prove(cp.sum(cp.log(1 + cp.square(v))), [v >= 0.1, v <= wide]).curvature != "convex"
+
+
+def test_a_long_vector_of_one_function_is_solved() -> None:
+    v = cp.Variable(100, name="v")
+    goal = cp.Minimize(cp.sum(cp.log(1 + cp.square(v))) - 0.3 * cp.sum(v))
+    s = of.from_cvxpy(cp.Problem(goal, [v >= 0.1, v <= 0.9])).solve()
+    least = (1.0 - np.sqrt(1.0 - 0.09)) / 0.3  # where 2 v/(1 + v**2) is 0.3
+    assert s.objective == pytest.approx(100 * (np.log1p(least**2) - 0.3 * least), abs=1e-6)
+    assert s.is_optimal(1e-6)
+
+
+def test_a_long_vector_of_one_function_is_written_entry_by_entry() -> None:
+    v = cp.Variable(100, name="v")
+    goal = cp.Minimize(cp.sum((cp.square(v) - v + 1) / (v + 2)))
+    p = of.from_cvxpy(cp.Problem(goal, [v >= 0, v <= 3]))
+    assert p.problem_class.name in ("SOCP", "CONIC")
+    s = p.solve()
+    assert s.solver == "clarabel" and s.is_optimal(1e-6)
+    assert s.objective == pytest.approx(100 * (2 * np.sqrt(7.0) - 5.0), abs=1e-5)
+
+
+def test_products_of_long_vectors_with_a_sum_are_multiplied_out_as_vectors() -> None:
+    v, c = cp.Variable(300, name="v"), np.linspace(-1.0, 1.0, 300)
+    p = of.prove(cp.sum(cp.multiply(v, cp.log(v) - c)), [v >= 0.1, v <= 9])
+    assert p.curvature == "convex" and p.verify()
+    steps = [p.steps[0]]
+    while steps[-1].premises:
+        steps.append(steps[-1].premises[0])
+    assert [s.rule for s in steps] == ["sum", "multiplied out", "sum", "entropy"]
+    assert steps[-1].node.size == 300
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(p.expression), [cp.sum(v) == 1, v >= 0])).solve()
+    assert s.is_optimal(1e-6)
+    assert s.objective == pytest.approx(-np.log(np.exp(c).sum()), abs=1e-6)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import cvxpy as cp
 import pytest
@@ -93,6 +94,16 @@ def test_a_folder_must_be_known_and_have_a_manifest(
     with pytest.raises(of.DataError, match="no folder"):
         of.library.collection("own")
     assert of.library.collections() == ()
+
+
+@pytest.mark.parametrize("folder", [3, ["netlib"], 0.5])
+def test_a_folder_is_a_path(folder: Any) -> None:
+    for read in (
+        lambda: of.library.collection("netlib", folder),
+        lambda: of.library.collections(folder),
+    ):
+        with pytest.raises(of.DataError, match=r"folder is an? \w+, no path"):
+            read()
 
 
 def test_a_collection_is_compared_by_its_name(
