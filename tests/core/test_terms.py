@@ -142,9 +142,9 @@ def test_terms_are_evaluated_as_they_are_built() -> None:
 def test_lifted_terms_are_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Problem] = []
 
-    def kept(problem: Problem) -> QuadraticForms:
+    def kept(problem: Problem, **more: Any) -> QuadraticForms:
         seen.append(problem)
-        return original(problem)
+        return original(problem, **more)
 
     import optfair.backends.global_backend as module
 
