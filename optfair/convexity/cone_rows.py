@@ -22,6 +22,8 @@ HALF = Fraction(1, 2)
 MOST = 1_000_000
 # By how much a root that is no float is less than what is next to it.
 LESS = 2.0**-50
+# Quotients below it have fewer digits.
+TINY = 1e-290
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +123,10 @@ def cone_rows(node: Node, a: Algebra, atoms: Atoms) -> ConeRows | None:
         return None
     sides = a.scaled(known, left), a.scaled(known, right)
     factor = 1.0 if sides[0] is sides[1] else 2.0
-    made = (_form_root if form else _square_roots)(squares, c, kappa, factor, atoms)
+    try:
+        made = (_form_root if form else _square_roots)(squares, c, kappa, factor, atoms)
+    except OverflowError:
+        return None
     if made is None:
         return None
     norm, positive = made
@@ -169,15 +174,19 @@ def _sign(node: Node, a: Algebra) -> Floats:
 
 
 def _root(values: Floats, kappa: Floats, factor: float) -> Floats:
-    """Return factor * sqrt(c / κ), or a little less where that is no float."""
-    near = np.asarray(factor * np.sqrt(values / kappa), dtype=float)
+    """Return factor * sqrt(c / κ), or a little less where that is no float; 0 of next to nothing."""
+    with np.errstate(over="ignore", under="ignore"):
+        ratio = values / kappa
+    near = np.where(ratio < TINY, 0.0, factor * np.sqrt(ratio))
+    if not (near < 1.0 / TINY).all():
+        raise OverflowError("a root is beyond the floats")
     pairs, at = np.unique(np.stack([values, kappa, near]), axis=1, return_inverse=True)
     exact = [
         Fraction(r) ** 2 * Fraction(k) == Fraction(factor) ** 2 * Fraction(c)
         for c, k, r in pairs.T.tolist()
     ]
     whole = np.asarray(exact, dtype=bool)[at.ravel()]
-    return np.where(whole, near, near * (1.0 - LESS))
+    return np.asarray(np.where(whole, near, near * (1.0 - LESS)), dtype=float)
 
 
 Norm = tuple[list[Any], int]
@@ -278,11 +287,15 @@ def root_below(Q: Floats, most: Floats, terms: float, kappa: float) -> Floats | 
     kappa : float
     """
     n, unit = len(Q), 2.0**-53
-    diagonal = np.diag(Q) / kappa
-    if not n or not (diagonal > 0.0).all() or not np.isfinite(Q).all():
+    with np.errstate(over="ignore"):
+        diagonal = np.diag(Q) / kappa
+    if not n or not ((diagonal > TINY) & (diagonal < 1.0 / TINY)).all():
         return None
     size = np.exp2(np.floor(np.log2(diagonal) / 2.0))
-    scaled, sizes = (V / kappa / np.outer(size, size) for V in (Q, most))
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled, sizes = (V / kappa / np.outer(size, size) for V in (Q, most))
+    if not np.isfinite(scaled).all() or not np.isfinite(sizes).all():
+        return None
     shift = 16.0 * unit * ((n + 4.0) ** 2 + (terms + 4.0) * sizes.sum(axis=1).max())
     try:
         L = np.linalg.cholesky(scaled - shift * np.eye(n))

@@ -138,6 +138,17 @@ def test_roots_are_below_in_exact_arithmetic(seed: int) -> None:
     assert np.abs(R.T @ R - Q / 3).max() <= 1e-11 * np.abs(Q).max()
 
 
+def test_roots_at_the_ends_of_the_floats_are_below_or_none() -> None:
+    assert _root(np.array([1e-310, 5e-324, 0.0]), np.ones(3), 2.0).tolist() == [0.0, 0.0, 0.0]
+    with pytest.raises(OverflowError):
+        _root(np.array([1e300]), np.array([1e-300]), 2.0)
+    for Q in (np.diag([1e300, 1.0]), np.diag([1e-300, 1.0])):
+        assert root_below(Q, Q, 1.0, 1.0) is None
+    own = variables()
+    x, y = own[:2]
+    assert cones(1e-200 * cp.multiply(x, y) >= 1e200, x >= 0, y >= 0, variables=own) is None
+
+
 def test_a_root_of_what_is_not_proved_to_be_definite_is_none() -> None:
     for Q in (np.ones((2, 2)), np.diag([1.0, -1e-30]), np.array([[1.0, 2.0], [2.0, 1.0]])):
         assert root_below(Q, np.abs(Q), 1.0, 1.0) is None
