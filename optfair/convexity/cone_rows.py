@@ -13,17 +13,27 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.convexity.algebra import Algebra
-from optfair.convexity.expression import Leaf, Node, Product, Sum, affine, constant, linear, scalars
+from optfair.convexity.expression import (
+    Leaf,
+    Node,
+    Product,
+    Sum,
+    affine,
+    constant,
+    exact_matrix_product,
+    linear,
+    scalars,
+)
 from optfair.convexity.writing import Atoms
 from optfair.numbers import Floats, Indices
+from optfair.proofs.roots import lower_root
+from optfair.proofs.rounding import group_products
 
 HALF = Fraction(1, 2)
 # Numbers in all norms together.
 MOST = 1_000_000
 # By how much a root that is no float is less than what is next to it.
 LESS = 2.0**-50
-# Quotients below it have fewer digits.
-TINY = 1e-290
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,10 +41,10 @@ class ConeRows:
     r"""Rows :math:`\sum_j c_j w_j^2 + c \le \kappa\, l\, m` as cones.
 
     .. math::
-        \Big\| \Big(2 \sqrt{c_j / \kappa}\, w_j,\; 2 \sqrt{c / \kappa},\; l - m\Big) \Big\|_2
-        \le l + m, \qquad
-        \Big\| \Big(\sqrt{c_j / \kappa}\, w_j,\; \sqrt{c / \kappa}\Big) \Big\|_2 \le l
-        \text{ where } l = m,
+        \Big\| \Big(2 \sqrt{c_j}\, w_j,\; 2 \sqrt{c},\; \kappa l - m\Big) \Big\|_2
+        \le \kappa l + m, \qquad
+        \Big\| \Big(\sqrt{c_j}\, w_j,\; \sqrt{c}\Big) \Big\|_2 \le l
+        \text{ where } \kappa l = m,
 
     with l and m not negative. Where the left side is positive it is enough that one of them is not:
     then neither is 0. Roots that are no floats are less, so that no point is lost.
@@ -42,7 +52,7 @@ class ConeRows:
     Attributes
     ----------
     after : Node
-        Norms less l + m, for their slopes.
+        Norms less κl + m, for their slopes.
     written : cvxpy.Expression
         The same, a vector that is at most 0.
     """
@@ -121,12 +131,9 @@ def cone_rows(node: Node, a: Algebra, atoms: Atoms) -> ConeRows | None:
     known = np.where(signs[0] == 0.0, signs[1], signs[0])
     if (known == 0.0).any():
         return None
-    sides = a.scaled(known, left), a.scaled(known, right)
+    sides = a.scaled(kappa * known, left), a.scaled(known, right)
     factor = 1.0 if sides[0] is sides[1] else 2.0
-    try:
-        made = (_form_root if form else _square_roots)(squares, c, kappa, factor, atoms)
-    except OverflowError:
-        return None
+    made = (_form_root if form else _square_roots)(squares, c, factor, atoms)
     if made is None:
         return None
     norm, positive = made
@@ -134,7 +141,7 @@ def cone_rows(node: Node, a: Algebra, atoms: Atoms) -> ConeRows | None:
     lone = positive & (signs[0] * signs[1] == 0.0)
     if ((signs[0] != signs[1]) & ~lone).any():
         return None
-    return _made(norm, squares, c, kappa, sides, atoms, a)
+    return _made(norm, squares, c, sides, atoms, a)
 
 
 def _apart(parts: list[Part]) -> list[Part]:
@@ -173,27 +180,20 @@ def _sign(node: Node, a: Algebra) -> Floats:
     return np.asarray(np.where(up, 1.0, np.where(down, -1.0, 0.0)), dtype=float)
 
 
-def _root(values: Floats, kappa: Floats, factor: float) -> Floats:
-    """Return factor * sqrt(c / κ), or a little less where that is no float; 0 of next to nothing."""
-    with np.errstate(over="ignore", under="ignore"):
-        ratio = values / kappa
-    near = np.where(ratio < TINY, 0.0, factor * np.sqrt(ratio))
-    if not (near < 1.0 / TINY).all():
-        raise OverflowError("a root is beyond the floats")
-    pairs, at = np.unique(np.stack([values, kappa, near]), axis=1, return_inverse=True)
-    exact = [
-        Fraction(r) ** 2 * Fraction(k) == Fraction(factor) ** 2 * Fraction(c)
-        for c, k, r in pairs.T.tolist()
-    ]
+def _root(values: Floats, factor: float) -> Floats:
+    """Return factor * sqrt(c), or a little less where that is no float."""
+    near = np.sqrt(values)
+    pairs, at = np.unique(np.stack([values, near]), axis=1, return_inverse=True)
+    exact = [Fraction(r) ** 2 == Fraction(c) for c, r in pairs.T.tolist()]
     whole = np.asarray(exact, dtype=bool)[at.ravel()]
-    return np.asarray(np.where(whole, near, near * (1.0 - LESS)), dtype=float)
+    return np.asarray(factor * np.where(whole, near, near * (1.0 - LESS)), dtype=float)
 
 
 Norm = tuple[list[Any], int]
 
 
 def _square_roots(
-    squares: list[Part], c: Floats, kappa: Floats, factor: float, atoms: Atoms
+    squares: list[Part], c: Floats, factor: float, atoms: Atoms
 ) -> tuple[Norm, Any] | None:
     """Return what norms are of, one column a row, in parts that are added up, with its height.
 
@@ -213,49 +213,62 @@ def _square_roots(
     if height * n > MOST:
         return None
     constants = np.zeros((height, n))
-    constants[count, np.arange(n)] = _root(c, kappa, factor)
+    constants[count, np.arange(n)] = _root(c, factor)
     parts = [constants.ravel(order="F")]
     if rows.size:
-        entries = _root(numbers, kappa[rows], factor), (rows * height + place, columns)
+        entries = _root(numbers, factor), (rows * height + place, columns)
         matrix = sp.csr_array(entries, shape=(height * n, int(starts[-1])))
         parts.append(matrix @ cp.hstack([atoms.write(q.first) for q in squares]))
     return (parts, height), c > 0.0
 
 
 def _form_root(
-    terms: list[Part], c: Floats, kappa: Floats, factor: float, atoms: Atoms
+    terms: list[Part], c: Floats, factor: float, atoms: Atoms
 ) -> tuple[Norm, Any] | None:
     """Return a root of a quadratic function in one row, and its vector; None where it has none.
 
-    It is a form in the variables and 1, which is positive where these have a root.
+    It is a form in the variables and 1, positive where the root of all of these is regular.
     """
     leaves = list(dict.fromkeys(v for q in terms for v in (q.first.leaves | q.second.leaves)))
     starts = dict(zip(leaves, np.cumsum([0, *(v.size for v in leaves)]).tolist(), strict=False))
     total = sum(v.size for v in leaves) + 1
-    form, size, hits = (np.zeros((total, total)) for _ in range(3))
-    form[-1, -1], size[-1, -1] = c[0], abs(c[0])
+    left, right = [np.array([1.0])], [c / 2.0]
+    at = [np.array([total * total - 1])]
     for q in terms:
         maps = [_map(end, starts, total) for end in (q.first, q.second)]
         if maps[0] is None or maps[1] is None:
             return None
         first, second = (m[q.columns] for m in maps)
-        half = q.numbers[:, None] / 2.0
-        for sums, one in (
-            (form, first.T @ second.multiply(half)),
-            (size, abs(first).T @ abs(second).multiply(abs(half))),
-            (hits, abs(first).sign().T @ abs(second).sign()),
-        ):
-            dense = sp.csr_array(one).toarray()
-            sums += dense + dense.T
-    used = np.flatnonzero(size.any(axis=1))
-    Q, most = (factor**2 * V[np.ix_(used, used)] for V in (form, size))
-    R = root_below(Q, most, float(hits.max()) + 3.0, float(kappa[0]))
-    if R is None:
+        scaled = exact_matrix_product(sp.diags_array(q.numbers / 2.0).tocsr(), second)
+        if scaled is None:
+            return None
+        i, j = _pairs(first, scaled)
+        left.append(first.data[i])
+        right.append(scaled.data[j])
+        at.append(first.indices[i].astype(np.intp) * total + scaled.indices[j])
+    a, b, place = (np.concatenate(v) for v in (left, right, at))
+    other = place % total * total + place // total
+    twice = np.concatenate([a, a]), np.concatenate([b, b]), np.concatenate([place, other])
+    Q, radius = (v.reshape(total, total) for v in group_products(*twice, total**2))
+    off = radius.sum(axis=1)  # where sums are no floats, what they may be less is taken off
+    lowered = np.nextafter(Q.diagonal() - (1.0 + 1e-9) * off, -np.inf)
+    Q[np.diag_indices(total)] = np.where(off > 0.0, lowered, Q.diagonal())
+    root, below = lower_root(Q)
+    if not below:
         return None
-    z = cp.hstack([*(atoms.write(v) for v in leaves), 1.0])[used]
-    height = len(used) + 1
-    matrix = np.vstack([R, np.zeros((1, len(used)))])
-    return ([matrix @ z], height), bool(used[-1] == total - 1)
+    used = np.flatnonzero(root.any(axis=0))
+    own = root[:, used]
+    regular = own.shape[0] == own.shape[1] and not np.tril(own, -1).any() and own.diagonal().all()
+    z = cp.hstack([*(atoms.write(v) for v in leaves), 1.0])
+    matrix = np.vstack([factor * root, np.zeros((1, total))])
+    return ([matrix @ z], len(matrix)), bool(regular and root[:, -1].any())
+
+
+def _pairs(A: Any, B: Any) -> tuple[Indices, Indices]:
+    """Return the entries of two sparse matrices that stand in the same row, all pairs of them."""
+    each = np.repeat(np.diff(B.indptr), np.diff(A.indptr))
+    start = np.repeat(B.indptr[:-1], np.diff(A.indptr)) - np.cumsum(each) + each
+    return np.repeat(np.arange(A.nnz), each), np.repeat(start, each) + np.arange(int(each.sum()))
 
 
 def _map(node: Node, starts: dict[Leaf, int], total: int) -> Any:
@@ -273,49 +286,10 @@ def _map(node: Node, starts: dict[Leaf, int], total: int) -> Any:
     return sp.csr_array(out)
 
 
-def root_below(Q: Floats, most: Floats, terms: float, kappa: float) -> Floats | None:
-    """Return R with R'R at most Q/κ, None where that is not proved: Q is not definite by far enough.
-
-    The difference of both is enclosed, and its diagonal outweighs the rest.
-
-    Parameters
-    ----------
-    Q, most : arrays (s, s)
-        Sums of products, and of their sizes.
-    terms : float
-        How many roundings an entry of Q has at most.
-    kappa : float
-    """
-    n, unit = len(Q), 2.0**-53
-    with np.errstate(over="ignore"):
-        diagonal = np.diag(Q) / kappa
-    if not n or not ((diagonal > TINY) & (diagonal < 1.0 / TINY)).all():
-        return None
-    size = np.exp2(np.floor(np.log2(diagonal) / 2.0))
-    with np.errstate(over="ignore", invalid="ignore"):
-        scaled, sizes = (V / kappa / np.outer(size, size) for V in (Q, most))
-    if not np.isfinite(scaled).all() or not np.isfinite(sizes).all():
-        return None
-    shift = 16.0 * unit * ((n + 4.0) ** 2 + (terms + 4.0) * sizes.sum(axis=1).max())
-    try:
-        L = np.linalg.cholesky(scaled - shift * np.eye(n))
-    except np.linalg.LinAlgError:
-        return None
-    off = scaled - L @ L.T
-    # of the sums in Q and a division, of sums of n products, and of what is computed here
-    error = 1.01 * unit * ((n + 4.0) * (np.abs(L) @ np.abs(L.T)) + 4.0 * np.abs(off))
-    error += 1.01 * unit * (terms + 4.0) * sizes
-    least = np.diag(off) - np.diag(error)
-    others = np.abs(off) + error
-    np.fill_diagonal(others, 0.0)
-    return L.T * size if (others.sum(axis=1) * 1.01 < least).all() else None
-
-
 def _made(
     norm: Norm,
     squares: list[Part],
     c: Floats,
-    kappa: Floats,
     sides: tuple[Node, Node],
     atoms: Atoms,
     a: Algebra,
@@ -330,10 +304,10 @@ def _made(
     norms = cp.norm(cp.reshape(sum(parts[1:], parts[0]), (height, n), order="F"), 2, axis=0)
     inside = []
     for q in squares:
-        numbers = factor**2 * q.numbers / kappa[q.rows]
-        gathered = sp.csr_array((numbers, (q.rows, q.columns)), shape=(n, q.first.size))
+        entries = factor**2 * q.numbers, (q.rows, q.columns)
+        gathered = sp.csr_array(entries, shape=(n, q.first.size))
         inside.append((gathered, a.product([(q.first, Fraction(1)), (q.second, Fraction(1))])))
-    below = linear(inside, factor**2 / kappa * c)
+    below = linear(inside, factor**2 * c)
     if left is right:
         after = a.total([a.product([(below, HALF)]), left], [1.0, -1.0])
         return ConeRows(after, norms - first)

@@ -61,7 +61,7 @@ class HardLabels:
     bound : float
         No labels that obey the rules cost less at these centers.
     gap : float
-        Relative difference of the two.
+        Relative difference of the two; 0 also where labels that miss a rule cost less than the bound.
     soft_gap : float
         Relative difference to the bound of the soft assignment, recomputed from the rows.
     grade : Grade

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from itertools import product
 from typing import Any
 
@@ -180,8 +179,6 @@ def test_many_rows_that_are_kept_apart_leave_each_other_before_the_program() -> 
         np.arange(n),
         circle,
     )
-    begin = time.perf_counter()
     first = open_rows._first(np.zeros(n, dtype=np.intp))
     assert (first[circle[:, 0]] != first[circle[:, 1]]).all()
     assert D[np.arange(n), first].mean() < 0.5  # and not anywhere
-    assert time.perf_counter() - begin < 60.0
