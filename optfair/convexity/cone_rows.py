@@ -25,9 +25,8 @@ from optfair.convexity.expression import (
     scalars,
 )
 from optfair.convexity.writing import Atoms
+from optfair.core.quadratics import group_products, lower_root
 from optfair.numbers import Floats, Indices
-from optfair.proofs.roots import lower_root
-from optfair.proofs.rounding import group_products
 
 HALF = Fraction(1, 2)
 # Numbers in all norms together.

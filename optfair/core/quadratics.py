@@ -46,6 +46,7 @@ from optfair.proofs.definiteness import Definiteness as Definiteness
 from optfair.proofs.definiteness import curvature_of as curvature_of
 from optfair.proofs.roots import lower_root as lower_root
 from optfair.proofs.rounding import distinct, halves, summed
+from optfair.proofs.rounding import group_products as group_products
 
 # Multiply out CVXPY expressions of degree two.
 
