@@ -285,6 +285,7 @@ SAYS_NOTHING = {
 # Files of fewer than 80 lines, and why they stand alone.
 SHORT = {
     "__main__.py": "what python -m optfair runs",
+    "proofs/effort.py": "moves, and the equations and residuals they are made of, ask it",
 }
 
 

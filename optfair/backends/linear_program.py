@@ -16,7 +16,8 @@ from optfair.backends.isolation import ask_for_room, in_thread
 from optfair.backends.request import RawPoint, refused_options
 from optfair.numbers import Floats, Indices
 from optfair.proofs.rounding import coordinates
-from optfair.solution.conic_form import STEEPEST, ConicForm, Limits, Singletons
+from optfair.solution.conic_form import ConicForm
+from optfair.solution.singletons import STEEPEST, Limits, Singletons
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from optfair.core.problem import Problem
 from optfair.core.solution import Solution, Status
 from optfair.errors import Infeasible, OptfairError, SizeLimited, SolverFailure, UnsupportedProblem
 from optfair.numbers import Floats
-from optfair.proofs.moves import in_haste
+from optfair.proofs.effort import in_haste
 from optfair.solution.residuals import Residuals, measure
 
 logger = logging.getLogger("optfair")
@@ -33,6 +33,8 @@ logger = logging.getLogger("optfair")
 HOPE, WORTH, LEAST = 2, 5.0, 10.0
 # Entries of linear programs whose basis is solved in fractions: for a proof, its seconds; for a point.
 BASIS, BASIS_SECONDS, KEPT = 10_000, 10.0, 2_000
+# Equations that may be solved for a bound before such a basis is looked for: more of them take longer.
+BEFORE = 600
 CASES, TREE_SECONDS = 1_000, 5.0  # of a tree that proves an integer problem infeasible
 UNEVEN = 2_000  # rows times columns of equations of integers that are looked through before it
 # Share of the time left that a solver may take with others to be asked after it, or asked for little.
@@ -190,9 +192,9 @@ class Search:
             if far is not None or not solution.attained:
                 self.answer = far or self.answer
                 return
-        small = form is not None and form.polyhedral and form.A.nnz <= BASIS and left > 0.0
         asked = not self.named or (self.answer is not None and not solution.grade.sound)
-        tolerance, wanted = self.request.tolerance, asked and small and self.provable
+        tolerance = self.request.tolerance
+        wanted = asked and left > 0.0 and self.provable and _has_basis(form)
         if not wanted or (basis := basic(solution, left, tolerance)) is None:
             return
         if not (self.named or basis.residuals().above(tolerance)):
@@ -236,20 +238,23 @@ class Search:
         self.spent["import"] = self.spent.get("import", 0.0) + time.perf_counter() - tried
         outcome = outcome_of(run, self.problem, profile, request)
         self.compiled = outcome.seconds.get("compile", 0.0)
-        more = self.asked == 1 and self.provable and _retries(profile, self.problem)
-        if more and _quadratic(outcome):
-            with in_haste() as haste:
-                solution = self._judged(profile, request, outcome, split=split)
-            if not haste.left_out:
-                return solution
-            # a bound is what is proved at length; and a bent objective no other answer proves
-            if self.bent or (solution is not None and solution.grade.word == "proved"):
-                return self._judged(profile, request, outcome, split=split)
-            if solution is not None:
-                self.attempts[f"{profile.name}: {solution.grade}"] = None
-            self.again = (profile, request), outcome, split, solution
-            return None
-        return self._judged(profile, request, outcome, split=split)
+        form: Any = getattr(getattr(outcome.proof, "compiled", None), "form", None)
+        first = self.asked == 1 and self.provable
+        based = first and not self.named and _has_basis(form)
+        if not (based or (first and _retries(profile, self.problem) and _quadratic(form))):
+            return self._judged(profile, request, outcome, split=split)
+        with in_haste(BEFORE if based else 0) as haste:
+            solution = self._judged(profile, request, outcome, split=split)
+        proved = solution is not None and solution.grade.word == "proved"
+        if not haste.left_out or (based and proved):
+            return solution
+        # a bound is what is proved at length; and a bent objective no other answer proves
+        if self.bent or proved:
+            return self._judged(profile, request, outcome, split=split)
+        self.again = (profile, request), outcome, split, solution
+        if solution is not None and not based:
+            self.attempts[f"{profile.name}: {solution.grade}"] = None
+        return solution if based else None
 
     def _judged(
         self, profile: SolverProfile, request: Request, outcome: Outcome, *, split: bool
@@ -406,9 +411,13 @@ def _retries(profile: SolverProfile, problem: Problem) -> list[Retry]:
     return [r for r in profile.retry if not r.classes or own in r.classes]
 
 
-def _quadratic(outcome: Outcome) -> bool:
+def _has_basis(form: Any) -> bool:
+    """Whether a compiled program is linear, and small enough for a basis in fractions."""
+    return form is not None and form.polyhedral and form.A.nnz <= BASIS
+
+
+def _quadratic(form: Any) -> bool:
     """Whether a solver is asked again about a quadratic program in less time than dear moves take."""
-    form: Any = getattr(getattr(outcome.proof, "compiled", None), "form", None)
     if form is None or not form.P.nnz or form.A.nnz > SMALL:
         return False
     return {c.kind for c in form.cones} <= FLAT

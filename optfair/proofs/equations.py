@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from functools import partial
+from hashlib import blake2b
 from math import sqrt
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from scipy.sparse.linalg import splu
 
 from optfair.proofs.cones import beside_diagonals
 from optfair.proofs.definiteness import floor_of, symmetric
+from optfair.proofs.effort import left_out
 from optfair.proofs.elimination import ELIMINATED, independent
 from optfair.proofs.rounding import (
     LOST,
@@ -341,7 +343,28 @@ def _by_lengths(M: Any, weight: Floats, residual: Floats) -> Floats | None:
     return np.asarray(most * (1.0 + float(gamma(4.0 * k + 64.0))) + LOST)
 
 
-def correction(M: Any, residual: Floats, room: Floats, *, quick: bool = False) -> Floats | None:
+Inverses = dict[bytes, tuple[Floats, Floats] | None]  # what is known of those of equations
+
+
+def _inverse(M: Any, weight: Floats, known: Inverses) -> tuple[Floats, Floats] | None:
+    """Return what `_by_right_inverse` does, of more equations `_by_squares`; each once."""
+    parts = np.array([*M.shape, M.nnz]), M.indptr, M.indices, M.data, weight
+    own = blake2b(b"".join(part.tobytes() for part in parts)).digest()
+    if own not in known:
+        made = _by_squares if _too_large(*M.shape) else _by_right_inverse
+        with contextlib.suppress(np.linalg.LinAlgError, ValueError):
+            known[own] = made(M, weight)
+    return known.setdefault(own, None)
+
+
+def correction(
+    M: Any,
+    residual: Floats,
+    room: Floats,
+    *,
+    quick: bool = False,
+    known: Inverses | None = None,
+) -> Floats | None:
     r"""Return how large a vector must be that solves :math:`M \Delta = -r` exactly.
 
     With an approximate right inverse R and :math:`\|I - M R\|_\infty \le e < 1` the matrix
@@ -361,11 +384,14 @@ def correction(M: Any, residual: Floats, room: Floats, *, quick: bool = False) -
         Entries with more room are moved more; those with none are left.
     quick : bool
         By one factorisation, which bounds the length of a solution and says less of its entries.
+    known : dict, optional
+        Where what is found out about equations is kept, for other residuals.
 
     Returns
     -------
     array (m,) or None
-        Bound on each entry of the solution; None when no solution is proved to exist.
+        Bound on each entry of the solution; None when no solution is proved to exist, and in haste
+        where there are more equations than that allows for.
 
     Examples
     --------
@@ -403,14 +429,12 @@ def correction(M: Any, residual: Floats, room: Floats, *, quick: bool = False) -
         if step is not None:
             moved[used] = step
         return moved if step is not None and np.isfinite(moved).all() else None
-    inverse = _by_squares if _too_large(k, used.size) else _by_right_inverse
-    try:
-        known = inverse(own, weight)
-    except (np.linalg.LinAlgError, ValueError):
+    if left_out(k):
         return None
-    if known is None:
+    inverse = _inverse(own, weight, {} if known is None else known)
+    if inverse is None:
         return None
-    off, width = known
+    off, width = inverse
     e = float(off.max()) * (1.0 + gamma(2.0 * k + 8.0))
     if not e < 0.5:
         return None

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -14,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from optfair.proofs.effort import HASTE, late, left_out
 from optfair.proofs.residual import (
     Ints,
     Residual,
@@ -56,38 +54,6 @@ FEW = 200
 # Unpaid columns from which on one factorisation is tried before an inverse of their equations, and
 # from which on nothing else is, once.
 SEVERAL, MANY = 60, 1_000
-# When moves end, by `time.perf_counter`: a bound is then of the best that is known.
-DEADLINE: ContextVar[float] = ContextVar("deadline of moves", default=np.inf)
-
-
-class Haste:
-    """Better multipliers may be had for less than dear moves take, which are left out meanwhile."""
-
-    left_out = False
-
-
-HASTE: ContextVar[Haste | None] = ContextVar("haste of moves", default=None)
-
-
-def late() -> bool:
-    """Whether no further moves are to be tried."""
-    return time.perf_counter() > DEADLINE.get()
-
-
-def finished() -> bool:
-    """Whether no move has been left out for want of time."""
-    haste = HASTE.get()
-    return not (late() or (haste is not None and haste.left_out))
-
-
-@contextmanager
-def in_haste() -> Iterator[Haste]:
-    """Leave out dear moves, and say whether one was."""
-    token = HASTE.set(haste := Haste())
-    try:
-        yield haste
-    finally:
-        HASTE.reset(token)
 
 
 @dataclass(frozen=True, eq=False)
@@ -427,10 +393,9 @@ def closed(
     A few columns are closed by equations; else, and where what is proved is not enough, all
     multipliers are tilted, at last by a linear program, and equations are closed around others, too.
     """
-    haste = HASTE.get() if np.isfinite(enough) else None
-    if haste is not None and total_of(form, x, z, residual, 0.0, boxes) < enough:
-        haste.left_out = True  # moves cost more
-        return z, residual, 0.0
+    no_moves = HASTE.get() is not None and np.isfinite(enough)
+    if no_moves and total_of(form, x, z, residual, 0.0, boxes) < enough and left_out(1):
+        return z, residual, 0.0  # moves cost more
     moves = _Moves(form, residual, x, z, boxes, enough)
     for near, left in _without_noise(form, x, z, boxes):  # of an optimum of 0 nothing else is left
         if not boxes.unpaid(left).any() and moves.offer(near, left, 0.0) and moves.settled:
@@ -475,8 +440,7 @@ def cheaper(
     what they prove without this. The columns that are dear are closed, and where that is not
     enough, those whose bounds are far out, and all that have none of their own, if they are few.
     """
-    if (haste := HASTE.get()) is not None:
-        haste.left_out = True
+    if left_out(1):
         return None
     slight = SLIGHT * max(abs(total), form.unit)
     free = total_of(form, x, z, residual, 0.0, bare)

@@ -305,11 +305,10 @@ def polished(
     room = _movable(form, z, anywhere | _curved_depths(form, z))
     M, used = _equations(form.columns_of_rows, at, room)
     part = correcting_step(M, middle, room[used])
-    step = None if part is None else np.zeros(z.size)
-    if step is not None:
-        step[used] = part
-    if step is None or not np.abs(step).max() <= NEAR * np.abs(z).max():
+    if part is None or not np.abs(part).max() <= NEAR * np.abs(z).max():
         return z, residual  # these multipliers are not nearly right
+    step = np.zeros(z.size)
+    step[used] = part
     if not np.isfinite(near := in_dual(form.cones, z + step)).all():
         return z, residual
     again = residual_of(form, x, near, q)
@@ -407,15 +406,17 @@ def _repair(
         most = reached(form.across.sizes, step[:m])
         return most + reached(form.bending.sizes, step[m:]) if bent else most
 
-    step = correction(M, residual.size[at], room[used], quick=quick)
+    size = residual.size[at]
+    step = correction(M, size, room[used], quick=quick, known=form.inverses)
     # equations that follow from others are left out, where that is exact
     if step is None and not quick:
         kept = implying(form, q, x, z, at, M, used)
-        step = correction(M[kept], residual.size[at][kept], room[used]) if kept else None
-    moved = None if step is None else np.zeros(room.size)
-    if moved is not None:
-        moved[used] = step
-    if moved is None or not (moved <= room).all() or not np.isfinite(moved).all():
+        step = correction(M[kept], size[kept], room[used], known=form.inverses) if kept else None
+    if step is None:
+        return None
+    moved = np.zeros(room.size)
+    moved[used] = step
+    if not (moved <= room).all() or not np.isfinite(moved).all():
         return None
     up = np.zeros(room.size)
     up[:m] = _raised(form, z, moved[:m], depths)
@@ -425,7 +426,7 @@ def _repair(
     low = np.where(change > 0.0, np.nextafter(residual.low - change, -np.inf), residual.low)
     high = np.where(change > 0.0, np.nextafter(residual.high + change, np.inf), residual.high)
     low[at] = high[at] = 0.0
-    if not (np.isfinite(change).all() and np.isfinite(moved).all()):
+    if not np.isfinite(change).all():
         return None
     spent = float(np.abs(form.b) @ (moved + up)[:m])
     if bent and x is not None:
@@ -435,8 +436,6 @@ def _repair(
         spent += float((np.abs(Px) + off) @ step) + 0.5 * float(step @ bent_by)
     return Residual(low, high), spent * (1.0 + 1e-9) + 1e-300
 
-
-# Multipliers tilted into the interior, so that what is left over has the sign that is paid.
 
 # Entries of the program that is solved, and how far it may move, in sizes of what is left over.
 ENTRIES, REACH = 300_000, 1e4

@@ -27,7 +27,7 @@ from optfair.core.composition import right_hand_side
 from optfair.core.expressions import Evaluator, Values, check_parameters
 from optfair.core.solution import LazyValues, Solution, check_solution
 from optfair.numbers import Floats, checked
-from optfair.proofs.moves import DEADLINE
+from optfair.proofs.effort import DEADLINE
 from optfair.proofs.unpaid import Unpaid
 from optfair.solution.conic_form import LEAST
 

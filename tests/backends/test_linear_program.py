@@ -19,7 +19,8 @@ from optfair.backends.registry import profiles
 from optfair.backends.request import Request
 from optfair.compile.form import compile_problem
 from optfair.proofs.cones import Cone
-from optfair.solution.conic_form import ConicForm, Singletons
+from optfair.solution.conic_form import ConicForm
+from optfair.solution.singletons import Singletons
 
 
 @pytest.fixture

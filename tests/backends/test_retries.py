@@ -18,7 +18,7 @@ from optfair.backends.registry import profile, profiles
 from optfair.backends.request import Outcome, Request, Retry, SolverProfile, load_profile
 from optfair.core.certificate import reported
 from optfair.errors import DeclarationError
-from optfair.proofs.moves import HASTE
+from optfair.proofs.effort import HASTE
 from optfair.registry import fact_files
 
 
@@ -157,11 +157,41 @@ def test_another_answer_is_asked_for_before_the_first_is_proved_at_length(
     # what is not a quadratic program, or has nobody to ask for more, is proved at once
     seen.clear()
     x = cp.Variable(2, name="x")
-    of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [x >= 1])).solve()
+    of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [x >= 1])).solve("first")
     of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(x)), [cp.norm(x) <= 1])).solve()
     monkeypatch.setattr(module, "_retries", lambda *_: [])
     program().solve()
     assert seen == ["at length"] * 3
+
+
+def test_a_basis_in_fractions_comes_before_many_equations(monkeypatch: pytest.MonkeyPatch) -> None:
+    # nothing bounds z: multipliers must be right to the last digit, which decimals never are
+    rng = np.random.default_rng(0)
+    A, x = np.round(rng.normal(size=(6, 4)), 2), cp.Variable(6, name="z")
+    rows = [A.T @ x == A.T @ np.arange(6.0), x[:3] >= 0]
+    program = of.from_cvxpy(cp.Problem(cp.Minimize((A @ [1, 2, 3, 4.1]) @ x + cp.sum(x[:3])), rows))
+    right, seen, dear = module.Search._judged, list[int](), False
+
+    def judged(*args: Any, **how: Any) -> Any:
+        haste, solution = HASTE.get(), right(*args, **how)
+        seen.append(-1 if haste is None else haste.most)
+        if dear and haste is not None:
+            haste.left_out = True
+            word = reported("highs", "in haste")
+            solution = replace(solution, status=replace(solution.status, grade=word))
+        return solution
+
+    monkeypatch.setattr(module.Search, "_judged", judged)
+    s = program.solve()
+    assert s.grade.word == "proved" and seen == [module.BEFORE] and not s.attempts
+    dear = True
+    again = program.solve()
+    assert again.grade.word == "proved" and again.objective == pytest.approx(s.objective)
+    assert seen[1:] == [module.BEFORE] and "in fractions" in again.attempts[0]
+    # where no basis is found, the equations are solved after all; so they are for a named solver
+    monkeypatch.setattr(module, "basic", lambda *_: None)
+    assert program.solve().grade.word == "proved" and seen[2:] == [module.BEFORE, -1]
+    assert program.solve("highs").grade.word == "proved" and seen[4:] == [-1]
 
 
 @pytest.mark.parametrize("stopped", [2, 3])

@@ -17,7 +17,7 @@ import optfair as of
 from optfair.backends import search as module
 from optfair.backends.registry import profile
 from optfair.backends.request import Outcome, ReportedBound, Request, Retry, SolverProfile
-from optfair.proofs.moves import HASTE
+from optfair.proofs.effort import HASTE
 from optfair.solution.residuals import Residuals
 
 X = cp.Variable(2, name="x")

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optfair.proofs import equations
+from optfair.proofs.effort import in_haste
 from optfair.proofs.elimination import independent
 from optfair.proofs.equations import (
     correcting_step,
@@ -99,6 +100,41 @@ def test_the_length_of_a_solution_bounds_each_of_its_entries(seed: int) -> None:
     assert inverse is not None and most.max() <= 100.0 * inverse.max()
     twice = sp.csr_array(np.vstack([M, M[:1]]))
     assert correction(twice, np.append(r, 1.0), room, quick=True) is None
+
+
+def test_what_is_known_of_equations_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(4)
+    M, r, room = sp.csr_array(rng.normal(size=(5, 8))), rng.uniform(size=5), np.ones(8)
+    by, made = equations._by_right_inverse, list[Any]()
+    monkeypatch.setattr(equations, "_by_right_inverse", lambda *a: made.append(a) or by(*a))
+    known: equations.Inverses = {}
+    for side in (r, 3.0 * r, 1e-9 * r):
+        again = correction(M, side, room, known=known)
+        plain = correction(M, side, room)
+        assert again is not None and plain is not None and (again == plain).all()
+    assert len(made) == 1 + 3 and len(known) == 1
+    # other room, other entries and other places are other equations
+    half = correction(M, r, np.append(0.5, room[1:]), known=known)
+    assert half is not None and (half == correction(M, r, np.append(0.5, room[1:]))).all()
+    for other in (2.0 * M, M[:, ::-1], M[:4]):
+        side = r[: other.shape[0]]
+        now, then = correction(sp.csr_array(other), side, room, known=known), None
+        then = correction(sp.csr_array(other), side, room)
+        assert now is not None and then is not None and (now == then).all()
+    # that nothing is known of some is known, too
+    twice = sp.csr_array(np.ones((2, 3)))
+    made.clear()
+    assert [correction(twice, r[:2], room[:3], known=known) for _ in range(3)] == [None] * 3
+    assert len(made) == 1
+
+
+def test_in_haste_few_equations_are_solved() -> None:
+    M, r = sp.csr_array(np.eye(3)), np.full(3, 1e-9)
+    for most, done in ((2, False), (3, True)):
+        with in_haste(most) as haste:
+            assert (correction(M, r, np.ones(3)) is not None) == done
+            assert haste.left_out is not done
+            assert correction(M, r, np.ones(3), quick=True) is not None  # by one factor
 
 
 def test_a_length_counts_what_the_product_of_equations_is_off() -> None:

@@ -18,7 +18,8 @@ from optfair.compile.conic_proof import ConicProof
 from optfair.proofs import bounds, moves
 from optfair.proofs.bounds import lower_bound
 from optfair.proofs.cones import Cone
-from optfair.proofs.moves import DEADLINE, Boxes, carrying, finished, in_haste, lowered
+from optfair.proofs.effort import DEADLINE, finished, in_haste
+from optfair.proofs.moves import Boxes, carrying, lowered
 from optfair.proofs.residual import Residual, residual_of
 from optfair.solution.conic_form import ConicForm
 from optfair.solution.residuals import measure
