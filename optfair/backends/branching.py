@@ -524,7 +524,7 @@ class CaseSearch:
         for solved in self.ways:
             status, x, z = solved(own)
             for farkas in (z, None) if status == "infeasible" else ():
-                farkas = excluded_by_rows(own) if farkas is None else farkas
+                farkas = farkas if farkas is not None else excluded_by_rows(own, self.deadline)
                 if farkas is not None and (
                     proof := proved_infeasible(own, farkas, {}, everywhere=True)
                 ):

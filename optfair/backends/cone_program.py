@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from optfair.numbers import Floats
 from optfair.proofs.cones import Cone, largest_entry
+from optfair.proofs.effort import seconds_left
 from optfair.proofs.rounding import DoubleDouble
 from optfair.solution.units import equilibrium
 
@@ -62,7 +63,9 @@ def solve_cone_program(
     lack of progress is handed on as a candidate rather than thrown away. Rows that are
     ``scattered``, each on a few variables with no pattern, are factored entry by entry: the
     default looks for dense blocks, and takes up to four times as long where there are none.
+    A program that is solved for a proof stops with it.
     """
+    time_limit = min(time_limit, seconds_left())
     settings = clarabel.DefaultSettings()
     settings.verbose = False
     settings.max_threads = 1

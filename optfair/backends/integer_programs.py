@@ -138,7 +138,7 @@ def _in_floats(form: ConicForm, *, tolerance: float, deadline: float) -> Solved:
     if not form.polyhedral:
         return _conic(form, tolerance, deadline)
     nothing = np.zeros(form.q.size, dtype=bool)
-    raw, _ = solve_form(form, nothing, form.cost_scale("typical"), {}, False)
+    raw, _ = solve_form(form, nothing, form.cost_scale("typical"), _until(deadline), False)
     return raw.status, raw.x, raw.z
 
 
@@ -209,7 +209,11 @@ def _in_fractions(form: ConicForm, *, deadline: float) -> Solved:
     return "optimal", np.array(x, dtype=float), np.array(z, dtype=float)
 
 
-def excluded_by_rows(form: ConicForm) -> Floats | None:
+def _until(deadline: float) -> dict[str, float]:
+    return {"time_limit": max(deadline - time.perf_counter(), 0.0)}
+
+
+def excluded_by_rows(form: ConicForm, deadline: float = np.inf) -> Floats | None:
     """Return multipliers of linear rows that may exclude each other, whatever the cones beside them."""
     at = np.flatnonzero(form.equal | form.nonnegative)
     if at.size in (0, form.b.size):
@@ -221,7 +225,7 @@ def excluded_by_rows(form: ConicForm) -> Floats | None:
     linear = ConicForm(
         sp.csc_array((n, n)), np.zeros(n), 0.0, sp.csc_array(form.rows[at]), form.b[at], cones
     )
-    raw, _ = solve_form(linear, np.zeros(n, dtype=bool), 1.0, {}, False)
+    raw, _ = solve_form(linear, np.zeros(n, dtype=bool), 1.0, _until(deadline), False)
     if raw.status != "infeasible" or raw.z is None:
         return None
     z = np.zeros(form.b.size)

@@ -23,7 +23,7 @@ from optfair.core.problem import Problem
 from optfair.core.solution import Solution, Status
 from optfair.errors import Infeasible, OptfairError, SizeLimited, SolverFailure, UnsupportedProblem
 from optfair.numbers import Floats
-from optfair.proofs.effort import in_haste
+from optfair.proofs.effort import in_haste, until
 from optfair.solution.residuals import Residuals, measure
 
 logger = logging.getLogger("optfair")
@@ -331,6 +331,10 @@ class Search:
 
     def _given_up(self, stop: str) -> Solution:
         """Return the best attempt where the search was stopped, else raise why there is no answer."""
+        with until(self.request.deadline):
+            return self._last_word(stop)
+
+    def _last_word(self, stop: str) -> Solution:
         request, best = self.request, None if self.best is None else self.best[1]
         late = time.perf_counter() + self.compiled > request.deadline
         if self.best is not None and self._feasible is not None:  # a point, and what bounds it

@@ -29,9 +29,24 @@ class Haste:
 HASTE: ContextVar[Haste | None] = ContextVar("haste of moves", default=None)
 
 
+@contextmanager
+def until(deadline: float) -> Iterator[None]:
+    """Try no further moves, and let programs for proofs run no longer, than until then."""
+    token = DEADLINE.set(deadline)
+    try:
+        yield
+    finally:
+        DEADLINE.reset(token)
+
+
+def seconds_left() -> float:
+    """Return how long a program that is solved for a proof may take."""
+    return DEADLINE.get() - time.perf_counter()
+
+
 def late() -> bool:
     """Whether no further moves are to be tried."""
-    return time.perf_counter() > DEADLINE.get()
+    return seconds_left() < 0.0
 
 
 def left_out(equations: int) -> bool:

@@ -27,7 +27,7 @@ from optfair.core.composition import right_hand_side
 from optfair.core.expressions import Evaluator, Values, check_parameters
 from optfair.core.solution import LazyValues, Solution, check_solution
 from optfair.numbers import Floats, checked
-from optfair.proofs.effort import DEADLINE
+from optfair.proofs.effort import until
 from optfair.proofs.unpaid import Unpaid
 from optfair.solution.conic_form import LEAST
 
@@ -318,12 +318,8 @@ def measure(
     moves of the multipliers are tried after the deadline.
     """
     check_parameters(problem.terms)
-    token = DEADLINE.set(deadline)
-    try:
-        with np.errstate(invalid="ignore", over="ignore"):
-            return _measured(problem, values, multipliers, proof)
-    finally:
-        DEADLINE.reset(token)
+    with until(deadline), np.errstate(invalid="ignore", over="ignore"):
+        return _measured(problem, values, multipliers, proof)
 
 
 def _measured(
