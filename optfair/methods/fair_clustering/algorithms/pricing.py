@@ -125,8 +125,7 @@ def price(costs: CostRows, prices: Floats) -> Pricing:
 def lowered(low: Floats, weights: Floats, rounding: float, largest: Any) -> tuple[float, float]:
     """Return the weight of least reduced costs that rounding cannot have raised, and their size.
 
-    Lowered by the rounding of a distance, and of the largest price that a row is charged, the least
-    stays the least.
+    Lowered by the rounding of a distance and of the largest price, the least stays the least.
     """
     low = low - (rounding * np.abs(low) + rounding * 2.0 * largest)
     return float(weights @ low), float(weights @ np.abs(low))
@@ -210,10 +209,8 @@ def select_arcs(costs: CostRows, pricing: Pricing, box: Box | None, shares: Floa
     fixed = np.bincount(
         costs.groups * K + pricing.best, fixed_weight, minlength=costs.group_count * K
     ).reshape(costs.group_count, K)
-    regrets = costs.gather(positions)
-    regrets += np.take(np.ascontiguousarray(pricing.prices.T), groups, axis=1)
-    regrets -= pricing.low[positions]
-    np.maximum(regrets, 0.0, out=regrets)
+    charged = np.take(np.ascontiguousarray(pricing.prices.T), groups, axis=1)
+    regrets = np.maximum(costs.gather(positions) + charged - pricing.low[positions], 0.0)
     here, best = np.arange(positions.size), pricing.best[positions]
     if box is None:
         keep = np.ones(regrets.shape, dtype=bool)
