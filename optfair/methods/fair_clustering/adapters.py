@@ -340,8 +340,7 @@ class LinkedProof(PricedProof):
         """Return the reduced costs of the rows, and their shares of those of their units."""
         rows, _ = self._rows(self.prices)
         linked = self.linked
-        share = self.problem.data["weights"] / linked.heavy[linked.unit]
-        return rows, share[:, None] * (linked.merged @ rows)[linked.unit]
+        return rows, linked.part[:, None] * (linked.merged @ rows)[linked.unit]
 
     def row_multipliers(self) -> Floats:
         """Return the multipliers of the row sums."""
