@@ -226,7 +226,9 @@ class MassProof(PricedProof):
 
     def _reduced(self, rows: slice, prices: Floats) -> Floats:
         groups = self.problem.data["groups"][rows]
-        return np.asarray(self.problem.cost.columns(rows) + prices[groups].T)
+        # clusters along the first axis, also of the prices: three times as fast
+        charged = np.take(np.ascontiguousarray(prices.T), groups, axis=1)
+        return np.asarray(self.problem.cost.columns(rows) + charged)
 
     def row_multipliers(self) -> Floats:
         """Return the multipliers of the row sums."""
@@ -244,11 +246,12 @@ class MassProof(PricedProof):
         """Return q, rounded down, from the value of the rules; and the size of its numbers."""
         p = self.problem
         n, w = p.cost.rows, p.data["weights"]
+        largest = np.abs(prices).max(axis=1, initial=0.0)
         bound, size = rules, 0.0
         for i in range(0, n, CHUNK):
             rows = slice(i, i + CHUNK)
             low = self._reduced(rows, prices).min(axis=0)
-            charged = prices[p.data["groups"][rows]]
+            charged = largest[p.data["groups"][rows]]
             worth = lowered(low, w[rows], p.cost.rounding, charged)
             bound, size = bound + worth[0], size + worth[1]
         unit = 1.0 + max(size, float(np.abs(prices).max(initial=0.0)))
@@ -337,8 +340,7 @@ class LinkedProof(PricedProof):
         """Return the reduced costs of the rows, and their shares of those of their units."""
         rows, _ = self._rows(self.prices)
         linked = self.linked
-        share = self.problem.data["weights"] / linked.heavy[linked.unit]
-        return rows, share[:, None] * (linked.merged @ rows)[linked.unit]
+        return rows, linked.part[:, None] * (linked.merged @ rows)[linked.unit]
 
     def row_multipliers(self) -> Floats:
         """Return the multipliers of the row sums."""

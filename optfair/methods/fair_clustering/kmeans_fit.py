@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from optfair.errors import DataError, DeclarationError
+from optfair.errors import DataError, DeclarationError, SolverFailure
+from optfair.methods.fair_clustering.algorithms.charged_passes import ChargedPasses
 from optfair.methods.fair_clustering.algorithms.descent import Descent
 from optfair.methods.fair_clustering.algorithms.integer_masses import SettledRows, SettlingPass
 from optfair.methods.fair_clustering.algorithms.passed_rows import PassedRows
 from optfair.methods.fair_clustering.algorithms.pricing import Box, smallest_ratio
 from optfair.methods.fair_clustering.assignment import FairAssignment
+from optfair.methods.fair_clustering.cost_rules import EXCESS
 from optfair.methods.fair_clustering.labels import GAP, HARD_SECONDS, passed_labels
 from optfair.methods.fair_clustering.mass_rules import compile_rules
 from optfair.methods.fair_clustering.single_start import (
@@ -173,8 +175,11 @@ def fit_passed(
     centers = run.best.centers
     left = np.inf if model.time_limit is None else _left(begin + model.time_limit)
     if held is None:
-        jobs = _threads(model)
-        rows = PassedRows(program, source, survey, problem.objective_unit, assigned.prices, jobs)
+        stated = program, source, survey, problem.objective_unit, assigned.prices, _threads(model)
+        if problem.demands.by_group:
+            rows = ChargedPasses(*stated, demands=problem.demands, duals=assigned.duals)
+        else:
+            rows = PassedRows(*stated)
         if not stopped:
             begun = rows.begun(centers, model.tol, model.max_iter, left=0.5 * left)
         if begun is not None:
@@ -195,13 +200,34 @@ def fit_passed(
     if stopped:
         onward = replace(onward, status="interrupted")
     elif held is None and onward.status != "time_limit":  # the last bound, from all rows
-        proved = rows.assign(onward.best.centers, onward.best, np.inf, brief=False)
-        if (
-            proved is not None
-            and proved.objective <= onward.best.objective + RISE * problem.objective_unit
-        ):
+        proved = None
+        try:
+            proved = rows.assign(onward.best.centers, onward.best, np.inf, brief=False)
+        except KeyboardInterrupt:
+            onward = replace(onward, status="interrupted")
+        # what budgets that are missed cost while centers move says nothing of the last assignment
+        missed = getattr(onward.best.answer, "missed", 0.0) > 0.0
+        before = onward.best.objective
+        rise = RISE * max(problem.objective_unit, abs(before))
+        if proved is not None and (missed or proved.objective <= before + rise):
             onward = replace(onward, best=proved, gaps=(*onward.gaps[:-1], proved.gap))
+    if held is None and problem.demands.upper is not None:
+        _check_budgets(problem, onward.best.answer)
     return OnwardRun(seed, onward, survey, 1 + getattr(rows, "passes", 0), begin)
+
+
+def _check_budgets(problem: FairAssignment, assigned: Any) -> None:
+    """Raise where the assignment found misses budgets: no rows are at hand to prove that all do."""
+    upper = problem.demands.upper
+    if upper is None or assigned.missed <= EXCESS * upper.min():
+        return
+    over = assigned.paid / problem.shares - upper
+    names = np.asarray(problem.data["group_names"])[over > 0.0].tolist()
+    raise SolverFailure(
+        f"no assignment was found that keeps the budgets of {', '.join(map(str, names))}",
+        f"at the last centers a group costs {assigned.missed:.3g} more than its budget",
+        "allow more, or fit a sample in memory for a proof that none does",
+    )
 
 
 def _seeds(model: Any, starts: Any, given: bool) -> tuple[list[int], list[int]]:
@@ -238,7 +264,8 @@ class StreamedKMeans:
         Sets the attributes of `fit` but those of the size of the rows (``labels_``,
         ``soft_assignment_``, ``solution_``); see `predict_stream` for labels, and with labels="hard"
         ``hard_labels_.labels``, a byte for each row. ``n_passes_`` is the number of passes over all
-        rows, ``n_rows_`` their number.
+        rows, ``n_rows_`` their number. With `group_cost` or goal="group", whose assignments are
+        mixtures, ``cost_`` and ``balance_`` are those of the part that was found at ``prices_``.
 
         Parameters
         ----------
@@ -262,9 +289,10 @@ class StreamedKMeans:
             An iterator that can be read once only, chunks with different columns, rows that
             change between passes, and what `fit` refuses.
         DeclarationError
-            metric "l1", whose medians do not add up over chunks; algorithm "paper".
+            metric "l1", whose medians do not add up over chunks; algorithm "paper"; rules on single
+            rows: radii, forbidden arcs, links; labels="hard" where costs of groups have prices.
         SolverFailure
-            A cluster that lost its workers for good.
+            A cluster that lost its workers for good; budgets that the last assignment misses.
 
         Examples
         --------
@@ -305,12 +333,6 @@ def _check_additive(model: Any) -> None:
             "medians do not add up over chunks",
             'use metric="sqeuclidean", or fit in memory',
         )
-    if model.goal != "mean":
-        raise DeclarationError(
-            f"fit_stream does not take goal={model.goal!r}",
-            "prices of groups need all rows at once",
-            'use goal="mean", or fit in memory',
-        )
     if model.algorithm != "exact":
         raise DeclarationError(
             f"fit_stream does not take algorithm={model.algorithm!r}",
@@ -319,15 +341,25 @@ def _check_additive(model: Any) -> None:
         )
 
 
-def _check_rules(problem: FairAssignment) -> None:
+def _check_rules(model: Any, problem: FairAssignment) -> None:
     own = ("cost", "row sum", "nonnegativity", "mass definition")
     terms = {**problem.objective, **problem.constraints}
-    wide = [n for n, t in terms.items() if n not in own and not t.scope <= {"masses"}]
+    wide = [
+        n
+        for n, t in terms.items()
+        if n not in own and not t.scope <= {"masses"} and getattr(t, "upper", None) is None
+    ]
     if wide:
         raise DeclarationError(
-            f"fit_stream takes rules on the masses only, not {', '.join(wide)}",
+            f"fit_stream takes rules on masses and on costs of groups, not {', '.join(wide)}",
             "rules on single rows need all rows at once",
-            "use balance, cluster_share, additive_gap ..., or fit in memory",
+            "use balance, cluster_share, group_cost ..., or fit in memory",
+        )
+    if model.labels == "hard" and problem.demands.by_group:
+        raise DeclarationError(
+            'fit_stream does not take labels="hard" where costs of groups have prices',
+            "counts of rows do not say what these cost",
+            'use labels="soft", or fit in memory',
         )
 
 
@@ -346,9 +378,10 @@ def fit_stream(model: Any, data: Any, groups: Any, sample_weight: Any) -> None:
         groups=survey.group_names[few.groups],
         centers=few.X[:K],
         fairness=model.fairness,
+        goal=model.goal,
         sample_weight=few.weights,
     )
-    _check_rules(problem)
+    _check_rules(model, problem)
     if model.labels == "hard":
         check_surveyed(problem, survey)
     starts = number_of_starts(model, survey.rows, init)
@@ -404,7 +437,8 @@ def _keep_passed(model: Any, onward: OnwardRun) -> None:
     model.n_features_in_ = survey.columns
     model.groups_, model.shares_ = survey.group_names, survey.shares
     model.cluster_centers_ = best.best.centers
-    model.masses_, model.prices_ = assigned.masses, assigned.prices
+    model.masses_, factors = assigned.masses, getattr(assigned, "factors", np.ones(1))
+    model.prices_ = assigned.prices / factors[:, None]  # in units of the costs themselves
     model.objective_ = assigned.objective
     model.cost_, model.balance_ = assigned.hard_cost, smallest_ratio(assigned.hard_masses)
     model.hard_labels_ = None

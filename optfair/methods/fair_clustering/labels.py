@@ -25,7 +25,7 @@ from optfair.methods.fair_clustering.algorithms.integer_masses import (
     wide_box,
 )
 from optfair.methods.fair_clustering.algorithms.linked_rows import linked_parts
-from optfair.methods.fair_clustering.algorithms.open_rows import OpenRows
+from optfair.methods.fair_clustering.algorithms.open_rows import OpenRows, PricedRows
 from optfair.methods.fair_clustering.algorithms.price_search import solve_mass_dual
 from optfair.methods.fair_clustering.algorithms.pricing import Box, label_masses
 from optfair.methods.fair_clustering.assignment import FairAssignment
@@ -207,7 +207,7 @@ def _rounded(p: FairAssignment, solution: Solution, gap: float, deadline: float)
     # where costs of groups have prices, in units of the costs themselves
     factors = getattr(solution.proof, "factors", np.ones(1))
     prices = np.asarray(solution.multipliers["mass definition"], dtype=float) / factors[:, None]
-    given = p.cost, groups, w, prices, p.demands, units, pairs_of(p, False)
+    priced = PricedRows(A, p.cost, groups, w, prices, p.demands, units, pairs_of(p, False))
 
     def described(labels: Indices) -> HardLabels:
         masses = label_masses(labels, groups, w, prices.shape)
@@ -216,10 +216,7 @@ def _rounded(p: FairAssignment, solution: Solution, gap: float, deadline: float)
         beside = whole if p.demands.of_costs or p.links else {}
         return _described(p, made, {"masses": masses, **beside}, (solution.bound, solution.grade))
 
-    def opened(labels: Indices, wider: int) -> OpenRows:
-        return OpenRows.near(A, labels, *given, wider)
-
-    return _chosen(p, labels, opened, described, gap, deadline)
+    return _chosen(p, labels, priced.opened, described, gap, deadline)
 
 
 def _chosen(
@@ -318,10 +315,11 @@ class SoftLabels:
             made = Labelling(labels, counted.cost(labels), self.bound, self.prices)
             return self._all(p, made)
 
+        alone, none = np.arange(at.size), np.zeros((0, 2), dtype=np.intp)
+        priced = PricedRows(A[at], paid, own, w, self.prices, p.demands, alone, none)
+
         def opened(labels: Indices, wider: int) -> OpenRows:
-            alone, none = np.arange(at.size), np.zeros((0, 2), dtype=np.intp)
-            given = paid, own, w, self.prices, p.demands, alone, none, wider
-            rows = OpenRows.near(A[at], labels[at], *given)
+            rows = priced.opened(labels[at], wider)
             return replace(rows, at=at[rows.at])
 
         return _chosen(p, self.labels, opened, described, GAP, deadline)

@@ -421,6 +421,23 @@ def test_costs_are_never_changed_by_pricing() -> None:
     assert np.array_equal(cost.points, before)
 
 
+def test_costs_are_made_by_the_first_pass_over_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, groups, centers = gaussian(1_500)
+    columns, made = SeparableCost.columns, []
+
+    def counted(cost: SeparableCost, rows: Any) -> Any:
+        made.append(rows)
+        return columns(cost, rows)
+
+    monkeypatch.setattr(SeparableCost, "columns", counted)
+    costs = CostRows(SeparableCost("sqeuclidean", X, centers), groups, np.full(1_500, 1 / 1_500))
+    moved = costs.moved(centers + 1.0)
+    assert not made
+    for _ in range(2):
+        price(moved, np.zeros((2, 6)))
+    assert len(made) == len(list(moved.blocks()))
+
+
 @pytest.mark.data
 def test_adult_at_full_size() -> None:
     X, sex = of.datasets.load("adult").numeric("sex", standardize=True)

@@ -128,6 +128,17 @@ def test_the_cost_that_becomes_1_is_that_of_usual_arcs() -> None:
     assert price_unit(np.array([*np.full(9, 1e-20), 1.0]), 0.1) == pytest.approx(1e-12)
 
 
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("quantile", [0.0, 0.25, 0.6, 1.0])
+def test_the_cost_that_becomes_1_is_a_quantile_of_a_vector_or_a_table(
+    quantile: float, unit: float
+) -> None:
+    costs = unit * np.random.default_rng(0).normal(size=(7, 11))
+    expected = np.quantile(np.abs(costs), quantile)
+    assert price_unit(costs, quantile) == pytest.approx(expected, rel=1e-15)
+    assert price_unit(costs.ravel(), quantile) == price_unit(costs, quantile)
+
+
 @pytest.mark.parametrize("unit", [1e-3, 1.0, 1e3])
 @pytest.mark.parametrize("cell", CELLS)
 def test_feasible_masses_satisfy_rows_in_any_unit(unit: float, cell: tuple[int, int]) -> None:

@@ -12,7 +12,7 @@ import optfair as of
 from optfair import fair_clustering as fc
 from optfair.methods.fair_clustering.algorithms.charged_rows import Demands
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
-from optfair.methods.fair_clustering.algorithms.open_rows import OpenRows
+from optfair.methods.fair_clustering.algorithms.open_rows import PricedRows, UnitArcs
 from optfair.methods.fair_clustering.cost_rules import CostTerm
 
 N, K = 7, 3
@@ -168,9 +168,9 @@ def test_many_rows_that_are_kept_apart_leave_each_other_before_the_program() -> 
     n, clusters = 3_000, 4
     circle = np.stack([np.arange(n), np.roll(np.arange(n), 1)], axis=1)
     D = rng.random((n, clusters))
-    open_rows = OpenRows.near(
+    labels = np.zeros(n, dtype=np.intp)
+    priced = PricedRows(
         np.full((n, clusters), 1.0 / clusters),
-        np.zeros(n, dtype=np.intp),
         SeparableCost("precomputed", D),
         np.arange(n) % 2,
         np.full(n, 1.0 / n),
@@ -179,6 +179,36 @@ def test_many_rows_that_are_kept_apart_leave_each_other_before_the_program() -> 
         np.arange(n),
         circle,
     )
-    first = open_rows._first(np.zeros(n, dtype=np.intp))
+    first = priced.opened(labels)._first(labels)
     assert (first[circle[:, 0]] != first[circle[:, 1]]).all()
     assert D[np.arange(n), first].mean() < 0.5  # and not anywhere
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_arcs_pay_what_the_rows_of_their_units_do(unit: float) -> None:
+    rng = np.random.default_rng(3)
+    n, clusters = 60, 4
+    D, units, w = unit * rng.random((n, clusters)), np.arange(n) // 2, rng.dirichlet(np.ones(n))
+    priced = PricedRows(
+        np.full((n, clusters), 1.0 / clusters),
+        SeparableCost("precomputed", D),
+        np.arange(n) % 3,
+        w,
+        np.zeros((3, clusters)),
+        Demands(),
+        units,
+        np.zeros((0, 2), dtype=np.intp),
+    )
+    open_rows = priced.opened(np.zeros(n, dtype=np.intp))
+    allowed = open_rows.free & (rng.random(open_rows.free.shape) < 0.6)
+    allowed[:, 1] = True
+    arcs = UnitArcs.of(open_rows, allowed)
+    assert arcs.reach_all and arcs.size == allowed.sum()
+    paid = np.add.reduceat(w[:, None] * D, np.arange(0, n, 2))
+    entries = np.bincount(arcs.arc, arcs.paid, arcs.size)
+    assert entries == pytest.approx(paid[arcs.unit, arcs.cluster], rel=1e-12)
+    assert arcs.typical == pytest.approx(paid[allowed].sum() / len(paid), rel=1e-12)
+    chosen = np.array([rng.choice(np.flatnonzero(row)) for row in allowed])
+    assert np.array_equal(arcs.chosen(chosen[arcs.unit] == arcs.cluster), chosen)
+    allowed[7] = False
+    assert not UnitArcs.of(open_rows, allowed).reach_all

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -173,6 +174,83 @@ def weighed(
         query = fresh if room < 1e-3 and near else best + PART * (fresh - best)
     used = [(float(v), p) for v, p in zip(lam, points, strict=True) if v > 1e-12]
     return ChargedAnswer(used, best, value, bound, missed, held)
+
+
+@dataclass(frozen=True, eq=False)
+class GroupMoments:
+    """What groups cost under an assignment, at any centers, from its sums; squared distances.
+
+    Attributes
+    ----------
+    masses : array (G, K)
+    sums : array (G, K, d)
+        Σ w_i A_ik x_i of each group in each cluster.
+    costs : array (G,)
+        Mean costs of groups at ``centers``.
+    centers : array (K, d)
+    shares : array (G,)
+    """
+
+    masses: Floats
+    sums: Floats
+    costs: Floats
+    centers: Floats
+    shares: Floats
+
+    @cached_property
+    def means(self) -> Floats:
+        """Means of each group in each cluster (G, K, d)."""
+        return self.sums / np.where(self.masses > 0.0, self.masses, 1.0)[:, :, None]
+
+    @cached_property
+    def scatter(self) -> Floats:
+        """What groups cost at their own means (G,)."""
+        return self.costs - self._apart(self.centers)
+
+    def _apart(self, centers: Floats) -> Floats:
+        far = np.square(self.means - centers).sum(axis=2)
+        return np.asarray((self.masses * far).sum(axis=1) / self.shares)
+
+    def costs_at(self, centers: Floats) -> Floats:
+        """Return the mean costs of groups at centers."""
+        return self.scatter + self._apart(centers)
+
+    def best_centers(
+        self, demands: Demands, rest: float, duals: Floats, overdraft: float
+    ) -> Floats:
+        """Return the centers of least objective for the assignment: means weighted by group.
+
+        Parameters
+        ----------
+        demands : Demands
+        rest : float
+            What the masses cost.
+        duals : array (2, G)
+            Prices of groups to start from.
+        overdraft : float
+            Price of a missed budget.
+        """
+
+        def best(factors: Floats) -> tuple[float, Point]:
+            of = factors[:, None] * self.masses
+            total = of.sum(axis=0)
+            sums = np.einsum("gk,gkd->kd", of, self.means)
+            moved = sums / np.where(total > 0.0, total, 1.0)[:, None]
+            moved = np.where(total[:, None] > 0.0, moved, self.centers)
+            costs = self.costs_at(moved)
+            return float(factors * self.shares @ costs) + rest, Point(costs, rest, moved)
+
+        mixture = weighed(
+            best,
+            [Point(self.costs_at(self.centers), rest, self.centers)],
+            self.shares,
+            demands,
+            duals,
+            overdraft=overdraft,
+            tolerance=1e-9,
+            deadline=np.inf,
+        )
+        return np.asarray(sum(v * p.held for v, p in mixture.parts))
 
 
 def _master(
@@ -445,44 +523,16 @@ class ChargedRows:
         return step.centers + share[:, None] * way, empty
 
     def _weighed_centers(self, centers: Floats, flow: Any) -> Floats:
-        """Return the centers of least objective for an assignment: means weighted by group.
-
-        From masses, means and scatter of each group in each cluster.
-        """
         G, K = self.program.shares.size, len(centers)
         held = self.weights[flow.rows] * flow.fractions
         key = self.groups[flow.rows] * K + flow.clusters
         gather = sp.csr_array((held, (key, flow.rows)), shape=(G * K, self.cost.rows))
-        mass = np.bincount(key, held, G * K).reshape(G, K)
+        mass = np.asarray(np.bincount(key, held, G * K), dtype=float).reshape(G, K)
         sums = np.asarray(gather @ self.cost.points).reshape(G, K, -1)
-        means = sums / np.where(mass > 0.0, mass, 1.0)[:, :, None]
-        shares = self.program.shares
-
-        def spread(at: Floats) -> Floats:
-            return np.asarray((mass * np.square(means - at).sum(axis=2)).sum(axis=1) / shares)
-
         cost = replace(self.cost, centers=centers)
-        own = self._costs(cost, flow.rows, flow.clusters, flow.fractions) - spread(centers)
-
-        def best(factors: Floats) -> tuple[float, Point]:
-            of = factors[:, None] * mass
-            total = of.sum(axis=0)
-            moved = np.einsum("gk,gkd->kd", of, means) / np.where(total > 0.0, total, 1.0)[:, None]
-            moved = np.where(total[:, None] > 0.0, moved, centers)
-            costs = own + spread(moved)
-            return float(factors * shares @ costs) + flow.rest, Point(costs, flow.rest, moved)
-
-        mixture = weighed(
-            best,
-            [Point(own + spread(centers), flow.rest, centers)],
-            shares,
-            self.demands,
-            flow.duals,
-            overdraft=self.overdraft,
-            tolerance=1e-9,
-            deadline=np.inf,
-        )
-        return np.asarray(sum(v * p.held for v, p in mixture.parts))
+        paid = self._costs(cost, flow.rows, flow.clusters, flow.fractions)
+        moments = GroupMoments(mass, sums, paid, centers, self.program.shares)
+        return moments.best_centers(self.demands, flow.rest, flow.duals, self.overdraft)
 
 
 def _result(held: Any) -> MassResult:

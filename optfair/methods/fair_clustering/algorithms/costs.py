@@ -212,11 +212,11 @@ class CostRows:
 
     def _take(self, cost: SeparableCost) -> None:
         self.cost = cost
-        self._kept: list[Floats] | None = None
+        #: costs of the blocks, from the first pass over them on
+        self._kept: list[Floats] = []
         if self._points is not None:
             self._sorted = replace(cost, points=self._points)
-        if self.size * self.clusters <= KEEP:
-            self._kept = [self._compute(start, stop) for _, start, stop in self._pieces]
+        self._keeps = self.size * self.clusters <= KEEP
 
     def moved(self, centers: Floats) -> CostRows:
         """Return the costs of these rows at other centers."""
@@ -231,6 +231,8 @@ class CostRows:
 
     def blocks(self) -> Iterator[tuple[int, int, int, Floats]]:
         """Yield (group, start, stop, costs K x m); the costs must not be written to."""
+        if self._keeps and not self._kept:
+            self._kept = [self._compute(start, stop) for _, start, stop in self._pieces]
         for index, (g, start, stop) in enumerate(self._pieces):
             yield g, start, stop, self._kept[index] if self._kept else self._compute(start, stop)
 
@@ -332,9 +334,18 @@ def price_unit(costs: Floats, quantile: float) -> float:
     A low quantile for linear programs: arcs to outliers must not drown the near ones. The
     largest for cone programs: an interior-point method wants nothing large.
     """
-    size = np.abs(costs)
-    size = size[size > 0.0]
+    size = np.sort(np.abs(costs), axis=None)
+    size = size[np.searchsorted(size, 0.0, "right") :]
     if not size.size:
         return 1.0
-    used = size[size > ROUNDED * np.quantile(size, 0.75)]  # of costs that tie rounding is left
-    return max(float(np.quantile(used, quantile)), 1e-12 * float(size.max()))
+    # of costs that tie rounding is left
+    used = size[np.searchsorted(size, ROUNDED * _ranked(size, 0.75), "right") :]
+    return max(_ranked(used, quantile), 1e-12 * float(size[-1]))
+
+
+def _ranked(ordered: Floats, quantile: float) -> float:
+    """Return a quantile of ordered numbers, between two of them on the line."""
+    at = quantile * (ordered.size - 1)
+    low = int(at)
+    high = min(low + 1, ordered.size - 1)
+    return float(ordered[low] + (at - low) * (ordered[high] - ordered[low]))

@@ -477,7 +477,8 @@ class CountedRows:
         size = self.rows.size
         for g, start, stop, block in self.costs.blocks():
             low = (block + prices[g][:, None]).min(axis=0)
-            worth = lowered(low, self.costs.weights[start:stop], self.rounding, prices[g])
+            largest = np.abs(prices[g]).max(initial=0.0)
+            worth = lowered(low, self.costs.weights[start:stop], self.rounding, largest)
             value, size = value + worth[0], size + worth[1]
         return value, size
 

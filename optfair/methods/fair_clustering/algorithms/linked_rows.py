@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.sparse.linalg import splu
 
+from optfair.backends.linear_program import solve_linear_program
 from optfair.errors import SolverFailure
 from optfair.methods.fair_clustering.algorithms.costs import SeparableCost
 from optfair.methods.fair_clustering.algorithms.mass_program import Block, MassProgram
@@ -371,7 +372,8 @@ class LinkedRows:
     r"""Units of rows that have the same fractions.
 
     Units of one kind have the same shares :math:`c_{tg}` of the groups in their weight, so the
-    masses of kinds give those of groups, :math:`M_{gk} = \sum_t c_{tg} M'_{tk}`.
+    masses of kinds give those of groups, :math:`M_{gk} = \sum_t c_{tg} M'_{tk}`. What weighs nothing is
+    of any kind.
 
     Parameters
     ----------
@@ -385,7 +387,7 @@ class LinkedRows:
     Raises
     ------
     SolverFailure
-        Weights and groups of linked rows are of too many kinds, or a unit weighs nothing.
+        Weights and groups of linked rows are of too many kinds.
     """
 
     def __init__(
@@ -395,17 +397,19 @@ class LinkedRows:
         self.unit, self.weights = linked_parts(pairs, n), weights
         count = int(self.unit.max()) + 1
         self.heavy = np.asarray(np.bincount(self.unit, weights), dtype=float)
-        if not self.heavy.all():
-            raise SolverFailure(
-                "rows beside links have no weight",
-                remedy="leave them out, or solve a FairAssignment at given centers by highs",
-            )
         self.merged: Any = sp.csr_array((np.ones(n), (self.unit, np.arange(n))), shape=(count, n))
+        rows = np.bincount(self.unit)
+        light = self.heavy[self.unit] == 0.0
+        #: part that each row has in its unit, by weight, or by number where that is nothing
+        self.part = np.where(light, 1.0, weights)
+        self.part /= np.where(self.heavy > 0.0, self.heavy, rows)[self.unit]
         share = np.zeros((count, G))
         np.add.at(share, (self.unit, groups), weights)
-        table = np.round(share / self.heavy[:, None], DIGITS)
+        some = self.heavy > 0.0
+        table = np.round(share[some] / self.heavy[some, None], DIGITS)
         kinds, kind = np.unique(table, axis=0, return_inverse=True)
-        self.kind = np.asarray(kind.ravel(), dtype=np.intp)
+        self.kind = np.zeros(count, dtype=np.intp)
+        self.kind[some] = kind.ravel()
         self.kinds = np.zeros(kinds.shape)  # of all the weight of a kind, without that rounding
         np.add.at(self.kinds, self.kind, share)
         self.kinds /= np.bincount(self.kind, self.heavy)[:, None]
@@ -418,8 +422,64 @@ class LinkedRows:
 
     def cost(self, cost: SeparableCost) -> SeparableCost:
         """Return the mean costs of the rows of units."""
-        paid = np.asarray(self.merged @ (self.weights[:, None] * cost.matrix()))
-        return SeparableCost("precomputed", paid / self.heavy[:, None])
+        paid = np.asarray(self.merged @ (self.part[:, None] * cost.matrix()))
+        return SeparableCost("precomputed", paid)
+
+    def placed(self, A: Floats, cost: SeparableCost, apart: Indices) -> Floats:
+        """Return fractions of units (units, K) with those that weigh nothing where they cost least.
+
+        Parameters
+        ----------
+        A : array (units, K)
+            Of units that have weight.
+        cost : SeparableCost
+            Of units.
+        apart : array (m, 2) of int
+            Units that share no cluster.
+
+        Raises
+        ------
+        SolverFailure
+            Units that others leave no room.
+        """
+        light = np.flatnonzero(self.heavy == 0.0)
+        if not light.size:
+            return A
+        A, D = A.copy(), cost.points[light]
+        A[light] = np.eye(self.clusters)[D.argmin(axis=1)]
+        number = np.full(len(A), -1)
+        number[light] = np.arange(light.size)
+        apart = apart[(number[apart] >= 0).any(axis=1)]
+        if not len(apart):
+            return A
+        # A_ik + A_jk <= 1, of which what has weight is known
+        m, K, size = len(apart), self.clusters, light.size * self.clusters
+        right, rows = np.ones((m, K)), sp.csr_array((m * K, size))
+        for end in apart.T:
+            own = np.flatnonzero(number[end] >= 0)
+            at = own[:, None] * K + np.arange(K), number[end[own], None] * K + np.arange(K)
+            entries = np.ones(own.size * K), (at[0].ravel(), at[1].ravel())
+            rows = rows + sp.csr_array(entries, shape=(m * K, size))
+            right -= np.where(number[end] >= 0, 0.0, 1.0)[:, None] * A[end]
+        once = sp.kron(sp.eye_array(light.size), np.ones((1, K)))
+        one = np.ones(light.size)
+        answer = solve_linear_program(
+            D.ravel() / (float(np.abs(D).max()) or 1.0),
+            sp.csc_array(sp.vstack([once, rows])),
+            np.concatenate([one, np.full(m * K, -np.inf)]),
+            np.concatenate([one, np.maximum(right, 0.0).ravel()]),
+            np.zeros(size),
+            np.ones(size),
+        )
+        if answer.status != "optimal":
+            raise SolverFailure(
+                "rows without weight are kept apart from others that leave them no room",
+                answer.status,
+                "leave them out, or solve a FairAssignment at given centers by highs",
+            )
+        made = np.maximum(answer.x, 0.0).reshape(-1, K)
+        A[light] = made / made.sum(axis=1, keepdims=True)
+        return A
 
     def program(self, rules: MassProgram) -> tuple[MassProgram, Any]:
         """Return the rules on the masses of kinds, and the matrix from its columns to theirs."""
@@ -493,15 +553,23 @@ def solve_linked(
     feasible = program.feasible()
     if feasible is None:
         raise SolverFailure("no masses of linked rows obey the rules")
-    stated = program, linked.cost(cost), linked.kind, linked.heavy
+    paid, heavy = linked.cost(cost), linked.heavy
     options |= {"feasible": feasible, "prices": None if prices is None else linked.kinds @ prices}
-    if apart.size:
-        solved = solve_apart(*stated, linked.unit[apart], **options)
+    # links of what weighs nothing have no price: others come first
+    ends, some = linked.unit[apart], np.flatnonzero(heavy)
+    number = np.full(heavy.size, -1)
+    number[some] = np.arange(some.size)
+    priced = (number[ends] >= 0).all(axis=1)
+    own = SeparableCost("precomputed", paid.points[some])
+    stated = program, own, linked.kind[some], heavy[some]
+    A, links = np.zeros(paid.points.shape), np.zeros((len(ends), linked.clusters))
+    if priced.any():
+        solved = solve_apart(*stated, number[ends[priced]], **options)
+        A[some], links[priced] = solved.fractions, solved.links
     else:
         plain = solve_mass_dual(*stated, **options)
-        A = np.zeros((linked.heavy.size, linked.clusters))
-        A[plain.rows, plain.clusters] = plain.fractions
-        links = np.zeros((0, linked.clusters))
+        A[some[plain.rows], plain.clusters] = plain.fractions
         worth = plain.objective, plain.bound
         solved = ApartResult(A, links, plain.y, plain.z, plain.status, *worth, plain.history)
-    return replace(solved, fractions=solved.fractions[linked.unit], y=np.asarray(lift @ solved.y))
+    A = linked.placed(A, paid, ends)
+    return replace(solved, fractions=A[linked.unit], links=links, y=np.asarray(lift @ solved.y))

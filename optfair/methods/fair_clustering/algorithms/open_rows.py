@@ -43,6 +43,157 @@ class Lines:
 
 
 @dataclass(frozen=True, eq=False)
+class PricedRows:
+    """Rows in fractions and at prices, with what labels of theirs are to keep.
+
+    Attributes
+    ----------
+    assignment : array (n, K)
+        Fractions.
+    cost : SeparableCost
+    groups, weights : arrays (n,)
+    prices : array (G, K)
+        Of a group in a cluster, in units of the costs.
+    demands : Demands
+        What is asked of costs.
+    units : array (n,) of int
+        Unit of each row; those of one unit are together.
+    apart : array (m, 2) of int
+        Rows that share no cluster.
+    """
+
+    assignment: Floats
+    cost: SeparableCost
+    groups: Indices
+    weights: Floats
+    prices: Floats
+    demands: Demands
+    units: Indices
+    apart: Indices
+
+    def opened(self, labels: Indices, wider: int = 1) -> OpenRows:
+        """Return the rows that are split, and for each group and cluster those that prices nearly put there.
+
+        Parameters
+        ----------
+        labels : array (n,) of int
+            Largest fractions, alike in each unit.
+        wider : int
+            So many times as many rows next to each boundary.
+        """
+        n, K = self.assignment.shape
+        units, apart = self.units, self.apart
+        wanted = self._wanted(labels, wider)
+        chosen = np.flatnonzero(wanted.sum(axis=1) > 1)
+        number = np.full(len(wanted), -1)
+        number[chosen] = np.arange(chosen.size)
+        at = np.flatnonzero(number[units] >= 0)
+        ends = number[units[apart]]
+        taken = np.zeros((chosen.size, K))
+        for here, there in ((0, 1), (1, 0)):
+            one = (ends[:, here] >= 0) & (ends[:, there] < 0)
+            np.add.at(taken, (ends[one, here], labels[apart[one, there]]), 1.0)
+        G = len(self.prices)
+        paid = np.zeros(G)
+        if self.demands.by_group:
+            rest = np.delete(np.arange(n), at)
+            of_rest = self.weights[rest] * self.cost.paired(rest, labels[rest])
+            paid += np.bincount(self.groups[rest], of_rest, G)
+            paid /= np.bincount(self.groups, self.weights, G)
+        return OpenRows(
+            at,
+            self.cost.columns(at),
+            self.groups[at],
+            self.weights[at],
+            number[units[at]],
+            wanted[chosen],
+            ends[(ends >= 0).all(axis=1)],
+            taken,
+            self.demands,
+            paid,
+        )
+
+    def _wanted(self, labels: Indices, wider: int) -> Bools:
+        """Return which clusters each unit may have, at most its own where it stays."""
+        (n, K), G, units = self.assignment.shape, len(self.prices), self.units
+        split = np.unique(units[self.assignment.max(axis=1) < WHOLE])
+        wanted = np.zeros((int(units.max()) + 1, K), dtype=bool)
+        wanted[split] = True
+        if n * K <= MOST_ARCS:
+            regret = self.cost.columns(slice(None)).T + self.prices[self.groups]
+            regret -= regret[np.arange(n), labels][:, None]
+            ranks = max(wider * min(RANKS, TOGETHER // (G * K)), 1)
+            for g in range(G):
+                own = np.flatnonzero(self.groups == g)
+                for k in range(K):
+                    far = np.where(labels[own] == k, np.inf, regret[own, k])
+                    first = own[np.argsort(far, kind="stable")[:ranks]]
+                    wanted[units[first], k] = True
+        some: Bools = np.logical_or.reduce(wanted, axis=1)
+        wanted[units, labels] |= some[units]
+        if self.demands.bars:
+            row, where = np.nonzero(replace(self.cost, charge=self.demands.charge).barred().T)
+            wanted[units[row], where] = False
+        return wanted
+
+
+@dataclass(frozen=True, eq=False)
+class UnitArcs:
+    """Clusters that units may choose, numbered, and what their rows pay there.
+
+    Attributes
+    ----------
+    unit, cluster : arrays (a,) of int
+        Of each arc.
+    number : array (units, K) of int
+        Number of each arc, -1 where there is none.
+    row, arc : arrays (e,) of int
+        Entries: a row on an arc of its unit.
+    paid : array (e,)
+        Weighted cost of each entry.
+    """
+
+    unit: Indices
+    cluster: Indices
+    number: Indices
+    row: Indices
+    arc: Indices
+    paid: Floats
+
+    @classmethod
+    def of(cls, rows: OpenRows, allowed: Bools) -> UnitArcs:
+        """Return the arcs of units that are allowed (units, K)."""
+        unit, cluster = np.nonzero(allowed)
+        number = np.full(allowed.shape, -1)
+        number[unit, cluster] = np.arange(unit.size)
+        row, where = np.nonzero(allowed[rows.unit])
+        paid = rows.weights[row] * rows.costs[where, row]
+        return cls(unit, cluster, number, row, number[rows.unit[row], where], paid)
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        return int(self.unit.size)
+
+    @property
+    def typical(self) -> float:
+        """What a unit pays in all its clusters."""
+        return float(np.abs(self.paid).sum()) / len(self.number) or 1.0
+
+    @property
+    def reach_all(self) -> bool:
+        """Whether each unit has one."""
+        return np.unique(self.unit).size == len(self.number)
+
+    def chosen(self, x: Floats) -> Indices:
+        """Return the cluster of each unit whose arc has most."""
+        part = np.zeros(self.number.shape)
+        part[self.unit, self.cluster] = x[: self.size]
+        chosen: Indices = part.argmax(axis=1)
+        return chosen
+
+
+@dataclass(frozen=True, eq=False)
 class OpenRows:
     r"""Rows whose clusters are chosen anew, all others keep theirs.
 
@@ -85,88 +236,6 @@ class OpenRows:
     demands: Demands
     paid: Floats
 
-    @classmethod
-    def near(
-        cls,
-        assignment: Floats,
-        labels: Indices,
-        cost: SeparableCost,
-        groups: Indices,
-        weights: Floats,
-        prices: Floats,
-        demands: Demands,
-        units: Indices,
-        apart: Indices,
-        wider: int = 1,
-    ) -> OpenRows:
-        """Return the rows that are split, and for each group and cluster those that prices nearly put there.
-
-        Parameters
-        ----------
-        assignment : array (n, K)
-            Fractions.
-        labels : array (n,) of int
-            Largest fractions, alike in each unit.
-        cost, groups, weights
-            Of all rows.
-        prices : array (G, K)
-            Of a group in a cluster, in units of the costs.
-        demands : Demands
-            What is asked of costs.
-        units : array (n,) of int
-            Unit of each row.
-        apart : array (m, 2) of int
-            Rows that share no cluster.
-        wider : int
-            So many times as many rows next to each boundary.
-        """
-        n, K = assignment.shape
-        G = len(prices)
-        split = np.unique(units[assignment.max(axis=1) < WHOLE])
-        wanted = np.zeros((int(units.max()) + 1, K), dtype=bool)
-        wanted[split] = True
-        if n * K <= MOST_ARCS:
-            regret = cost.columns(slice(None)).T + prices[groups]
-            regret -= regret[np.arange(n), labels][:, None]
-            ranks = max(wider * min(RANKS, TOGETHER // (G * K)), 1)
-            for g in range(G):
-                own = np.flatnonzero(groups == g)
-                for k in range(K):
-                    far = np.where(labels[own] == k, np.inf, regret[own, k])
-                    first = own[np.argsort(far, kind="stable")[:ranks]]
-                    wanted[units[first], k] = True
-        some: Bools = np.logical_or.reduce(wanted, axis=1)
-        wanted[units, labels] |= some[units]
-        if demands.bars:
-            row, where = np.nonzero(replace(cost, charge=demands.charge).barred().T)
-            wanted[units[row], where] = False
-        chosen = np.flatnonzero(wanted.sum(axis=1) > 1)
-        number = np.full(len(wanted), -1)
-        number[chosen] = np.arange(chosen.size)
-        at = np.flatnonzero(number[units] >= 0)
-        ends = number[units[apart]]
-        taken = np.zeros((chosen.size, K))
-        for here, there in ((0, 1), (1, 0)):
-            one = (ends[:, here] >= 0) & (ends[:, there] < 0)
-            np.add.at(taken, (ends[one, here], labels[apart[one, there]]), 1.0)
-        paid = np.zeros(G)
-        if demands.by_group:
-            rest = np.delete(np.arange(n), at)
-            of_rest = weights[rest] * cost.paired(rest, labels[rest])
-            paid += np.bincount(groups[rest], of_rest, G) / np.bincount(groups, weights, G)
-        return cls(
-            at,
-            cost.columns(at),
-            groups[at],
-            weights[at],
-            number[units[at]],
-            wanted[chosen],
-            ends[(ends >= 0).all(axis=1)],
-            taken,
-            demands,
-            paid,
-        )
-
     def chosen(
         self, program: MassProgram, labels: Indices, masses: Floats, gap: float, deadline: float
     ) -> Indices:
@@ -197,13 +266,12 @@ class OpenRows:
         rest = masses - label_masses(labels[self.at], self.groups, self.weights, masses.shape)
         first = self._first(labels)
         for missing, end in ((False, until), (True, deadline)):
-            late = time.perf_counter() >= end
-            answer = None if late else self._solved(program, rest, first, gap, missing, end)
-            if answer is not None and answer.x.size:
-                x = np.zeros(self.free.shape)
-                u, k = self._arcs(missing)
-                x[u, k] = answer.x[: u.size]
-                first = x.argmax(axis=1)
+            arcs = UnitArcs.of(self, self.free if missing else self.free & (self.taken == 0.0))
+            if time.perf_counter() >= end or not arcs.reach_all:
+                continue
+            answer = self._solved(program, rest, arcs, first, gap, missing, end)
+            if answer.x.size:
+                first = arcs.chosen(answer.x)
                 break
         labels = labels.copy()
         labels[self.at] = first[self.unit]
@@ -235,14 +303,7 @@ class OpenRows:
             own = np.where(moves, (2.0 * clashes + far).argmin(axis=1), own)
         return own
 
-    def _arcs(self, missing: bool) -> tuple[Indices, Indices]:
-        """Return units and clusters of the arcs of the program."""
-        u, k = np.nonzero(self.free if missing else self.free & (self.taken == 0.0))
-        return u, k
-
-    def _lines(
-        self, program: MassProgram, rest: Floats, arc: Indices, per_unit: float
-    ) -> list[Lines]:
+    def _lines(self, program: MassProgram, rest: Floats, arcs: UnitArcs) -> list[Lines]:
         """Return the lines of the program in (arcs, y, largest cost).
 
         Parameters
@@ -250,18 +311,14 @@ class OpenRows:
         program : MassProgram
         rest : array (G, K)
             Masses of all other rows.
-        arc : array (units, K) of int
-            Number of each arc, -1 of those left out.
-        per_unit : float
-            What a unit pays in all its clusters.
+        arcs : UnitArcs
         """
-        form, (G, K), units = program.form, program.masses.shape, len(arc)
-        (u, k), ny, at = np.nonzero(arc >= 0), form.q.size, program.masses.ravel()
-        row, cluster = np.nonzero(arc[self.unit] >= 0)
-        own, g, w = arc[self.unit[row], cluster], self.groups[row], self.weights[row]
+        form, (G, K), units = program.form, program.masses.shape, len(self.free)
+        ny, at, own, every = form.q.size, program.masses.ravel(), arcs.arc, np.arange(arcs.size)
+        g, w = self.groups[arcs.row], self.weights[arcs.row]
 
         def lines(of_arcs: Any, of_y: Any, of_top: Any, low: Any, high: Any, side: Any) -> Lines:
-            width, height = (u.size, ny, 1), high.size
+            width, height = (arcs.size, ny, 1), high.size
             parts = [
                 sp.csr_array((height, n)) if part is None else sp.csr_array(part)
                 for part, n in zip((of_arcs, of_y, of_top), width, strict=True)
@@ -269,8 +326,8 @@ class OpenRows:
             whole = np.broadcast_to(side, height)
             return Lines(sp.hstack(parts), np.broadcast_to(low, height), high, whole)
 
-        once = sp.csr_array((np.ones(u.size), (u, arc[u, k])), shape=(units, u.size))
-        gathered = sp.csr_array((w, (g * K + cluster, own)), shape=(G * K, u.size))
+        once = sp.csr_array((np.ones(arcs.size), (arcs.unit, every)), shape=(units, arcs.size))
+        gathered = sp.csr_array((w, (g * K + arcs.cluster[own], own)), shape=(G * K, arcs.size))
         to = sp.csr_array((-np.ones(at.size), (np.arange(at.size), at)), shape=(at.size, ny))
         slack = SOUGHT * (1.0 + np.abs(form.b))
         least = np.where(form.equal, form.b - slack, -np.inf)
@@ -279,15 +336,14 @@ class OpenRows:
             lines(gathered, to, None, -rest.ravel(), -rest.ravel(), 0.0),
             lines(None, form.A, None, least, form.b + slack, 1.0 + np.abs(form.b)),
         ]
-        share = program.shares[g]
-        mean = sp.csr_array((w * self.costs[cluster, row] / share, (g, own)), shape=(G, u.size))
+        mean = sp.csr_array((arcs.paid / program.shares[g], (g, own)), shape=(G, arcs.size))
         if (upper := self.demands.upper) is not None:
             some = np.flatnonzero(np.isfinite(upper))
             left = (upper - self.paid)[some]
-            made.append(lines(mean[some], None, None, -np.inf, left, per_unit + upper[some]))
+            made.append(lines(mean[some], None, None, -np.inf, left, arcs.typical + upper[some]))
         if self.demands.worst:
             made.append(lines(mean, None, -np.ones((G, 1)), -np.inf, -self.paid, 0.0))
-        ends = arc[self.apart]
+        ends = arcs.number[self.apart]
         pair, common = np.nonzero((ends >= 0).all(axis=1))
         entries = (
             np.ones(2 * pair.size),
@@ -296,7 +352,7 @@ class OpenRows:
                 ends[pair, :, common].ravel(),
             ),
         )
-        both = sp.csr_array(entries, shape=(pair.size, u.size))
+        both = sp.csr_array(entries, shape=(pair.size, arcs.size))
         made.append(lines(both, None, None, -np.inf, np.ones(pair.size), 2.0))
         return made
 
@@ -304,37 +360,30 @@ class OpenRows:
         self,
         program: MassProgram,
         rest: Floats,
+        arcs: UnitArcs,
         first: Indices,
         gap: float,
         missing: bool,
         end: float,
-    ) -> LinearProgramResult | None:
+    ) -> LinearProgramResult:
         """Return the solution of the program in (arcs, y, largest cost, what is missed)."""
-        form, (u, k) = program.form, self._arcs(missing)
-        arcs, ny = u.size, form.q.size
-        if np.unique(u).size < len(self.free):
-            return None
-        arc = np.full(self.free.shape, -1)
-        arc[u, k] = np.arange(arcs)
-        row, cluster = np.nonzero(arc[self.unit] >= 0)
-        own = arc[self.unit[row], cluster]
-        paid = self.weights[row] * self.costs[cluster, row]
-        cost = np.zeros(arcs + ny + 1)
-        cost[:arcs] = 0.0 if self.demands.worst else np.bincount(own, paid, arcs)
-        cost[arcs:-1], cost[-1] = form.q, float(self.demands.worst)
-        per_unit = float(np.abs(paid).sum()) / len(self.free) or 1.0
-        lines = self._lines(program, rest, arc, per_unit)
+        form, per_unit, u, k = program.form, arcs.typical, arcs.unit, arcs.cluster
+        a, ny = arcs.size, form.q.size
+        cost = np.zeros(a + ny + 1)
+        cost[:a] = 0.0 if self.demands.worst else np.bincount(arcs.arc, arcs.paid, a)
+        cost[a:-1], cost[-1] = form.q, float(self.demands.worst)
+        lines = self._lines(program, rest, arcs)
         matrix = sp.csr_array(sp.vstack([r.matrix for r in lines]))
         low, high, side = (
             np.concatenate([getattr(r, name) for r in lines]) for name in ("low", "high", "side")
         )
         size = np.ones(cost.size)
-        size[arcs + program.masses.ravel()] = typical = float(self.weights.mean())
+        size[a + program.masses.ravel()] = typical = float(self.weights.mean())
         size[-1] = per_unit
-        lower = np.append(np.zeros(arcs), np.full(ny + 1, -np.inf))
+        lower = np.append(np.zeros(a), np.full(ny + 1, -np.inf))
         if missing:
             price = MISSED * per_unit * len(self.free)
-            cost[:arcs] += price * self.taken[u, k]
+            cost[:a] += price * self.taken[u, k]
             over, under = (
                 np.flatnonzero(side > 0.0),
                 np.flatnonzero((side > 0.0) & np.isfinite(low)),
@@ -347,9 +396,9 @@ class OpenRows:
             lower = np.concatenate([lower, np.zeros(misses)])
             size = np.concatenate([size, typical * side[both]])
         most = np.full(cost.size, np.inf)
-        most[:arcs] = 1.0
+        most[:a] = 1.0
         start = np.full(cost.size, np.nan)
-        start[:arcs] = first[u] == k
+        start[:a] = first[u] == k
         return solve_linear_program(
             cost / per_unit,
             matrix,
@@ -359,7 +408,7 @@ class OpenRows:
             most,
             tolerance=1e-9,
             time_limit=max(end - time.perf_counter(), 1e-3),
-            integer=np.arange(cost.size) < arcs,
+            integer=np.arange(cost.size) < a,
             gap=gap / per_unit,
             start=start,
             units=size,

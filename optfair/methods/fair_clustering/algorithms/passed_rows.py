@@ -14,6 +14,7 @@ from scipy.spatial.distance import cdist
 
 from optfair.errors import DataError, SolverFailure
 from optfair.methods.fair_clustering.algorithms.costs import (
+    Charge,
     CostRows,
     SeparableCost,
     typical_margin,
@@ -32,16 +33,21 @@ from optfair.methods.fair_clustering.algorithms.pricing import (
     Box,
     FreeRows,
     MassOracle,
-    MassPass,
     Pricing,
     boundary_means,
     box_for,
     followed_prices,
     label_masses,
-    mass_pass,
     price,
     select_arcs,
     spread,
+)
+from optfair.methods.fair_clustering.algorithms.row_passes import (
+    AssignmentPart,
+    AssignmentPass,
+    SmoothedPass,
+    SoftPass,
+    joined,
 )
 from optfair.methods.fair_clustering.algorithms.soft_descent import (
     FINAL,
@@ -57,238 +63,6 @@ from optfair.rows.survey import Rows, Survey
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.intp]
-
-# Rows per block of a pass; groups up to which their prices are a matrix product.
-BLOCK, KINDS = 4_096, 16
-# In single precision: no end of a box, and more than that.
-ENDLESS, OUT = 1e34, 1e38
-
-# One pass over a chunk: sums of the rows that are settled, and the few that are not.
-
-
-@dataclass(frozen=True, eq=False)
-class AssignmentPart:
-    """What a pass over some chunks found at prices Λ; parts add up.
-
-    Attributes
-    ----------
-    rows : int
-        Rows read.
-    value : float
-        Σ w_i min_k (D_ik + Λ_gk), over all rows.
-    masses : array (G, K)
-        Weight of the settled rows: those whose cheapest cluster is the same in the whole box.
-    sums : array (K, d)
-        Σ w_i x_i of the settled rows of each cluster.
-    cost : float
-        Σ w_i D_ik of the settled rows.
-    open : Rows
-        The other rows, as they are.
-    far : Rows
-        The K settled rows that cost most, for clusters that need a new center.
-    spent : array (K,)
-        Their costs.
-    """
-
-    rows: int
-    value: float
-    masses: Floats
-    sums: Floats
-    cost: float
-    open: Rows
-    far: Rows
-    spent: Floats
-
-
-def joined(a: AssignmentPart, b: AssignmentPart) -> AssignmentPart:
-    """Return the part of both."""
-    spent = np.concatenate([a.spent, b.spent])
-    most = np.argsort(-spent, kind="stable")[: len(a.sums)]
-    far = _both(a.far, b.far)
-    return AssignmentPart(
-        a.rows + b.rows,
-        a.value + b.value,
-        a.masses + b.masses,
-        a.sums + b.sums,
-        a.cost + b.cost,
-        _both(a.open, b.open),
-        _taken(far, most),
-        spent[most],
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class AssignmentPass:
-    """The map of a pass; an object of numbers, so that it travels to workers.
-
-    Rows whose choice single precision settles beyond its rounding are settled so; the others are
-    looked at again in double precision. What is summed up is in double precision for all.
-
-    Parameters
-    ----------
-    survey : Survey
-        Groups and columns; its sample is left behind by `Survey.header`.
-    centers : array (K, d)
-    prices : array (G, K)
-        Λ.
-    box : Box or None
-        Rows whose cheapest cluster can change in it stay open; None: all rows.
-    """
-
-    survey: Survey
-    centers: Floats
-    prices: Floats
-    box: Box | None
-
-    def __call__(self, chunk: Chunk) -> AssignmentPart:
-        """Return the part of one chunk."""
-        rows = self.survey.read(chunk)
-        (K, d), G, m = self.centers.shape, len(self.prices), len(rows.X)
-        best, free, paid = np.empty(m, dtype=np.intp), np.zeros(m, dtype=bool), np.empty(m)
-        sums, value, rough = np.zeros((K, d)), 0.0, self._rough()
-        numbers = np.arange(K)[:, None]
-        for start in range(0, m, BLOCK):
-            at = slice(start, start + BLOCK)
-            X, groups, w = rows.X[at], rows.groups[at], rows.weights[at]
-            k, near = rough(X, groups)
-            again = np.flatnonzero(near & (w > 0.0))
-            if again.size:
-                k[again], opened, low = self._closely(X[again], groups[again])
-                free[start + again[opened]] = True
-                value += float(w[again[opened]] @ low[opened])
-            apart = np.take(self.centers, k, axis=0)
-            np.subtract(X, apart, out=apart)
-            paid[at] = np.einsum("ij,ij->i", apart, apart)
-            sums += ((k == numbers) * np.where(free[at], 0.0, w)) @ X
-            best[at] = k
-        w = np.where(free, 0.0, rows.weights)
-        masses = label_masses(best, rows.groups, w, (G, K))
-        cost = float(w @ paid)
-        paid *= w > 0.0
-        most = np.argpartition(-paid, K)[:K] if m > K else np.arange(m)
-        most = most[paid[most] > 0.0]
-        most = most[np.argsort(-paid[most], kind="stable")]
-        return AssignmentPart(
-            m,
-            value + cost + float((masses * self.prices).sum()),
-            masses,
-            sums,
-            cost,
-            _taken(rows, np.flatnonzero(free)),
-            _taken(rows, most),
-            paid[most],
-        )
-
-    def _rough(self) -> Callable[[Floats, Integers], tuple[Integers, NDArray[np.bool_]]]:
-        """Return the function (rows, groups) -> (cheapest clusters, whether others come near)."""
-        middle, K = self.centers.mean(axis=0), len(self.centers)
-        own = self.centers - middle
-        across = (-2.0 * own).astype(np.float32)
-        level = np.square(own).sum(axis=1)
-        charge = np.stack([level + p for p in self.prices], axis=1)  # K x G
-        reach, size = float(np.sqrt(level.max())), float(np.abs(charge).max())
-        off = (own.shape[1] + 8.0) * float(np.finfo(np.float32).eps)
-        none = np.full(self.prices.shape, np.inf)
-        box = Box(none, none) if self.box is None else self.box
-        # in a matrix product an infinite side would spoil the others
-        down = np.minimum(box.down.T, ENDLESS).astype(np.float32)
-        up = np.minimum(box.up, ENDLESS).astype(np.float32)
-        codes = np.stack([np.arange(K), np.ones(K)]).astype(np.float32)
-        kinds, flat = np.arange(len(self.prices))[:, None], charge.astype(np.float32)
-
-        def rough(X: Floats, groups: Integers) -> tuple[Integers, NDArray[np.bool_]]:
-            own = np.empty(X.T.shape, dtype=np.float32)
-            np.subtract(X.T, middle[:, None], out=own, casting="same_kind")
-            S = across @ own
-            if len(kinds) <= KINDS:
-                of = (groups == kinds).astype(np.float32)
-                S += flat @ of
-            else:
-                S += np.take(flat, groups, axis=1)
-            low = S.min(axis=0)
-            first = (low == S).astype(np.float32)
-            k, ties = codes @ first
-            best = np.minimum(k, K - 1.0).astype(np.intp)
-            S -= down @ of if len(kinds) <= KINDS else np.take(down, groups, axis=1)
-            first *= OUT
-            S += first
-            rounding = off * (np.square(np.sqrt(np.einsum("ij,ij->j", own, own)) + reach) + size)
-            top = low + np.take(up, groups * K + best)
-            return best, (S.min(axis=0) <= top + rounding) | (ties > 1.0)
-
-        return rough
-
-    def _closely(self, X: Floats, groups: Integers) -> tuple[Integers, NDArray[np.bool_], Floats]:
-        """Return cheapest clusters, whether others become cheapest in the box, reduced costs."""
-        # clusters along the first axis, also of the prices: three times as fast
-        reduced = np.asarray(cdist(self.centers, X, "sqeuclidean"))
-        reduced += np.take(np.ascontiguousarray(self.prices.T), groups, axis=1)
-        here = np.arange(len(X))
-        best = reduced.argmin(axis=0)
-        low = reduced[best, here]
-        if self.box is None:
-            return best, np.ones(len(X), dtype=bool), low
-        # (D + Λ)_k - down_k <= low + up_best for some other k
-        up = self.box.up[groups, best]
-        reduced -= np.take(np.ascontiguousarray(self.box.down.T), groups, axis=1)
-        reduced[best, here] = np.inf
-        return best, np.asarray(reduced.min(axis=0) <= low + up), low
-
-
-@dataclass(frozen=True, eq=False)
-class SmoothedPass:
-    """The map of a pass whose rows choose softly, at temperature tau; see `smoothed_prices`."""
-
-    survey: Survey
-    centers: Floats
-    prices: Floats
-    tau: float
-
-    def __call__(self, chunk: Chunk) -> MassPass:
-        """Return value, masses and curvature of one chunk."""
-        rows = self.survey.read(chunk)
-        far = cdist(rows.X, self.centers, "sqeuclidean") * (-1.0 / self.tau)
-        return mass_pass(far, rows.groups, rows.weights, self.prices)
-
-
-@dataclass(frozen=True, eq=False)
-class SoftPass:
-    """The map of a pass of `soft_descent`; it may keep the rows of chunks by their indices."""
-
-    survey: Survey
-    scale: Scale
-    centers: Floats
-    prices: Floats
-    tau: float
-    curved: bool
-    kept: dict[int, SoftRows] | None = None
-
-    def __call__(self, chunk: Chunk) -> SoftSums:
-        """Return the sums of one chunk."""
-        soft = None if self.kept is None else self.kept.get(chunk.index)
-        if soft is None:
-            rows = self.survey.read(chunk)
-            kinds = rows.groups.astype(np.min_scalar_type(len(self.prices)))
-            own = _taken(rows, np.argsort(kinds, kind="stable"))
-            soft = SoftRows(own.X, own.groups, own.weights, self.scale)
-            if self.kept is not None:
-                self.kept[chunk.index] = soft
-        return soft.at(self.centers, self.prices, self.tau, self.curved)
-
-
-def _taken(rows: Rows, at: Integers) -> Rows:
-    return Rows(rows.X[at], rows.groups[at], rows.weights[at])
-
-
-def _both(a: Rows, b: Rows) -> Rows:
-    return Rows(
-        np.concatenate([a.X, b.X]),
-        np.concatenate([a.groups, b.groups]),
-        np.concatenate([a.weights, b.weights]),
-    )
-
-
-# The mass-dual search over such passes.
 
 Part = TypeVar("Part")
 # How often a box is halved whose master would be too large.
@@ -307,10 +81,14 @@ class PassedAssignment:
         Λ of the best bound, and `boundary_means`.
     masses, hard_masses : arrays (G, K)
         Weight of groups in clusters, soft and of the hard labels.
-    sums : array (K, d)
-        Σ w_i A_ik x_i.
+    sums : array (K, d), or (G K, d) where costs have factors
+        Σ w_i A_ik x_i, or that of each group.
+    paid : array (G,)
+        Σ w_i A_ik D_ik of each group, without its factor.
+    rest : float
+        What the masses cost, h(M).
     objective : float
-        Mean cost of the soft assignment, h(M) included.
+        Cost of the soft assignment, with factors and h(M).
     hard_cost : float
         Mean cost of the hard labels.
     bound : float
@@ -328,6 +106,8 @@ class PassedAssignment:
     masses: Floats
     hard_masses: Floats
     sums: Floats
+    paid: Floats
+    rest: float
     objective: float
     hard_cost: float
     bound: float
@@ -453,9 +233,12 @@ class PassedRows:
         part: Part = self.source.map_reduce(function, combine, self.n_jobs)
         return part
 
-    def assignments(self, centers: Floats, prices: Floats, box: Box | None) -> AssignmentPart:
+    def assignments(
+        self, centers: Floats, prices: Floats, box: Box | None, factors: Floats | None = None
+    ) -> AssignmentPart:
         """Return the pass at given prices, over the rows that the first pass saw."""
-        part = self.pass_over(AssignmentPass(self.header, centers, prices, box), joined)
+        made = AssignmentPass(self.header, centers, prices, box, factors)
+        part = self.pass_over(made, joined)
         if part.rows != self.survey.rows:
             raise DataError(
                 "the source does not give the same rows in every pass",
@@ -478,15 +261,27 @@ class PassedSearch(PriceSearch):
     centers : array (K, d)
     deadline : float
         ``time.perf_counter()`` value after which no new pass starts.
+    factors : array (G,), optional
+        What costs of each group are multiplied by, positive.
     """
 
     def __init__(
-        self, rows: PassedRows, centers: Floats, deadline: float = np.inf, *, brief: bool = False
+        self,
+        rows: PassedRows,
+        centers: Floats,
+        deadline: float = np.inf,
+        *,
+        brief: bool = False,
+        factors: Floats | None = None,
     ) -> None:
         few = rows.survey.sample
-        costs = CostRows(SeparableCost("sqeuclidean", few.X, centers), few.groups, few.weights)
+        charge = None if factors is None else Charge(factors=factors[few.groups])
+        cost = SeparableCost("sqeuclidean", few.X, centers, charge=charge)
+        costs = CostRows(cost, few.groups, few.weights)
         super().__init__(rows.program, costs, rows.tolerance, deadline, brief=brief)
         self.size, self.rows, self.centers = rows.survey.rows, rows, centers
+        self.factors = factors
+        self.paying = np.ones(rows.survey.shares.size) if factors is None else factors
         self.look: tuple[Box | None, _Opened, FreeRows]  # of the last pass
         self.lowest: tuple[Candidate, _Opened] | None = None
 
@@ -495,6 +290,8 @@ class PassedSearch(PriceSearch):
         try:
             status = self.run(prices)
         except KeyboardInterrupt:
+            if self.lowest is None:
+                raise
             status = "interrupted"
         return None if self.lowest is None else self._assignment(status)
 
@@ -503,8 +300,8 @@ class PassedSearch(PriceSearch):
         box, scaled, few = None, ranks * (self.costs.size / self.size), price(self.costs, prices)
         if self.size > SMALL:
             box = box_for(self.costs, few, scaled)
-        part = self.rows.assignments(self.centers, prices, box)
-        costs = _few_costs(part, self.centers)
+        part = self.rows.assignments(self.centers, prices, box, self.factors)
+        costs = self._few_costs(part)
         pricing = price(costs, prices)
         free = select_arcs(costs, pricing, box, self.program.shares)
         for _ in range(HALVINGS):
@@ -514,7 +311,7 @@ class PassedSearch(PriceSearch):
             box = box_for(self.costs, few, scaled)  # what a smaller box opens is at hand
             free = select_arcs(costs, pricing, box, self.program.shares)
         self.look = box, _Opened(part, costs), free
-        return replace(pricing, value=part.value)
+        return replace(pricing, value=float(self.paying @ part.value))
 
     def _open(self, pricing: Pricing, ranks: Floats) -> tuple[Box | None, FreeRows]:
         box, _, free = self.look
@@ -526,7 +323,7 @@ class PassedSearch(PriceSearch):
 
     def _smoothed(self, tau: float) -> MassOracle:
         return lambda prices, curvature: self.rows.pass_over(
-            SmoothedPass(self.rows.header, self.centers, prices, tau), operator.add
+            SmoothedPass(self.rows.header, self.centers, prices, tau, self.factors), operator.add
         )
 
     def _assignment(self, status: str) -> PassedAssignment:
@@ -543,9 +340,12 @@ class PassedSearch(PriceSearch):
         X, groups, w = part.open.X, part.open.groups, part.open.weights
         mass = w[own] * fractions
         masses = part.masses + label_masses(clusters, groups[own], mass, (G, K))
-        sums = part.sums.copy()
-        np.add.at(sums, clusters, mass[:, None] * X[own])
+        sums, cell = part.sums.copy(), clusters
+        if self.factors is not None:
+            cell = groups[own] * K + clusters
+        np.add.at(sums, cell, mass[:, None] * X[own])
         far = np.asarray(cdist(self.centers, X, "sqeuclidean")) if len(X) else np.zeros((K, 0))
+        paid = np.asarray(part.cost + np.bincount(groups[own], mass * far[clusters, own], G))
         # the largest fraction, the first one on ties
         order = np.lexsort((clusters, -fractions, own))
         first = order[np.diff(own[order], prepend=-1) != 0]
@@ -567,25 +367,27 @@ class PassedSearch(PriceSearch):
             masses,
             part.masses + label_masses(k, groups[i], w[i], (G, K)),
             sums,
-            part.cost + float(mass @ far[clusters, own]) + rules,
-            part.cost + float(w[i] @ far[k, i]),
+            paid,
+            rules,
+            float(self.paying @ paid) + rules,
+            float(part.cost.sum()) + float(w[i] @ far[k, i]),
             self.bound,
             own.size - np.unique(own).size,
             part.far,
             status,
         )
 
-
-def _few_costs(part: AssignmentPart, centers: Floats) -> CostRows:
-    """Return the costs of the open rows, and of one row per group and cluster for the rest."""
-    rows = part.open
-    g, k = np.nonzero(part.masses)
-    K = len(centers)
-    D = np.empty((len(rows.X) + g.size, K))
-    if len(rows.X):
-        D[: len(rows.X)] = cdist(rows.X, centers, "sqeuclidean")
-    D[len(rows.X) :] = NEVER
-    D[len(rows.X) + np.arange(g.size), k] = 0.0
-    groups = np.concatenate([rows.groups, g])
-    weights = np.concatenate([rows.weights, part.masses[g, k]])
-    return CostRows(SeparableCost("precomputed", D), groups, weights)
+    def _few_costs(self, part: AssignmentPart) -> CostRows:
+        """Return the costs of the open rows, and of one row per group and cluster for the rest."""
+        rows = part.open
+        g, k = np.nonzero(part.masses)
+        D = np.empty((len(rows.X) + g.size, len(self.centers)))
+        if len(rows.X):
+            D[: len(rows.X)] = cdist(rows.X, self.centers, "sqeuclidean")
+        if self.factors is not None:
+            D[: len(rows.X)] *= self.factors[rows.groups, None]
+        D[len(rows.X) :] = NEVER
+        D[len(rows.X) + np.arange(g.size), k] = 0.0
+        groups = np.concatenate([rows.groups, g])
+        weights = np.concatenate([rows.weights, part.masses[g, k]])
+        return CostRows(SeparableCost("precomputed", D), groups, weights)

@@ -122,13 +122,12 @@ def price(costs: CostRows, prices: Floats) -> Pricing:
     return Pricing(prices, value, best, low)
 
 
-def lowered(low: Floats, weights: Floats, rounding: float, prices: Floats) -> tuple[float, float]:
+def lowered(low: Floats, weights: Floats, rounding: float, largest: Any) -> tuple[float, float]:
     """Return the weight of least reduced costs that rounding cannot have raised, and their size.
 
-    Lowered by the rounding of a distance, the least stays the least.
+    Lowered by the rounding of a distance and of the largest price, the least stays the least.
     """
-    slack = rounding * 2.0 * np.abs(prices).max(axis=-1, initial=0.0)
-    low = low - (rounding * np.abs(low) + slack)
+    low = low - (rounding * np.abs(low) + rounding * 2.0 * largest)
     return float(weights @ low), float(weights @ np.abs(low))
 
 
@@ -197,9 +196,8 @@ def select_arcs(costs: CostRows, pricing: Pricing, box: Box | None, shares: Floa
         best, low = pricing.best[start:stop], pricing.low[start:stop]
         if box is not None:
             lowest = block + (pricing.prices[g] - box.down[g])[:, None]
-            others = lowest <= low + box.up[g][best]
-            others[best, np.arange(stop - start)] = False
-            free = others.any(axis=0)
+            near = lowest <= low + box.up[g][best]  # the cheapest is one of them
+            free = near.view(np.uint8).sum(axis=0, dtype=np.uint32) > 1
         else:
             free = np.ones(stop - start, dtype=bool)
         rows = np.flatnonzero(free & (costs.weights[start:stop] > 0.0))
@@ -211,13 +209,14 @@ def select_arcs(costs: CostRows, pricing: Pricing, box: Box | None, shares: Floa
     fixed = np.bincount(
         costs.groups * K + pricing.best, fixed_weight, minlength=costs.group_count * K
     ).reshape(costs.group_count, K)
-    regrets = costs.gather(positions) + pricing.prices[groups].T - pricing.low[positions]
-    regrets = np.maximum(regrets, 0.0)
+    charged = np.take(np.ascontiguousarray(pricing.prices.T), groups, axis=1)
+    regrets = np.maximum(costs.gather(positions) + charged - pricing.low[positions], 0.0)
     here, best = np.arange(positions.size), pricing.best[positions]
     if box is None:
         keep = np.ones(regrets.shape, dtype=bool)
     else:
-        keep = regrets <= box.down[groups].T + box.up[groups, best]
+        down = np.take(np.ascontiguousarray(box.down.T), groups, axis=1)
+        keep = regrets <= down + box.up[groups, best]
         keep[best, here] = True
     # rows whose regrets differ by rounding only are one class
     grain = _grain(pricing.low, regrets)
@@ -318,8 +317,10 @@ def _classes(groups: Indices, keys: Floats) -> tuple[Indices, Indices]:
     n, keys = groups.size, np.vstack([groups.astype(float), keys])
     # equal rows have equal sums, whatever the factors; to sort the rows takes ten times as long
     sums = (np.random.default_rng(0).random((len(keys), 1)) * keys).sum(axis=0)
+    if np.count_nonzero(np.diff(np.sort(sums))) + 1 > 0.98 * n:  # few are alike
+        return np.arange(n), np.arange(n)
     _, first, members = np.unique(sums, return_index=True, return_inverse=True)
-    if first.size > 0.98 * n or (keys[:, first[members]] != keys).any():  # few, or others by chance
+    if (keys[:, first[members]] != keys).any():  # others by chance
         return np.arange(n), np.arange(n)
     order = np.argsort(first)  # as the rows, by group
     return np.argsort(order)[members], np.asarray(first[order])

@@ -205,7 +205,7 @@ class SoftRows:
                 np.matmul(maps[g, tile], self.across[:, start:stop], out=S[tile])
             top = S.max(axis=0)
             S -= top
-            np.clip(S, LEAST_LOG, 0.0, out=S)
+            np.maximum(S, np.float32(LEAST_LOG), out=S)
             np.exp(S, out=S)
             total = S.sum(axis=0)
             logs[start:stop] = top + np.log(total)
