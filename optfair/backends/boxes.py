@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import cvxpy as cp
 import numpy as np
@@ -289,6 +289,21 @@ def excluded_by_ranges(problem: Problem) -> Infeasible | None:
         if Domain([f for f in program.facts if f.name in (*fewer, IMPLIED)]).empty:
             needed = fewer
     return Infeasible.of(proof, needed)
+
+
+def excluded_by_boxes(problem: Problem, seconds: float) -> Infeasible | None:
+    """Return that no point is feasible where few boxes show it, whatever the objective is."""
+    if sum(v.size for v in problem.variables.values()) > SCALARS:
+        return None
+    stated = problem.with_terms({}, problem.constraints)
+    try:
+        _searched(stated, Program.of(stated), Request(time_limit=seconds))
+    except Infeasible as e:
+        proof = NoPoint(problem, cast("NoPoint", e.certificate).tree)
+        return Infeasible(e.cause, str(proof), e.remedy, certificate=proof)
+    except (UnsupportedProblem, SolverFailure):
+        pass
+    return None
 
 
 def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:

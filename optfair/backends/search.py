@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from optfair.backends.boxes import excluded_by_boxes
 from optfair.backends.branching import without_a_point
 from optfair.backends.endless import beginnings, endless
 from optfair.backends.exact import basic, contradicts
@@ -317,12 +318,16 @@ class Search:
         return without_a_point(self.problem.with_terms({}, rows), 0.0, 0)
 
     def _excluded(self) -> Infeasible | None:
-        """Return a proof that no point is feasible, by a small tree of cases, whatever the objective."""
+        """Return a proof that no point is feasible, by a small tree of cases, or by boxes."""
         left = min(TREE_SECONDS, self.request.deadline - time.perf_counter())
         claimed = [c.claim for c in self.claims][:1] == ["infeasible"]
         curved = self.problem.problem_class.name != "LP" and not self.named
         wanted = claimed if self.problem.integers else curved and self._feasible is None
-        return without_a_point(self.problem, left, CASES) if wanted and left > 0.0 else None
+        none = without_a_point(self.problem, left, CASES) if wanted and left > 0.0 else None
+        if none is None and claimed and not (self.named or self.problem.problem_class.convex):
+            left = min(TREE_SECONDS, self.request.deadline - time.perf_counter())
+            none = excluded_by_boxes(self.problem, left) if left > 0.0 else None
+        return none
 
     def _given_up(self, stop: str) -> Solution:
         """Return the best attempt where the search was stopped, else raise why there is no answer."""

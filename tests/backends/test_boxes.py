@@ -441,3 +441,23 @@ def test_a_cover_that_is_not_closed_and_many_variables_prove_nothing(
     with pytest.raises(of.SolverFailure, match="boxes are left") as failure:
         s.certificate.prove()
     assert failure.value.solution is s
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_what_branch_and_bound_excludes_without_a_certificate_is_covered_by_boxes(
+    whole: bool,
+) -> None:
+    z = cp.Variable(2, name="z", integer=whole)
+    far = [cp.square(z[0] - z[1]) + 3 - z[0] * z[1] <= 0, z >= -1, z <= 1.5]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(z[0]), far))
+    assert "QCQP" in p.problem_class.name
+    with pytest.raises(of.Infeasible) as known:
+        p.solve()
+    assert isinstance(known.value.certificate, boxes.NoPoint)
+    assert known.value.certificate.verify()
+    with pytest.raises(of.SolverFailure, match="not proved here"):
+        p.solve("scip")
+    near = of.from_cvxpy(cp.Problem(cp.Minimize(z[0]), [z[0] * z[1] >= 1, *far[1:]]))
+    assert boxes.excluded_by_boxes(near, 1.0) is None
+    longer = p.with_variables(y=cp.Variable(6)).with_constraints(own=p["z"][0] <= 1)
+    assert boxes.excluded_by_boxes(longer, 1.0) is None
