@@ -50,20 +50,20 @@ Ratios = list[Fraction]
 class NotOptimal(SolverFailure):
     """No basis was optimal in fractions; the last, if any, has this point and these multipliers."""
 
+    remedy = "solve without exact=True: the bound is proved to the tolerance all the same"
+
     def __init__(self, why: str, basis: tuple[Ratios, Ratios] | None) -> None:
-        super().__init__(
-            "no basis was found that is optimal in fractions",
-            why,
-            "solve without exact=True: the bound is proved to the tolerance all the same",
-        )
+        super().__init__("no basis was found that is optimal in fractions", why, self.remedy)
         self.basis = basis
 
 
 class Falling(NotOptimal):
     """The objective falls without limit: from a point along a direction, both in fractions."""
 
+    remedy = "bound the variables it depends on"
+
     def __init__(self, point: Ratios, direction: Ratios) -> None:
-        super().__init__("the objective falls without limit", None)
+        super().__init__("the objective falls without limit, if by less than floats show", None)
         self.point, self.direction = point, direction
 
 
