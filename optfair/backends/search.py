@@ -381,7 +381,8 @@ class Search:
         """Return the optimum of a small linear program, or raise why it has none: no rounding misleads it."""
         left = min(TREE_SECONDS, self.request.deadline - time.perf_counter())
         pc = self.problem.problem_class
-        if self.named or pc.name != "LP" or not pc.convex or left <= 0.0:
+        asked = bool(self.claims) or self.best is not None  # else nobody took it, who say why
+        if self.named or not asked or pc.name != "LP" or not pc.convex or left <= 0.0:
             return None
         try:
             proof = in_fractions(self.problem, left)
@@ -395,8 +396,8 @@ class Search:
             return None
         self.attempts[PIVOTS] = None
         outcome = Outcome("optimal", *proof.compiled.by_name(proof.x, proof.z), proof, {})
-        asked = self.problem, self.candidates[0], self.request, outcome
-        solution, _, complaints = _verified(*asked, self.spent, self.attempts)
+        own = self.problem, self.candidates[0], self.request, outcome
+        solution, _, complaints = _verified(*own, self.spent, self.attempts)
         return None if complaints else solution
 
     @staticmethod

@@ -315,8 +315,8 @@ def test_small_linear_programs_are_settled_in_fractions_where_no_answer_holds(
     x = cp.Variable(2, name="x")
     goal = cp.Minimize(x[0] + 3 * x[1])
 
-    def asked(rows: list[Any], **options: Any) -> Any:
-        says(fails(clock, 1.0, options.pop("claim", "")))
+    def asked(rows: list[Any], claim: str = "", **options: Any) -> Any:
+        says(fails(clock, 1.0, claim))
         monkeypatch.setattr(
             module, "in_fractions", lambda *a: (seconds.append(a[1]), settle(*a))[1]
         )
@@ -333,7 +333,11 @@ def test_small_linear_programs_are_settled_in_fractions_where_no_answer_holds(
         asked([x[0] - x[1] <= 1], claim="infeasible")
     assert fall.value.certificate.verify()
     assert seconds == [module.TREE_SECONDS] * 3
-    for options in ({"named": True}, {"limit": 1.0}):
+    for options in (
+        {"named": True, "claim": "unbounded"},
+        {"limit": 1.0, "claim": "unbounded"},
+        {},
+    ):
         with pytest.raises(of.SolverFailure):
             asked(crossed, **options)
     assert len(seconds) == 3
