@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import cvxpy as cp
 import numpy as np
@@ -111,7 +111,8 @@ class Program:
         except (DataError, Unread) as e:
             raise UnsupportedProblem("a term is not read over boxes", str(e)) from None
         goal = node if problem.sense == "minimize" else Algebra(domain).scaled(-1.0, node)
-        goal = _with_signs(goal, domain)
+        goal = _with_ranges(goal, domain)
+        facts = [replace(f, node=_with_ranges(f.node, domain)) for f in facts]
         unknown = [n for n in subnodes(goal) if isinstance(n, Opaque)]
         if unknown and not (domain.empty or np.isfinite(domain.range(goal).low).all()):
             raise UnsupportedProblem(
@@ -261,16 +262,24 @@ class NoPoint(Certificate):
     __repr__ = __str__
 
 
-def _with_signs(goal: Node, domain: Domain) -> Node:
-    """Return an objective in which signs are functions with ranges, where their arguments are read."""
-    signs: dict[Node, Node] = {}
-    for n in subnodes(goal):
-        if isinstance(n, Opaque) and type(n.expression).__name__ == "sign":
+def _with_ranges(node: Node, domain: Domain) -> Node:
+    """Return a node in which signs and Huber functions, which proofs take as they are, have ranges."""
+    known: dict[Node, Node] = {}
+    for n in subnodes(node):
+        if isinstance(n, Opaque):
+            e = n.expression
             with contextlib.suppress(DataError, Unread):
-                inner = read(n.expression.args[0], domain).node
-                if not any(isinstance(part, Opaque) for part in subnodes(inner)):
-                    signs[n] = raw_call("sign", [inner], n.size)
-    return rebuilt(goal, Algebra(domain), signs) if signs else goal
+                if type(e).__name__ == "sign":
+                    inner = read(e.args[0], domain).node
+                    if not any(isinstance(part, Opaque) for part in subnodes(inner)):
+                        known[n] = raw_call("sign", [inner], n.size)
+                elif type(e).__name__ == "huber" and not e.M.parameters():
+                    size, limit = cp.abs(e.args[0]), float(e.M.value)  # both parts rise with it
+                    written = cp.square(cp.minimum(size, limit)) + 2.0 * limit * cp.pos(
+                        size - limit
+                    )
+                    known[n] = _with_ranges(read(written, domain).node, domain)
+    return rebuilt(node, Algebra(domain), known) if known else node
 
 
 def excluded_by_ranges(problem: Problem) -> Infeasible | None:
@@ -289,6 +298,21 @@ def excluded_by_ranges(problem: Problem) -> Infeasible | None:
         if Domain([f for f in program.facts if f.name in (*fewer, IMPLIED)]).empty:
             needed = fewer
     return Infeasible.of(proof, needed)
+
+
+def excluded_by_boxes(problem: Problem, seconds: float) -> Infeasible | None:
+    """Return that no point is feasible where few boxes show it, whatever the objective is."""
+    if sum(v.size for v in problem.variables.values()) > SCALARS:
+        return None
+    stated = problem.with_terms({}, problem.constraints)
+    try:
+        _searched(stated, Program.of(stated), Request(time_limit=seconds))
+    except Infeasible as e:
+        proof = NoPoint(problem, cast("NoPoint", e.certificate).tree)
+        return Infeasible(e.cause, str(proof), e.remedy, certificate=proof)
+    except (UnsupportedProblem, SolverFailure):
+        pass
+    return None
 
 
 def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:

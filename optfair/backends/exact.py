@@ -15,21 +15,24 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.backends.linear_program import Kept, solve_form
-from optfair.backends.registry import solver_of
+from optfair.backends.pivots import settled
+from optfair.backends.registry import conic_interface, solver_of
 from optfair.backends.request import Request
 from optfair.compile.conic_proof import ConicProof, ExactOptimum, RescaledProof
+from optfair.compile.form import compile_problem
 from optfair.core.certificate import Optimality
 from optfair.core.solution import Solution, Status
 from optfair.errors import ClassError, Infeasible, OptfairError, SolverFailure
 from optfair.proofs import check_proof
 from optfair.proofs.digits import LONGEST, balanced, solve_exactly
 from optfair.proofs.portable import feasible_exactly
-from optfair.proofs.reduction import Entries, Excluded, Link
+from optfair.proofs.reduction import Entries, Excluded, Link, chain_fault
 from optfair.solution.conic_form import ConicForm
 from optfair.solution.residuals import measure
 
 if TYPE_CHECKING:
     from optfair.compile.form import Compiled
+    from optfair.core.problem import Problem
     from optfair.numbers import Floats
 
 # Rows of a basis that is solved beyond single entries, and times that a basis is looked for.
@@ -47,13 +50,21 @@ Ratios = list[Fraction]
 class NotOptimal(SolverFailure):
     """No basis was optimal in fractions; the last, if any, has this point and these multipliers."""
 
+    remedy = "solve without exact=True: the bound is proved to the tolerance all the same"
+
     def __init__(self, why: str, basis: tuple[Ratios, Ratios] | None) -> None:
-        super().__init__(
-            "no basis was found that is optimal in fractions",
-            why,
-            "solve without exact=True: the bound is proved to the tolerance all the same",
-        )
+        super().__init__("no basis was found that is optimal in fractions", why, self.remedy)
         self.basis = basis
+
+
+class Falling(NotOptimal):
+    """The objective falls without limit: from a point along a direction, both in fractions."""
+
+    remedy = "bound the variables it depends on"
+
+    def __init__(self, point: Ratios, direction: Ratios) -> None:
+        super().__init__("the objective falls without limit, if by less than floats show", None)
+        self.point, self.direction = point, direction
 
 
 class Contradictory(SolverFailure):
@@ -78,8 +89,9 @@ def exactly(solution: Solution, seconds: float | None = None) -> Solution:
     ------
     ClassError
         Not a linear program; or its bound rests on something else than such multipliers.
-    Infeasible
-        The declared floats contradict each other, in digits that no tolerance shows.
+    Infeasible, Unbounded
+        The declared floats contradict each other, or let the objective fall without limit, in digits
+        that no tolerance shows.
     SolverFailure
         No basis was found that is optimal in fractions.
     """
@@ -101,6 +113,8 @@ def exactly(solution: Solution, seconds: float | None = None) -> Solution:
         x, z = exact_optimum(compiled.form, seconds, kept)
     except Contradictory as e:
         raise _infeasible(compiled, e) from None
+    except Falling as e:
+        raise _unbounded(solution.problem, e) from None
     except NotOptimal as e:
         if e.basis is not None:
             near = _in_floats(*e.basis)
@@ -217,6 +231,60 @@ def _infeasible(compiled: Compiled, sides: Contradictory) -> Infeasible:
     )
 
 
+def _unbounded(problem: Problem, fall: Falling) -> OptfairError:
+    """Return what to raise where the objective falls without limit, with the ray where it is proved."""
+    from optfair.backends.farkas import Ray, proved_unbounded
+
+    largest = max(map(abs, fall.direction))
+    way = [v / largest for v in fall.direction]
+    try:
+        d, start = _in_floats(way, fall.point)
+    except NotOptimal as e:
+        return e
+    ray = Ray(problem, d, start, exact_d=tuple(way), exact_start=tuple(fall.point))
+    return proved_unbounded(ray) or fall
+
+
+def in_fractions(problem: Problem, seconds: float) -> ExactOptimum | None:
+    """Return the optimum of a small linear program, whatever solvers say; None of others.
+
+    Raises
+    ------
+    Infeasible, Unbounded
+        It has none, exactly.
+    """
+    compiled = compile_problem(problem, conic_interface())
+    try:
+        pair = _settled(compiled.form, time.perf_counter() + seconds)
+        near = [] if pair is None else _in_floats(*pair)
+    except Contradictory as e:
+        raise _infeasible(compiled, e) from None
+    except Falling as e:
+        raise _unbounded(problem, e) from None
+    except NotOptimal:
+        return None
+    if pair is None:
+        return None
+    point, prices = map(tuple, pair)
+    return ExactOptimum(problem, compiled, near[0], near[1], point=point, prices=prices)
+
+
+def _settled(form: ConicForm, end: float) -> tuple[Ratios, Ratios] | None:
+    """Return what pivots in fractions end with, None of a form that is large, or late."""
+    last = settled(form, end)
+    if last is None:
+        return None
+    if last.direction is not None and last.point is not None:
+        raise Falling(last.point, last.direction)
+    prices = last.prices or []
+    if last.point is not None:
+        return last.point, prices
+    link = {i: v for i, v in enumerate(prices) if v}
+    if chain_fault(Entries.of(form), [link]):
+        return None
+    raise Contradictory("pivots in fractions end with it", link)
+
+
 def exact_optimum(
     form: ConicForm, seconds: float | None = None, kept: Kept | None = None
 ) -> tuple[Ratios, Ratios]:
@@ -224,7 +292,8 @@ def exact_optimum(
 
     The basis that a simplex method ends with is solved exactly. Where it is not optimal to the
     last digit, the program is asked again around it with slacks and reduced costs magnified, as
-    in the refinement of Gleixner, Steffy and Wolter (2016).
+    in the refinement of Gleixner, Steffy and Wolter (2016). Where floats find none, small programs
+    are settled by pivots in fractions.
 
     Parameters
     ----------
@@ -238,8 +307,8 @@ def exact_optimum(
     Raises
     ------
     SolverFailure
-        `NotOptimal`, or `Contradictory` where there is no optimum because the rows contradict
-        each other.
+        `NotOptimal`, of which `Falling` says that there is no optimum; or `Contradictory` where the
+        rows contradict each other.
     """
     # powers of two change no digit, but at the end of the floats: the same basis, and every row
     # and column near 1
@@ -299,7 +368,10 @@ def exact_optimum(
             least, basis = wrong, declared_units(x, z)
         why = f"its best basis is off by {float(max(short, wrong) if basis is None else least):.1e}"
         asked = apart(_magnified(form, slack, seen, short, wrong))
-    raise NotOptimal(why, basis)
+    pair = _settled(declared, end)
+    if pair is None:
+        raise NotOptimal(why, basis)
+    return pair
 
 
 def _apart(form: ConicForm) -> Callable[[ConicForm], ConicForm]:

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from optfair.backends.boxes import excluded_by_boxes
 from optfair.backends.branching import without_a_point
 from optfair.backends.endless import beginnings, endless
-from optfair.backends.exact import basic, contradicts
+from optfair.backends.exact import basic, contradicts, in_fractions
 from optfair.backends.facial_reduction import ON_FACE, edged, excluded_by_faces, faced, on_its_face
 from optfair.backends.integer_programs import EARLY, settled
 from optfair.backends.registry import adapter_of, outcome_of, profiles
@@ -42,6 +43,7 @@ PATIENCE, QUICK = 0.6, 0.25
 # Entries of quadratic programs whose first answer is proved by what takes little time, or not at
 # once: another answer may be had for less. Cones of their rows.
 SMALL, FLAT = 20_000, {"zero", "nonneg"}
+PIVOTS = "pivots in fractions settled it"
 CLOSE = 1e-5  # of its unit: an objective so near to 0 may have 0 for a limit, whatever is attained
 
 
@@ -322,12 +324,16 @@ class Search:
         return without_a_point(self.problem.with_terms({}, rows), 0.0, 0)
 
     def _excluded(self) -> Infeasible | None:
-        """Return a proof that no point is feasible, by a small tree of cases, whatever the objective."""
+        """Return a proof that no point is feasible, by a small tree of cases, or by boxes."""
         left = min(TREE_SECONDS, self.request.deadline - time.perf_counter())
         claimed = [c.claim for c in self.claims][:1] == ["infeasible"]
         curved = self.problem.problem_class.name != "LP" and not self.named
         wanted = claimed if self.problem.integers else curved and self._feasible is None
-        return without_a_point(self.problem, left, CASES) if wanted and left > 0.0 else None
+        none = without_a_point(self.problem, left, CASES) if wanted and left > 0.0 else None
+        if none is None and claimed and not (self.named or self.problem.problem_class.convex):
+            left = min(TREE_SECONDS, self.request.deadline - time.perf_counter())
+            none = excluded_by_boxes(self.problem, left) if left > 0.0 else None
+        return none
 
     def _given_up(self, stop: str) -> Solution:
         """Return the best attempt where the search was stopped, else raise why there is no answer."""
@@ -341,6 +347,8 @@ class Search:
             wrong = ("infeasible",) if self.best[0][2] else ("infeasible", "unbounded")
             self.claims = [c for c in self.claims if c.claim not in wrong]
         claim = self.claims[0].claim if self.claims else "unbounded"
+        if stop != "interrupted" and (settled := self._in_fractions()) is not None:
+            return settled
         starts = beginnings(self.problem, best, request)
         if claim == "unbounded" and not late and (fall := endless(self.problem, starts)):
             raise fall
@@ -377,6 +385,29 @@ class Search:
             remedy = f"state the data in other units, in which values are below {BEYOND:.0e}"
         remedy += "; the best attempt is the solution of this error"
         raise SolverFailure(cause, " | ".join(self.attempts), remedy, solution=best)
+
+    def _in_fractions(self) -> Solution | None:
+        """Return the optimum of a small linear program, or raise why it has none: no rounding misleads it."""
+        left = min(TREE_SECONDS, self.request.deadline - time.perf_counter())
+        pc = self.problem.problem_class
+        asked = bool(self.claims) or self.best is not None  # else nobody took it, who say why
+        if self.named or not asked or pc.name != "LP" or not pc.convex or left <= 0.0:
+            return None
+        try:
+            proof = in_fractions(self.problem, left)
+        except Infeasible as e:
+            if self._feasible is None:  # a conflict in its last digits is none
+                raise Infeasible.of(e.certificate, e.conflict) from None
+            return None
+        except SolverFailure:
+            return None
+        if proof is None:
+            return None
+        self.attempts[PIVOTS] = None
+        outcome = Outcome("optimal", *proof.compiled.by_name(proof.x, proof.z), proof, {})
+        own = self.problem, self.candidates[0], self.request, outcome
+        solution, _, complaints = _verified(*own, self.spent, self.attempts)
+        return None if complaints else solution
 
     @staticmethod
     def _largest(best: Solution) -> float:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, cast
 
 from optfair.core import display, explanation
 from optfair.errors import DeclarationError, nearest
-from optfair.numbers import Taken, check_text
+from optfair.numbers import Taken, check_number, check_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -249,7 +249,8 @@ class CertificateVerbs:
         """
         from optfair.backends.branching import proved
 
-        return proved(cast("Optimality", self), time_limit)
+        seconds = check_number(time_limit, "time_limit", least=0.0, infinite=True)
+        return proved(cast("Optimality", self), seconds)
 
 
 class SolutionVerbs:

@@ -441,3 +441,44 @@ def test_a_cover_that_is_not_closed_and_many_variables_prove_nothing(
     with pytest.raises(of.SolverFailure, match="boxes are left") as failure:
         s.certificate.prove()
     assert failure.value.solution is s
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_what_branch_and_bound_excludes_without_a_certificate_is_covered_by_boxes(
+    whole: bool,
+) -> None:
+    z = cp.Variable(2, name="z", integer=whole)
+    far = [cp.square(z[0] - z[1]) + 3 - z[0] * z[1] <= 0, z >= -1, z <= 1.5]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(z[0]), far))
+    assert "QCQP" in p.problem_class.name
+    with pytest.raises(of.Infeasible) as known:
+        p.solve()
+    assert isinstance(known.value.certificate, boxes.NoPoint)
+    assert known.value.certificate.verify()
+    with pytest.raises(of.SolverFailure, match="not proved here"):
+        p.solve("scip")
+    near = of.from_cvxpy(cp.Problem(cp.Minimize(z[0]), [z[0] * z[1] >= 1, *far[1:]]))
+    assert boxes.excluded_by_boxes(near, 1.0) is None
+    longer = p.with_variables(y=cp.Variable(6)).with_constraints(own=p["z"][0] <= 1)
+    assert boxes.excluded_by_boxes(longer, 1.0) is None
+
+
+def test_huber_functions_have_ranges_in_objectives_and_rows() -> None:
+    def huber(t: Any, limit: float) -> Any:
+        size = np.abs(t)
+        return np.where(size <= limit, size**2, limit * (2.0 * size - limit))
+
+    u, v = cp.Variable(name="u"), cp.Variable(name="v")
+    goal = cp.exp(-cp.huber(0.3 - u, 0.5)) * cp.huber(cp.huber(v, 2.0) - u * v)
+    rows = [u >= -1, u <= 2, v >= -3, v <= 3, cp.huber(u * v) >= 1.5]
+    s = of.from_cvxpy(cp.Problem(cp.Maximize(goal), rows)).solve()
+    a, b = np.meshgrid(np.linspace(-1, 2, 601), np.linspace(-3, 3, 1201))
+    value = np.exp(-huber(0.3 - a, 0.5)) * huber(huber(b, 2.0) - a * b, 1.0)
+    best = value[huber(a * b, 1.0) >= 1.5].max()
+    assert s.grade.word == "proved" and s.status.termination == "optimal"
+    assert best <= s.bound <= best * (1 + 1e-2)
+    assert huber(s["u"] * s["v"], 1.0) >= 1.5 - 1e-6
+    none = of.from_cvxpy(cp.Problem(cp.Minimize(u), [*rows[:-1], cp.huber(u * v) >= 11.1]))
+    with pytest.raises(of.Infeasible) as proved:
+        none.solve()
+    assert proved.value.certificate.verify()

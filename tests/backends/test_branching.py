@@ -112,6 +112,9 @@ def test_time_and_kind_are_said() -> None:
     s = knapsack().solve()
     with pytest.raises(of.SolverFailure, match="not closed in time"):
         s.certificate.prove(time_limit=0.0)
+    for wrong in (float("nan"), -1.0, "1", None, True):
+        with pytest.raises(of.OptfairError, match="time_limit"):
+            s.certificate.prove(time_limit=wrong)  # type: ignore[arg-type]
     x = cp.Variable(name="x")
     plain = of.from_cvxpy(cp.Problem(cp.Minimize(x), [x >= 1])).solve()
     assert plain.certificate.prove().solution is plain

@@ -17,13 +17,16 @@ import pytest
 import optfair as of
 from optfair.backends import search
 from optfair.backends.exact import (
+    Falling,
     NotOptimal,
     contradicts,
     direction_nearby,
     exact_optimum,
     exactly,
     falls,
+    in_fractions,
 )
+from optfair.backends.pivots import Settled
 from optfair.backends.registry import conic_interface, profile
 from optfair.compile.form import compile_problem
 from optfair.core.problem import Problem
@@ -436,6 +439,52 @@ def test_an_objective_without_limit_has_no_basis() -> None:
     x = cp.Variable(2, name="x")
     with pytest.raises(of.SolverFailure, match="no basis was found"):
         exact_optimum(form_of(cp.Minimize(x[0] - x[1]), [x >= 0]))
+
+
+def test_what_floats_lose_is_settled_by_pivots() -> None:
+    """Rows that follow from others but for their last digits: a basis is far off, or there is none."""
+    x = cp.Variable(3, name="x")
+    near = [-x[0] - 3 * x[2] <= -0.3, -0.1 * x[0] - 0.30000000000000004 * x[2] >= -0.03]
+    rows = [*near, 2 * x[0] + 3 * x[1] - x[2] <= 3, -x[0] - x[1] - 3 * x[2] <= 3]
+    rows += [x[0] <= 0.3, x[1] <= 0.7]
+    with pytest.raises(of.Infeasible) as none:
+        adopted(cp.Maximize(3 * x[0] + x[1] - 2 * x[2]), [*rows, x[2] >= -1]).solve(exact=True)
+    assert none.value.certificate.verify()
+    with pytest.raises(Falling):
+        exact_optimum(form_of(cp.Minimize(x[0] - x[1]), [x >= 0]))
+
+
+def test_what_falls_without_limit_in_the_last_digit_is_unbounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x = cp.Variable(2, name="x")
+    s = adopted(cp.Minimize(x[0] + x[1]), [x >= 0.1]).solve()
+
+    def fall(*_: Any) -> Any:
+        raise Falling([exact(1.0), exact(1.0)], way)
+
+    monkeypatch.setattr("optfair.backends.exact.exact_optimum", fall)
+    way = [Fraction(-1), Fraction(1)]
+    with pytest.raises(Falling, match="without limit"):  # no ray of this problem
+        exactly(s)
+    way = [Fraction(10**400), Fraction(1)]
+    with pytest.raises(NotOptimal):
+        exactly(s)
+    free = adopted(cp.Minimize(x[0] + x[1]), [x[0] - x[1] == 0, x <= 2])
+    way = [Fraction(-3), Fraction(-3)]
+    with pytest.raises(of.Unbounded) as proved:
+        in_fractions(free, 5.0)
+    ray: Any = proved.value.certificate
+    assert ray.verify() and ray.d.tolist() == [-1.0, -1.0]
+    wrong = Settled(
+        [exact(1.0), exact(1.0)], None, [exact(-1.0), exact(-2.0)]
+    )  # it leaves the rows
+    monkeypatch.setattr("optfair.backends.exact.settled", lambda *_: wrong)
+    with pytest.raises(Falling):
+        in_fractions(free, 5.0)
+    none = Settled(None, [exact(1.0)] * 3)  # no contradiction
+    monkeypatch.setattr("optfair.backends.exact.settled", lambda *_: none)
+    assert in_fractions(free, 5.0) is None
 
 
 def test_the_rate_of_a_fall_is_the_sum_over_columns() -> None:

@@ -65,6 +65,7 @@ def says(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]
             return answer()
 
         monkeypatch.setattr(module, "adapter_of", lambda _: run)
+        monkeypatch.setattr(module, "in_fractions", lambda *_: None)
 
     return use
 
@@ -305,3 +306,53 @@ def test_a_solvers_measure_is_none_of_rows_far_off_beside_integers(
     solution, _, complaints = module._verified(problem, who, request, outcome, {}, ())
     assert bool(complaints) != passes
     assert (solution.grade.word == "reported") == passes
+
+
+def test_small_linear_programs_are_settled_in_fractions_where_no_answer_holds(
+    clock: Clock, says: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle, seconds = module.in_fractions, list[float]()
+    x = cp.Variable(2, name="x")
+    goal = cp.Minimize(x[0] + 3 * x[1])
+
+    def asked(rows: list[Any], claim: str = "", **options: Any) -> Any:
+        says(fails(clock, 1.0, claim))
+        monkeypatch.setattr(
+            module, "in_fractions", lambda *a: (seconds.append(a[1]), settle(*a))[1]
+        )
+        return clock.search(of.from_cvxpy(cp.Problem(goal, rows)), **options).run()
+
+    s = asked([0.1 * x[0] + 0.3 * x[1] >= 0.7, x >= 0], claim="unbounded")
+    assert s.exact.verify() and s.grade.word == "proved" and s.attempts[-1] == module.PIVOTS
+    assert s.objective == pytest.approx(7.0)
+    crossed = [x[0] - x[1] >= 0.3, 3 * x[0] - 3 * x[1] <= 0.8]
+    with pytest.raises(of.Infeasible) as none:
+        asked(crossed, claim="unbounded")
+    assert none.value.certificate.verify() and none.value.conflict == ("c0", "c1")
+    with pytest.raises(of.Unbounded) as fall:
+        asked([x[0] - x[1] <= 1], claim="infeasible")
+    assert fall.value.certificate.verify()
+    assert seconds == [module.TREE_SECONDS] * 3
+    for options in (
+        {"named": True, "claim": "unbounded"},
+        {"limit": 1.0, "claim": "unbounded"},
+        {},
+    ):
+        with pytest.raises(of.SolverFailure):
+            asked(crossed, **options)
+    assert len(seconds) == 3
+
+
+def test_rows_that_contradict_each_other_in_their_last_digits_do_not_exclude_a_point_near_them(
+    clock: Clock, says: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle = module.in_fractions
+    x = cp.Variable(2, name="x")
+    rows = [x[0] + x[1] == 0.3, 3 * x[0] + 3 * x[1] == 0.9]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x[0]), [*rows, x >= 0]))
+    with pytest.raises(of.Infeasible):
+        settle(p, 5.0)
+    says(lambda: Outcome("inaccurate", {"x": np.array([0.1, 0.2])}, {}, None, {}))
+    monkeypatch.setattr(module, "in_fractions", settle)
+    with pytest.raises(of.SolverFailure):
+        clock.search(p).run()

@@ -310,6 +310,7 @@ def told(
     chosen = tuple(profile(name) for name in errors)
     monkeypatch.setattr(module, "choose", lambda problem, solver: chosen)
     monkeypatch.setattr(search, "adapter_of", lambda asked: run)
+    monkeypatch.setattr(search, "in_fractions", lambda *_: None)
     with pytest.raises(of.OptfairError) as found:
         lp().solve()
     return found
@@ -348,6 +349,7 @@ def test_a_feasible_point_outweighs_the_word_that_there_is_none(
     chosen = tuple(profile(name) for name in ("highs", "clarabel", "scs", "pdlp"))
     monkeypatch.setattr(module, "choose", lambda problem, solver: chosen)
     monkeypatch.setattr(search, "adapter_of", lambda asked: run)
+    monkeypatch.setattr(search, "in_fractions", lambda *_: None)
     with pytest.raises(of.SolverFailure, match="no result passed verification") as found:
         lp().solve()
     assert found.value.claim == "" and found.value.solution.solver == "highs"
