@@ -387,6 +387,16 @@ def sided(row: float) -> tuple[Compiled, dict[str, Any]]:
     return compile_problem(p, "CLARABEL"), {"x": np.array([0.25, 0.5]), "y": 0.75}
 
 
+def test_a_cone_of_two_numbers_has_its_multipliers() -> None:
+    t, x = cp.Variable(name="t"), cp.Variable(name="x")
+    cone = cp.SOC(t + 1, 2 * x - 1)  # both of no dimension
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(t - 0.5 * x), [cone, x <= 2]), ["cone", "most"])
+    s = p.solve()
+    assert s.grade.word == "proved" and s["x"] == pytest.approx(0.5, abs=1e-6)
+    assert s.multipliers["cone"] == pytest.approx([1.0, -0.25], abs=1e-6)
+    assert s.multipliers["most"] == pytest.approx(0.0, abs=1e-6)
+
+
 def test_an_entry_without_a_right_hand_side_is_as_large_as_its_terms() -> None:
     (one, point), (many, _) = sided(1.0), sided(1e6)
     for name, least in (("c0", 0.5), ("c1", 0.5 + 0.75), ("c4", 0.75)):

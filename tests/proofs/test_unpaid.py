@@ -44,7 +44,9 @@ def test_a_number_is_as_large_as_its_share_of_a_row_is_small(
 
 
 @pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
-@pytest.mark.parametrize(("slope", "curve"), [(1e-9, 0.0), (0.0, 1e-14), (1e-9, 1e-14)])
+@pytest.mark.parametrize(
+    ("slope", "curve"), [(1e-9, 0.0), (0.0, 1e-14), (1e-9, 1e-14), (1.0, 0.0)]
+)
 def test_within_the_radius_no_more_is_lost_and_just_beyond_it_is(
     slope: float, curve: float, unit: float
 ) -> None:
@@ -87,3 +89,31 @@ def test_rows_of_a_rounded_root_leave_room_for_all_that_it_lacks(
     else:  # that s is not negative, which it is not
         assert held.b[0] == 0.0
     assert held.b[-2:].tolist() == [most, most]
+
+
+@pytest.mark.parametrize("entry", [0.25, 4.0])
+@pytest.mark.parametrize(
+    ("prices", "reach"),
+    [
+        ((1e-3, 1e-20), 2e3 * 5.0),  # the row that charges most counts
+        ((1e-20, 1e-22), np.sqrt(1e-9 / 0.5e-20)),  # to what costs next to nothing more is allowed
+    ],
+)
+def test_a_root_is_charged_within_a_reach_where_nothing_bounds_its_columns(
+    entry: float, prices: tuple[float, float], reach: float
+) -> None:
+    A = sp.csc_array([[0.0, entry], [0.0, entry]])
+    root = Rooted(1, slice(0, 1), np.array([0.5]), sp.csr_array([[1.0]]))
+    form = ConicForm(
+        *(sp.csc_array((2, 2)), np.zeros(2), 0.0, A, np.zeros(2)),
+        (Cone("nonneg", 0, 2),),
+        rooted=(root,),
+    )
+    held, left = loosened(form, np.inf, (np.array([-5.0, 0.0]), np.array(prices)))
+    assert left is not None and left.reach == pytest.approx(reach, rel=1e-12)
+    assert (left.columns.tolist(), left.slope, left.curve, left.here) == ([0], 0.0, 0.0, 0.0)
+    assert left.size == 5.0 and left.natural == 1.0
+    room = held.b / entry  # of any point within the reach
+    assert (0.5 * reach**2 <= room).all() and (room <= 0.5 * reach**2 * (1.0 + 1e-8)).all()
+    # nothing is lost within the reach, and beyond it nothing is known
+    assert left.radius(1e-300) == left.reach and held.A.toarray().tolist() == A.toarray().tolist()

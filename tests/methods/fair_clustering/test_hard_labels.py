@@ -422,6 +422,16 @@ def test_labels_that_only_one_cluster_can_hold_are_refused_before_a_fit(
         of.FairKMeans(3, fairness=where, labels="hard").fit(X, groups={"s": g, "t": g})
 
 
+def test_a_gap_that_only_one_cluster_keeps_is_refused_before_a_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    X, g = two_groups(31, 69)
+    of.FairKMeans(3, fairness=of.max_gap(0.02), labels="hard").fit(X, groups=g)
+    monkeypatch.setattr(fair_kmeans, "fit_held", None)  # nothing is fitted
+    with pytest.raises(of.errors.DataError, match="only where one cluster holds all"):
+        of.FairKMeans(3, fairness=of.max_gap(1e-9), labels="hard").fit(X, groups=g)
+
+
 def test_one_cluster_may_hold_all_where_no_more_are_asked_for() -> None:
     X, g = two_groups(31, 69)
     assert of.FairKMeans(1, labels="hard").fit(X, groups=g).hard_labels_.exact
