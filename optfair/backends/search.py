@@ -40,6 +40,8 @@ CASES, TREE_SECONDS = 1_000, 5.0  # of a tree that proves an integer problem inf
 UNEVEN = 2_000  # rows times columns of equations of integers that are looked through before it
 # Share of the time left that a solver may take with others to be asked after it, or asked for little.
 PATIENCE, QUICK = 0.6, 0.25
+# Part of its share after which a solver that stops for time was stopped by that.
+CUT = 0.9
 # Entries of quadratic programs whose first answer is proved by what takes little time, or not at
 # once: another answer may be had for less. Cones of their rows.
 SMALL, FLAT = 20_000, {"zero", "nonneg"}
@@ -79,7 +81,10 @@ class Search:
         self.best: tuple[tuple[Any, ...], Solution] | None = None
         self.answer: Solution | None = None
         self.hope, self.asked, self.further, self.bent = HOPE, 0, False, False
-        self.compiled = 0.0  # seconds, of the last who was asked
+        self.compiled, self.cut = (
+            0.0,
+            False,
+        )  # seconds, and whether a share ended the last who was asked
         self.near: Floats | None = None  # its answer in compiled columns
         self.again: tuple[Any, ...] | None = None  # what was looked at in haste, and what passed
         self.general = candidates[0].via != "structured"  # others multiply large matrices
@@ -164,7 +169,7 @@ class Search:
                     return self._enough()  # no other options make it able to
                 continue
             self._take(profile, solution)
-            if self._enough() or self._radial:
+            if self._enough() or self._radial or self.cut:  # more takes longer
                 return self._enough()
         return False
 
@@ -240,6 +245,8 @@ class Search:
         self.spent["import"] = self.spent.get("import", 0.0) + time.perf_counter() - tried
         outcome = outcome_of(run, self.problem, profile, request)
         self.compiled = outcome.seconds.get("compile", 0.0)
+        long = time.perf_counter() - tried > CUT * (share - tried)
+        self.cut = split and long and outcome.termination == "time_limit"
         form: Any = getattr(getattr(outcome.proof, "compiled", None), "form", None)
         first = self.asked == 1 and self.provable
         based = first and not self.named and _has_basis(form)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -18,10 +19,12 @@ from optfair.backends.cone_program import (
     central_pair,
     has_few_numbers,
     inverse_root,
+    solve_cone_program,
 )
 from optfair.compile.form import compile_problem
 from optfair.proofs.cones import Cone
 from optfair.proofs.digits import bound_nearby
+from optfair.proofs.effort import until
 from optfair.proofs.rounding import DoubleDouble
 
 NAME, THIN = "extended-precision", 2.0**-54
@@ -350,3 +353,24 @@ def test_a_panic_of_the_solver_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(Solver, "solve", lambda self: (_ for _ in ()).throw(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         cone_program.solve_cone_program(*program, (Cone("nonneg", 0, 1),))
+
+
+def test_a_program_of_a_proof_ends_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    right, limits = cone_program.clarabel.DefaultSolver, list[float]()
+
+    def timed(*args: Any) -> Any:
+        limits.append(args[-1].time_limit)
+        return right(*args)
+
+    monkeypatch.setattr(cone_program.clarabel, "DefaultSolver", timed)
+    one = sp.csc_array((1, 1)), np.ones(1), -sp.eye_array(1, format="csc"), np.zeros(1)
+    cones = (Cone("nonneg", 0, 1),)
+    assert solve_cone_program(*one, cones).status == "optimal"
+    with until(time.perf_counter() + 5.0):
+        solve_cone_program(*one, cones)
+        solve_cone_program(*one, cones, time_limit=2.0)
+        with until(0.0):
+            solve_cone_program(*one, cones)
+    solve_cone_program(*one, cones)
+    assert limits[0] == limits[4] > 1e9 and limits[2:4] == [2.0, 1e-3]
+    assert 2.0 < limits[1] <= 5.0

@@ -15,9 +15,15 @@ import numpy as np
 import pytest
 
 import optfair as of
-from optfair.backends import conic_backend
+from optfair.backends import conic_backend, integer_programs
 from optfair.backends.conic_backend import run_cases
-from optfair.backends.integer_programs import excluded_by_rows, integers_of, left_by, with_cuts
+from optfair.backends.integer_programs import (
+    excluded_by_rows,
+    integers_of,
+    left_by,
+    ways_to_solve,
+    with_cuts,
+)
 from optfair.backends.registry import _policy, choose, conic_interface
 from optfair.backends.request import Outcome, ReportedBound, Request
 from optfair.compile.form import compile_problem
@@ -429,6 +435,31 @@ def test_cases_start_from_the_integers_of_a_warm_start() -> None:
     other = p.solve("cone-cases", warm_start=none)
     assert "leave no point" in other.options["warm_start"]
     assert other.objective == pytest.approx(truth, rel=1e-6)
+
+
+def test_linear_programs_of_a_tree_end_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = cp.Variable(2, name="x")
+    rows = [x >= 1, x[0] + x[1] <= 1]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(x)), rows))
+    form = compile_problem(p.with_terms({}, p.constraints), conic_interface()).form
+    right, limits = integer_programs.solve_form, list[float]()
+
+    def timed(*args: Any) -> Any:
+        limits.append(args[3]["time_limit"])
+        return right(*args)
+
+    monkeypatch.setattr(integer_programs, "solve_form", timed)
+    left = time.perf_counter() + 5.0
+    assert ways_to_solve(form, 1e-7, left)[0](form)[0] == "infeasible"
+    assert excluded_by_rows(form, left) is None  # nothing is beside them
+    ways_to_solve(form, 1e-7, 0.0)[0](form)
+    curved = [cp.norm(x) <= 9, *rows]
+    own = of.from_cvxpy(cp.Problem(cp.Minimize(0), curved))
+    mixed = compile_problem(own, conic_interface()).form
+    assert excluded_by_rows(mixed, left) is not None
+    excluded_by_rows(mixed, 0.0)
+    assert [0.0 < limit <= 5.0 for limit in limits[::2]] == [True, True]
+    assert limits[1::2] == [0.0, 0.0]
 
 
 def test_rows_that_exclude_each_other_are_told_beside_cones(capfd: Any) -> None:

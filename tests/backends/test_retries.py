@@ -96,6 +96,25 @@ def test_the_time_limit_is_split(asked: Asked) -> None:
     assert all(0.0 < t <= 61.0 for t in limits[:2]) and limits[2:] == [100.0, 100.0]
 
 
+def test_whoever_used_up_a_share_is_not_asked_for_more(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = module.adapter_of(None)
+
+    def slow(problem: Any, solver: SolverProfile, request: Request) -> Outcome:
+        outcome = right(problem, solver, request)
+        if solver.name != "first":
+            return outcome
+        time.sleep(max(0.0, request.deadline - time.perf_counter()))
+        return replace(outcome, values={}, termination="time_limit")
+
+    monkeypatch.setattr(module, "adapter_of", lambda solver: slow)
+    monkeypatch.setattr(Asked, "off", {**Asked.off, ("second", 1.0): 0.0})
+    s = program().solve(time_limit=1.0)
+    assert s.solver == "second" and s.status.termination == "optimal"
+    assert [name for name, _ in asked] == ["first", "second"]
+
+
 def test_an_incumbent_is_returned_when_time_is_over(
     asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,9 +44,7 @@ def test_a_number_is_as_large_as_its_share_of_a_row_is_small(
 
 
 @pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
-@pytest.mark.parametrize(
-    ("slope", "curve"), [(1e-9, 0.0), (0.0, 1e-14), (1e-9, 1e-14), (1.0, 0.0)]
-)
+@pytest.mark.parametrize(("slope", "curve"), [(1e-9, 0.0), (0.0, 1e-14), (1e-9, 1e-14), (1.0, 0.0)])
 def test_within_the_radius_no_more_is_lost_and_just_beyond_it_is(
     slope: float, curve: float, unit: float
 ) -> None:
