@@ -163,7 +163,7 @@ def prove(
     curvature : {"convex", "concave"}, optional
         What is asked for; by default whichever holds.
     seconds : float
-        Budget of the search.
+        Processor seconds for a proof; where there is none, hints take twice as many at most.
 
     Returns
     -------
