@@ -46,6 +46,9 @@ RIDGE, STEPS = 1e-12, 5
 # of equations that are near to depend or to contradict each other is taken, too, and how long a step
 # may be, in sizes of what is corrected: a longer one comes of equations that nearly depend.
 QUICK, LARGE, LONGEST = 10_000, 200_000, 1e6
+# Rounds in which equations of one unknown are solved, as bounds of bounds grow along a chain; and what
+# makes up for the rounding of a quotient.
+FORCED, ROUNDED = 3, 1.0 + 1e-15
 # Sparse factors are made where entries are one in so many, of a matrix and of its square.
 THIN = 16
 
@@ -343,6 +346,51 @@ def _by_lengths(M: Any, weight: Floats, residual: Floats) -> Floats | None:
     return np.asarray(most * (1.0 + float(gamma(4.0 * k + 64.0))) + LOST)
 
 
+def _forced(
+    M: Any, residual: Floats, room: Floats
+) -> tuple[Floats, Floats, NDArray[np.bool_], NDArray[np.bool_]] | None:
+    """Return the unknowns that equations of one unknown give, and what is left of the others.
+
+    An equation without a second unknown leaves no choice, and what it gives is known in the others.
+
+    Returns
+    -------
+    (moved, residual, equations, unknowns) or None
+        Bounds on unknowns that are given and on the right-hand sides that are left, which equations
+        and which unknowns these have. None where an equation has no unknown.
+    """
+    k, m = M.shape
+    row, column, entry = coordinates(M)
+    size, rest = np.abs(entry), residual.copy()
+    equations, unknowns, moved = np.ones(k, dtype=bool), room > 0.0, np.zeros(m)
+    here = unknowns[column] & (size > 0.0)
+    row, column, size = row[here], column[here], size[here]
+    for _ in range(FORCED):
+        count = np.bincount(row, minlength=k)
+        if (equations & (count == 0) & (rest > 0.0)).any():
+            return None
+        equations &= count > 0
+        single = np.flatnonzero(count[row] == 1)
+        _, first = np.unique(column[single], return_index=True)
+        at = single[first]  # of equations of the same unknown one; the other has none then
+        if not at.size:
+            break
+        with np.errstate(over="ignore"):
+            moved[column[at]] = rest[row[at]] / size[at] * ROUNDED + np.where(
+                rest[row[at]] > 0.0, LOST, 0.0
+            )
+            equations[row[at]] = unknowns[column[at]] = False
+            known = ~unknowns[column] & equations[row]
+            step = moved[column[known]]
+            more = np.bincount(row[known], size[known] * step, k)
+            met = np.bincount(row[known], step > 0.0, k) > 0.0  # also where a product underflows
+            rest = np.where(met, (rest + more) * (1.0 + float(gamma(m + 8.0))) + m * LOST, rest)
+        left = unknowns[column] & equations[row]
+        row, column, size = row[left], column[left], size[left]
+    used = unknowns & (np.bincount(column, minlength=m) > 0)
+    return moved, rest, equations, used
+
+
 Inverses = dict[bytes, tuple[Floats, Floats] | None]  # what is known of those of equations
 
 
@@ -410,12 +458,18 @@ def correction(
         single.sum_duplicates()
         if single.nnz != rows.nnz:
             return None  # entries that stand twice are added up with a rounding
-    used = np.flatnonzero((room > 0.0) & (np.bincount(rows.indices, minlength=m) > 0))
+    given = _forced(rows, residual, room)
+    if given is None:
+        return None
+    moved, residual, left, some = given
+    used, rows, residual = np.flatnonzero(some), rows[left], residual[left]
+    if not (k := rows.shape[0]):
+        return moved if np.isfinite(moved).all() else None
     if used.size < k:
         return None
     own: Any = rows[:, used]
     size = abs(own).max(axis=1).toarray().ravel()
-    if not (size > 0.0).all() or not np.isfinite(size).all():
+    if not (size > 0.0).all() or not np.isfinite(size).all() or not np.isfinite(residual).all():
         return None
     # rows in units of their own size, so that one large row does not spoil the others
     size = np.exp2(np.ceil(np.log2(size)))  # a power of two: dividing by it is exact

@@ -454,7 +454,7 @@ def cheaper(
     best, before = None, list[NDArray[np.bool_]]()
     for shut in (dear, reach > FAR * np.abs(x).max(initial=1.0), open_ones):
         own = shut & open_ones
-        many = before and np.count_nonzero(own) > FEW
+        many = len(before) > 1 and np.count_nonzero(own) > FEW
         if late() or many or any(np.array_equal(own, other) for other in before):
             continue
         before.append(own)

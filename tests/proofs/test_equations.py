@@ -129,12 +129,61 @@ def test_what_is_known_of_equations_is_asked_for_once(monkeypatch: pytest.Monkey
 
 
 def test_in_haste_few_equations_are_solved() -> None:
-    M, r = sp.csr_array(np.eye(3)), np.full(3, 1e-9)
+    M, r = sp.csr_array(np.eye(3) + 0.1), np.full(3, 1e-9)
     for most, done in ((2, False), (3, True)):
         with in_haste(most) as haste:
             assert (correction(M, r, np.ones(3)) is not None) == done
             assert haste.left_out is not done
             assert correction(M, r, np.ones(3), quick=True) is not None  # by one factor
+
+
+@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("seed", range(8))
+def test_equations_of_one_unknown_are_solved_before_the_others(seed: int, quick: bool) -> None:
+    # least absolute residuals: a multiplier of each row is tied by the bound of its size alone,
+    # but of few rows, whose two multipliers leave a choice
+    rng = np.random.default_rng(seed)
+    k, n = 30, 4
+    X = rng.integers(-9, 10, (k, n)) * 2.0 ** rng.integers(-3, 4, (k, 1))
+    M = np.block([[np.eye(k), np.eye(k)], [X.T, -X.T]])
+    room = np.concatenate([np.ones(k), np.zeros(k - 2 * n), np.ones(2 * n)])
+    r = rng.uniform(0.5, 1.0, k + n) * 1e-9
+    most = correction(sp.csr_array(M), r, room, quick=quick)
+    assert most is not None
+    given = slice(0, k - 2 * n)
+    assert (most[given] >= r[given]).all() and (most[given] <= r[given] * (1.0 + 1e-14)).all()
+    assert (most[k : 2 * k - 2 * n] == 0.0).all()
+    for signs in rng.choice([-1.0, 1.0], (20, k + n)):
+        side = -signs * r
+        side[k:] -= X[given].T @ side[given]
+        rest = np.r_[k - 2 * n : k], np.r_[2 * k - 2 * n : 2 * k]
+        own = M[np.ix_(np.r_[k - 2 * n : k + n], np.concatenate(rest))]
+        answer = np.linalg.lstsq(own, side[k - 2 * n :], rcond=None)[0]
+        assert np.abs(own @ answer - side[k - 2 * n :]).max() <= 1e-20
+        # the bound is of one solution: the shortest is no longer than it
+        assert np.linalg.norm(answer) <= np.linalg.norm(most[np.concatenate(rest)]) * (1 + 1e-9)
+
+
+def test_what_equations_of_one_unknown_give_is_rounded_up_and_may_be_nothing() -> None:
+    chain = sp.csr_array([[2.0, 0.0, 0.0], [1.0, 4.0, 0.0], [0.0, 8.0, 0.5]])
+    r = np.array([1e-9, 0.0, 1e-9])
+    most = correction(chain, r, np.ones(3))
+    assert most is not None
+    exact = [Fraction(1e-9) / 2, Fraction(1e-9) / 8, 2 * (Fraction(1e-9) * 2)]
+    assert all(Fraction(v) >= e for v, e in zip(most.tolist(), exact, strict=True))
+    assert most == pytest.approx([float(e) for e in exact], rel=1e-13)
+    # an unknown that two equations give has no value, but where both are 0
+    twice = sp.csr_array([[1.0, 0.0], [3.0, 0.0], [1.0, 1.0]])
+    assert correction(twice, np.array([1.0, 0.0, 1.0]), np.ones(2)) is None
+    assert correction(twice, np.array([0.0, 1.0, 1.0]), np.ones(2)) is None
+    both = correction(twice, np.array([0.0, 0.0, 1.0]), np.ones(2))
+    assert both is not None and both[0] == 0.0 and both[1] >= 1.0
+    # nor has one without unknowns that may move a solution
+    assert correction(twice, np.ones(3), np.array([0.0, 1.0])) is None
+    # what underflows is not lost
+    tiny = sp.csr_array([[1e200, 0.0], [1e-200, 1e-200]])
+    most = correction(tiny, np.array([1e-110, 0.0]), np.ones(2))
+    assert most is not None and most[0] >= 1e-310 and most[1] >= 1e-310
 
 
 def test_a_length_counts_what_the_product_of_equations_is_off() -> None:

@@ -291,3 +291,19 @@ def test_columns_are_dear_whose_rounding_costs_much_within_their_bounds() -> Non
     for far, dear in ((1e9, [0]), (1.0, [])):
         boxes = Boxes(np.zeros(2), np.array([far, 1.0]), x=np.ones(2))
         assert moves.dear_columns(form, np.ones(2), left, boxes).tolist() == dear
+
+
+def test_what_many_columns_far_out_cost_is_not_left_to_their_bounds() -> None:
+    # the free states of a controlled system: rows bound each by those before, further out at every step
+    rng = np.random.default_rng(1)
+    T, n, m = 40, 6, 2
+    A = rng.normal(size=(n, n))
+    A = np.round(0.95 * A / np.abs(np.linalg.eigvals(A)).max(), 4)
+    B, start = np.round(rng.normal(size=(n, m)), 3), np.round(rng.normal(size=n), 2)
+    x, u = cp.Variable((n, T + 1), name="x"), cp.Variable((m, T), name="u")
+    Q, steps = np.diag([1.0] + [0.0] * (n - 1)), range(T)  # nothing is asked of the other states
+    cost = sum(cp.quad_form(x[:, t + 1], Q) + 0.1 * cp.sum_squares(u[:, t]) for t in steps)
+    rows = [x[:, t + 1] == A @ x[:, t] + B @ u[:, t] for t in steps]
+    rows += [x[:, 0] == start, cp.abs(u) <= 0.5]
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(cost), rows)).solve("clarabel")
+    assert s.grade.word == "proved" and s.bound >= s.objective - 1e-7
