@@ -563,10 +563,7 @@ def test_what_masses_cost_is_no_rounding_of_group_costs() -> None:
     shares, costs = np.array([0.4, 0.6]), [np.array([1.0, 2.0]), np.array([2.0, 1.0])]
     for noise in (0.0, 1.97e-16):
         points = [charged_rows.Point(c, noise, None) for c in costs]
-        none = np.zeros(0, dtype=np.intp)
-        lam, prices, value, missed = charged_rows._master(
-            points, shares, np.full(2, np.inf), none, True, 1e3
-        )
+        lam, prices, value, missed = charged_rows._master(points, shares, Demands(worst=True), 1e3)
         assert value == pytest.approx(1.5) and lam == pytest.approx([0.5, 0.5])
         assert prices[0].sum() == pytest.approx(1.0) and missed == 0.0
 

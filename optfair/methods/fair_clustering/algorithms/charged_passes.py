@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from optfair.methods.fair_clustering.algorithms.charged_rows import (
     weighed,
 )
 from optfair.methods.fair_clustering.algorithms.descent import Assigned
+from optfair.methods.fair_clustering.algorithms.mass_program import PriceTrail
 from optfair.methods.fair_clustering.algorithms.passed_rows import (
     PassedAssignment,
     PassedRows,
@@ -46,11 +47,14 @@ class ChargedSums(PassedAssignment):
         What costs of groups were multiplied by at the prices.
     missed : float
         Largest mean cost of a group beyond its budget.
+    parts : list of Point
+        What it is a mixture of.
     """
 
     duals: Floats
     factors: Floats
     missed: float
+    parts: list[Point]
 
 
 class ChargedPasses(PassedRows):
@@ -82,7 +86,7 @@ class ChargedPasses(PassedRows):
         super().__init__(*stated, **more)
         self.demands, self.duals, self.gap = demands, duals, gap
         self.tolerance = min(self.tolerance, 0.4 * gap)
-        self.kept = None
+        self.kept, self.trail = None, PriceTrail(self.program)
 
     def begun(
         self, centers: Floats, tol: float, max_iter: int, left: float = np.inf
@@ -108,21 +112,24 @@ class ChargedPasses(PassedRows):
         def assigned(factors: Floats) -> tuple[float, Point]:
             nonlocal prices, status
             search = PassedSearch(self, centers, deadline, brief=brief, factors=factors)
-            ended = search.assign(prices)
+            near = self.trail.at(factors)
+            ended = search.assign(prices if near is None else near)
             if ended is None:
                 raise _Unfinished
             if ended.status == "interrupted" and before is not None:
                 raise KeyboardInterrupt
             prices = ended.prices
+            self.trail.add(factors, prices)
             if ended.status in ("time_limit", "interrupted"):
                 status = ended.status
             return ended.bound, Point(ended.paid / shares, ended.rest, ended)
 
         start = []
         if known is not None and before is not None:
-            start = [
-                Point(self._moments(known, before.centers).costs_at(centers), known.rest, known)
-            ]
+            # all that the mixture before was made of, at what it costs now
+            for p in known.parts:
+                costs = self._moments(p.held, before.centers).costs_at(centers)
+                start.append(Point(costs, p.rest, replace(p.held, paid=shares * costs)))
         try:
             mixture = weighed(
                 assigned,
@@ -134,6 +141,7 @@ class ChargedPasses(PassedRows):
                 overdraft=OVERDRAFT if brief else HARD_OVERDRAFT,
                 tolerance=self.gap if brief else max(LAST * self.gap, 4.0 * self.tolerance),
                 deadline=deadline,
+                above=before.objective if brief and before is not None else -np.inf,
             )
         except _Unfinished:
             if before is not None:
@@ -167,6 +175,7 @@ class ChargedPasses(PassedRows):
             duals=mixture.duals,
             factors=factors,
             missed=mixture.missed,
+            parts=[p for _, p in mixture.parts],
         )
 
     def _moments(self, sums: PassedAssignment, centers: Floats) -> GroupMoments:

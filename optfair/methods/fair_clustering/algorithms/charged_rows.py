@@ -16,7 +16,7 @@ from optfair.errors import SolverFailure
 from optfair.methods.fair_clustering.algorithms.costs import Charge, SeparableCost
 from optfair.methods.fair_clustering.algorithms.descent import Assigned, Flow, moved_centers
 from optfair.methods.fair_clustering.algorithms.linked_rows import LinkedRows, solve_linked
-from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
+from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram, PriceTrail
 from optfair.methods.fair_clustering.algorithms.price_search import (
     CURVED,
     POLYHEDRAL,
@@ -32,6 +32,8 @@ OVERDRAFT, HARD_OVERDRAFT = 1e3, 1e6
 # Assignments that prices of groups are found from; part of the way to the master's prices, and how
 # near these are, as a share of the largest, where they are asked for themselves.
 ROUNDS, PART, NEARBY = 300, 0.5, 0.1
+# Prices that prove so much of what was gained are near enough while centers move.
+GAINED = 0.3
 # Least part of a group's share in its price: what costs nothing is assigned anyhow.
 WHISPER = 1e-2
 # What an assignment costs beside its groups is rounding, as a share of the largest of a group.
@@ -67,6 +69,13 @@ class Demands:
     def by_group(self) -> bool:
         """Whether costs of groups have prices."""
         return self.worst or self.upper is not None
+
+    @property
+    def budgets(self) -> tuple[Floats, Indices]:
+        """Budgets, and the groups that have one."""
+        upper = np.zeros(0) if self.upper is None else self.upper
+        capped = np.flatnonzero(np.isfinite(upper))
+        return upper[capped], capped
 
     @property
     def of_costs(self) -> bool:
@@ -127,6 +136,7 @@ def weighed(
     overdraft: float,
     tolerance: float,
     deadline: float,
+    above: float = -np.inf,
 ) -> ChargedAnswer:
     r"""Minimise h + max_g b_g, or h + π'b, over the convex hull of points, with b ≤ u.
 
@@ -146,11 +156,11 @@ def weighed(
         To begin with; may be empty.
     overdraft : float
         Price of a missed budget.
+    above : float
+        A value that is known: a gap of ``GAINED`` of what lies below it is enough.
     """
-    G = shares.size
-    upper = np.full(G, np.inf) if demands.upper is None else demands.upper
-    capped = np.flatnonzero(np.isfinite(upper))
-    best = np.stack([shares * demands.worst, np.zeros(G)]) if duals is None else duals
+    upper, capped = demands.budgets
+    best = np.stack([shares * demands.worst, np.zeros(shares.size)]) if duals is None else duals
     query, bound, held = best, -np.inf, None
     room = 1.0 if duals is None else tolerance
     points = list(points)
@@ -161,13 +171,14 @@ def weighed(
             of_groups = asked[0] / whole if 0.0 < whole < np.inf else shares
             asked[0] = (1.0 - part) * of_groups + part * shares
         low, point = oracle(factors_of(asked, shares, demands.worst))
-        low -= float(asked[1][capped] @ upper[capped])
+        low -= float(asked[1][capped] @ upper)
         points.append(point)
         if low > bound or held is None:
             bound, best, held = max(low, bound), asked, point.held
-        lam, fresh, value, missed = _master(points, shares, upper, capped, demands.worst, overdraft)
+        lam, fresh, value, missed = _master(points, shares, demands, overdraft)
         room = max(0.0, value - bound) / (abs(value) or 1.0)
-        if room <= tolerance or time.perf_counter() > deadline:
+        gained = (above - value) / (abs(value) or 1.0)
+        if room <= max(tolerance, GAINED * gained) or time.perf_counter() > deadline:
             break
         # few points may all say that one group is for nothing
         near = np.abs(fresh - best).max() <= NEARBY * np.abs(best).max()
@@ -240,28 +251,26 @@ class GroupMoments:
             costs = self.costs_at(moved)
             return float(factors * self.shares @ costs) + rest, Point(costs, rest, moved)
 
+        here = [Point(self.costs_at(self.centers), rest, self.centers)]
         mixture = weighed(
             best,
-            [Point(self.costs_at(self.centers), rest, self.centers)],
+            here,
             self.shares,
             demands,
             duals,
             overdraft=overdraft,
             tolerance=1e-9,
             deadline=np.inf,
+            above=_master(here, self.shares, demands, overdraft)[2],
         )
         return np.asarray(sum(v * p.held for v, p in mixture.parts))
 
 
 def _master(
-    points: list[Point],
-    shares: Floats,
-    upper: Floats,
-    capped: Indices,
-    worst: bool,
-    overdraft: float,
+    points: list[Point], shares: Floats, demands: Demands, overdraft: float
 ) -> tuple[Floats, Floats, float, float]:
     """Return weights of the points, prices, value and the largest missed budget."""
+    (upper, capped), worst = demands.budgets, demands.worst
     costs = np.stack([p.costs for p in points], axis=1)
     rest = np.array([p.rest for p in points])
     T, G, C = len(points), shares.size, capped.size
@@ -274,7 +283,7 @@ def _master(
     cost = np.concatenate(
         [rest / unit + (0.0 if worst else shares @ costs), np.full(C, overdraft), [float(worst)]]
     )
-    high = np.concatenate([np.zeros(len(tops)), upper[capped] / unit, [1.0]])
+    high = np.concatenate([np.zeros(len(tops)), upper / unit, [1.0]])
     low = np.concatenate([np.full(len(tops) + C, -np.inf), [1.0]])
     answer = solve_linear_program(
         cost,
@@ -312,6 +321,8 @@ class ChargedFlow(Flow):
     status : str
     rest : float
         What the masses cost.
+    parts : list of Point
+        What it is a mixture of.
     """
 
     result: MassResult
@@ -321,6 +332,7 @@ class ChargedFlow(Flow):
     missed: float
     status: str
     rest: float
+    parts: list[Point]
 
 
 class ChargedRows:
@@ -365,7 +377,8 @@ class ChargedRows:
         self.program, self.cost, self.groups, self.weights = program, cost, groups, weights
         self.unit, self.demands, self.feasible, self.prices = unit, demands, feasible, prices
         self.tolerance, self.deadline, self.overdraft = tolerance, deadline, overdraft
-        self.duals, self.links = duals, links
+        self.duals, self.links, self.above = duals, links, -np.inf
+        self.trail = PriceTrail(program)
         aim = POLYHEDRAL if program.polyhedral else CURVED
         self.aim = min(aim, 0.4 * tolerance)
 
@@ -376,6 +389,7 @@ class ChargedRows:
         cost = replace(self.cost, centers=centers)
         if np.isfinite(left):
             self.deadline = time.perf_counter() + left
+        self.above = -np.inf if before is None else before.objective
         flow, objective, bound = self.solved(cost, before.answer if before else None)
         gap = max(0.0, objective - bound) / max(self.unit, abs(objective))
         out = flow.spilled > SPILL and flow.status == "optimal"
@@ -404,8 +418,11 @@ class ChargedRows:
                 factors=None if factors is None else factors[self.groups],
                 penalty=penalty,
             )
-            result = self._priced(replace(cost, charge=charge), prices)
+            near = prices if factors is None else self.trail.at(factors)
+            result = self._priced(replace(cost, charge=charge), prices if near is None else near)
             prices = self.program.prices(result.y, result.z)
+            if factors is not None and np.isfinite(result.bound):
+                self.trail.add(factors, prices)
             if result.status in ("time_limit", "interrupted"):
                 status = result.status
             own = self._costs(cost, result.rows, result.clusters, result.fractions)
@@ -415,10 +432,12 @@ class ChargedRows:
             return result.bound, Point(own, rest, result)
 
         if demands.by_group:
+            # all that the mixture before was made of, at what it costs now
+            known = [] if before is None else before.parts
             start = []
-            if before is not None:
-                own = self._costs(cost, before.rows, before.clusters, before.fractions)
-                start = [Point(own, before.rest, before)]
+            for p in known:
+                own = self._costs(cost, p.held.rows, p.held.clusters, p.held.fractions)
+                start.append(replace(p, costs=own))
             mixture = weighed(
                 assigned,
                 start,
@@ -428,6 +447,7 @@ class ChargedRows:
                 overdraft=self.overdraft,
                 tolerance=self.tolerance,
                 deadline=self.deadline,
+                above=self.above,
             )
         else:
             bound, point = assigned(None)
@@ -485,6 +505,7 @@ class ChargedRows:
             mixture.missed,
             status,
             float(sum(v * p.rest for v, p in mixture.parts)),
+            [p for _, p in mixture.parts],
         )
         return flow, mixture.value, mixture.bound
 

@@ -304,3 +304,48 @@ class MassProgram:
         closed = self.closed()
         result = solve_cone_program(closed.P, closed.q, closed.A, closed.b, closed.cones)
         return result.z if result.status == "infeasible" else None
+
+
+# Prices of masses where costs of groups have factors: those found say where others are.
+
+# Directions that are not told apart, and how far beyond what was found a forecast may go. Factors
+# so much smaller than the largest say nothing: what a group costs hardly counts there.
+ALIKE, BEYOND, FAINT = 1e-2, 1.0, 1e-6
+
+
+class PriceTrail:
+    r"""Prices :math:`\Lambda` found at factors f of the costs of groups.
+
+    A row's choice depends on :math:`D_{ik} + \Lambda_{gk} / f_g`, so it is these quotients that change
+    little, and nearly linearly, with f.
+
+    Parameters
+    ----------
+    program : MassProgram
+        The rules, that prices must be possible under.
+    """
+
+    def __init__(self, program: MassProgram) -> None:
+        self.program = program
+        self.known: list[tuple[Floats, Floats]] = []
+
+    def add(self, factors: Floats, prices: Floats) -> None:
+        """Keep prices; as many as tell the factors of all groups apart."""
+        if factors.min() <= FAINT * factors.max() or not np.isfinite(prices).all():
+            return
+        self.known = [*self.known, (factors, prices / factors[:, None])][-(factors.size + 1) :]
+
+    def at(self, factors: Floats) -> Floats | None:
+        """Return prices near those at other factors, None where nothing is known."""
+        if not self.known:
+            return None
+        apart = [float(np.abs(f - factors).max()) for f, _ in reversed(self.known)]
+        order = np.argsort(apart, kind="stable")  # the nearest first, of those the last
+        where, quotients = (np.stack(e)[::-1][order] for e in zip(*self.known, strict=True))
+        first, unit = where[0], float(where.max())
+        ways, way = (where[1:] - first) / unit, (factors - first) / unit
+        shares = np.linalg.lstsq(ways.T, way, rcond=ALIKE)[0]
+        shares *= min(1.0, BEYOND / max(float(np.abs(shares).sum()), BEYOND))
+        there = quotients[0] + np.tensordot(shares, quotients[1:] - quotients[0], axes=1)
+        possible: Floats = self.program.possible(there * factors[:, None])
+        return possible
