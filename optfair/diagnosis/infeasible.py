@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import cvxpy as cp
@@ -264,6 +265,7 @@ ENDLESS = 5.0
 MOST_ALONE = 20
 # Conflicts without a common constraint that are looked for.
 MOST_CONFLICTS = 3
+WORD = "that less does not do is a solver's word, not a proof here"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -321,6 +323,8 @@ def infeasible_findings(
     findings = [_conflict_finding(system, c) for c in conflicts]
     if len(conflicts) > 1 and not clock.stopped:
         relaxation = _relaxation_finding(system, conflicts, clock)
+    if relaxation is not None and WORD in relaxation.lines:  # a remark, which claims no proof
+        relaxation = replace(relaxation, evidence=None)
     return findings + ([] if relaxation is None else [relaxation])
 
 
@@ -416,7 +420,7 @@ def _relaxation_finding(system: System, conflicts: list[Conflict], clock: Clock)
     elastic = elastic_names(system, names)
     if not elastic:
         return None
-    together, alone = least_relaxation(system, elastic, clock), {}
+    together, alone = least_relaxation(system, elastic, clock), dict[str, Relaxation]()
     for name in elastic[:MOST_ALONE]:
         if (known := together.of(name)) is not None:
             alone[name] = known
@@ -427,13 +431,15 @@ def _relaxation_finding(system: System, conflicts: list[Conflict], clock: Clock)
         if wider.solution is not None:
             lines.append("there are further conflicts: all constraints were let give")
             together, elastic = wider, wider.elastic
+    proved = _by_branching(Relaxations(together, alone), clock)
+    together, alone = proved.together, dict(proved.alone)
     shown = tuple(n for n in elastic if n in names or together.total(n) > 0.0)
     rows = tuple((n, *_alone(alone.get(n), system.problem), _amount(together, n)) for n in shown)
     if all(r.solution is None for r in (together, *alone.values())):
         return None
-    evidence, remedies = Relaxations(together, alone), []
+    evidence, remedies = Relaxations(together, alone), list[str]()
     if not evidence.verify():
-        lines.append("that less does not do is a solver's word, not a proof here")
+        lines.append(WORD)
     cheapest = min(
         (r for r in alone.values() if r.solution is not None),
         key=lambda r: r.solution.objective if r.solution else np.inf,
@@ -467,6 +473,30 @@ def _relaxation_finding(system: System, conflicts: list[Conflict], clock: Clock)
         evidence,
         numbers,
     )
+
+
+def _by_branching(all_of: Relaxations, clock: Clock) -> Relaxations:
+    """Return relaxations with a proof of those among integers, as far as a short time goes."""
+    end = time.perf_counter() + (ENDLESS if clock.left is None else min(ENDLESS, clock.left))
+    proofs: dict[int, Solution | None] = {}
+
+    def proved(r: Relaxation) -> Relaxation:
+        key, s = id(r.solution), r.solution
+        if s is None or s.grade.sound or not s.problem.integers:
+            return r
+        if key not in proofs:  # some share one
+            left = end - time.perf_counter()
+            proofs[key] = clock.run(lambda: _proof(s, left)) if left > 0.0 else None
+        return replace(r, solution=proofs[key] or s)
+
+    return Relaxations(proved(all_of.together), {k: proved(r) for k, r in all_of.alone.items()})
+
+
+def _proof(solution: Solution, seconds: float) -> Solution | None:
+    """Return a solution whose bound is proved by branching, None where the tree is large."""
+    with contextlib.suppress(OptfairError):
+        return solution.certificate.prove(time_limit=seconds).solution
+    return None
 
 
 def _within_tolerance(r: Relaxation, system: System) -> bool:
