@@ -12,6 +12,7 @@ import cvxpy as cp
 import numpy as np
 from cvxpy.constraints import PSD, SOC, Equality, ExpCone, Inequality, NonNeg, PowCone3D, Zero
 
+from optfair.backends.boxes import excluded_by_boxes
 from optfair.backends.branching import BranchingProof
 from optfair.backends.facial_reduction import WEAKLY, FaceContradiction, FacialContradiction
 from optfair.backends.registry import choose
@@ -21,6 +22,7 @@ from optfair.core.composition import constraint_term, objective_term
 from optfair.core.labels import free_name
 from optfair.core.problem import Declaration, Problem
 from optfair.core.solution import Solution
+from optfair.core.term import family
 from optfair.diagnosis.conflict import Answer, Conflict, System, find_conflict
 from optfair.diagnosis.report import Clock, Finding
 from optfair.errors import DeclarationError, Infeasible, OptfairError, SolverFailure
@@ -326,6 +328,39 @@ def infeasible_findings(
     if relaxation is not None and WORD in relaxation.lines:  # a remark, which claims no proof
         relaxation = replace(relaxation, evidence=None)
     return findings + ([] if relaxation is None else [relaxation])
+
+
+def excluded_finding(problem: Problem, keep: frozenset[str], clock: Clock) -> Finding | None:
+    """Return constraints, convex or not, that exclude each other over boxes; None where no few do."""
+    end = time.perf_counter() + (ENDLESS if clock.left is None else min(ENDLESS, clock.left))
+    needed = list(problem.constraints)
+
+    def excluded(names: list[str]) -> Infeasible | None:
+        terms = {n: t for n, t in problem.constraints.items() if n in names}
+        left = end - time.perf_counter()
+        part = problem.with_terms({}, terms)
+        return clock.run(lambda: excluded_by_boxes(part, left)) if left > 0.0 else None
+
+    none = excluded(needed)
+    for name in list(needed) if none is not None else ():
+        fewer = None if {name, family(name)} & keep else excluded([n for n in needed if n != name])
+        if fewer is not None:
+            none = fewer
+            needed.remove(name)
+    if none is None or none.certificate is None:
+        return None
+    given = [n for n in needed if {n, family(n)} & keep]
+    names = [n for n in needed if n not in given]
+    lines = [f"proved by {none.certificate}, recomputed on the declared terms"]
+    lines += [f"taken as given: {', '.join(map(repr, given))}"] * bool(given)
+    return Finding(
+        "conflict",
+        f"no point satisfies {', '.join(map(repr, names)) or 'what is taken as given'}",
+        tuple(lines),
+        remedies=("remove or relax one of them",),
+        evidence=none.certificate,
+        numbers={"names": names, "proved": True, "given": given},
+    )
 
 
 def _holds_without(system: System, conflict: Conflict, relaxation: Finding | None) -> bool:

@@ -813,3 +813,14 @@ def test_a_remainder_beside_continuous_columns_is_one_of_what_they_leave(seed: i
         assert not found.excludes(odd, whole[:0])
         moved = tuple(w + Fraction(1, 2**60) for w in found.weights)
         assert not replace(found, weights=moved).excludes(odd, whole)
+
+
+@pytest.mark.parametrize("costs", [(2.43, 0.95), (2.0, 2.8)])
+def test_a_geometric_mean_beside_a_binary_at_0_is_asked_for_more(
+    costs: tuple[float, float],
+) -> None:
+    """Its cases end on the edge of their cones, at a gap just above the tolerance."""
+    z = cp.Variable(2, boolean=True, name="z")
+    goal = cp.Minimize(np.array(costs) @ z - 2 * cp.geo_mean(cp.hstack([z[0], z[1] + 0.5])))
+    s = of.from_cvxpy(cp.Problem(goal)).solve("cone-cases")
+    assert s.grade.word == "proved" and s.gap <= 1e-7 and s.objective == pytest.approx(0.0)
