@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain
 from math import ceil, floor, gcd, lcm
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 # Rows, and their entries, of which combinations are looked for.
 FEWEST, ENTRIES = 100, 10_000
+# Equations by which continuous columns are taken out of others.
+MIXED = 30
 # Share of the numbers in a sum of equations that a remainder must exceed: less may be the rounding
 # of what was declared, as of 0.1 x + 0.2 y = 0.3, which no integers satisfy to the last digit.
 ROUNDED = Fraction(1, 10**9)
@@ -23,6 +26,7 @@ ROUNDED = Fraction(1, 10**9)
 # Entries and side of a row, and whether it is an equation.
 Row = tuple[dict[int, Fraction], Fraction, bool]
 Weights = tuple[tuple[int, Fraction], ...]
+Sum = dict[int, Fraction]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +34,8 @@ class Remainder:
     r"""Rows of integers that add up to whole numbers on the left, with none that the right allows.
 
     As :math:`2 x + 4 y = 5`, halved: :math:`x + 2 y` is whole, and 5/2 is not; and as
-    :math:`1 \le 6 x - 9 y \le 2`, divided by 3: no whole number is between 1/3 and 2/3.
+    :math:`1 \le 6 x - 9 y \le 2`, divided by 3: no whole number is between 1/3 and 2/3. Continuous
+    columns cancel in the sum.
 
     Attributes
     ----------
@@ -54,22 +59,38 @@ class Remainder:
 
     def excludes(self, form: ConicForm, whole: NDArray[np.int64]) -> bool:
         """Whether this is so, in fractions, of a form and its integer columns, by more than rounding."""
-        known = _rows_of_integers(form, whole)
+        known, integer = _rows_of(form), {*whole.tolist()}
         above = tuple(zip(self.rows, self.weights, strict=True))
         below = self.opposite or tuple((i, -w) for i, w in above)
         if not above or not all(_allowed(known, own) for own in (above, below)):
             return False
         (left, most, far), (back, least, near) = (_combined(known, own) for own in (above, below))
-        if {j: -v for j, v in back.items()} != left or any(
-            v.denominator > 1 for v in left.values()
-        ):
+        if {j: -v for j, v in back.items()} != left:
+            return False
+        if any(v.denominator > 1 or j not in integer for j, v in left.items()):
             return False
         return floor(most + ROUNDED * far) < ceil(-least - ROUNDED * near)
+
+    def summed(self, made: dict[int, Sum]) -> Remainder:
+        """Return it in the rows that some of its rows are sums of."""
+        above, below = (
+            _in_rows(own, made)
+            for own in (zip(self.rows, self.weights, strict=True), self.opposite)
+        )
+        return Remainder(tuple(above), tuple(above.values()), tuple(below.items()))
 
     def __str__(self) -> str:
         if not self.opposite:
             return "a sum of equations, whole on the left for integers and not on the right"
         return "a sum of rows, whole for integers, between bounds with no whole number between them"
+
+
+def _in_rows(weights: Iterable[tuple[int, Fraction]], made: dict[int, Sum]) -> Sum:
+    """Return weights of rows, of sums of them as those of what they are made of."""
+    out: Sum = {}
+    for i, w in weights:
+        out = _plus(out, w, made.get(i, {i: Fraction(1)}))
+    return out
 
 
 def _allowed(known: dict[int, Row], weights: Weights) -> bool:
@@ -94,11 +115,58 @@ def _combined(
 
 def remainder(form: ConicForm, whole: NDArray[np.int64]) -> Remainder | None:
     """Return what shows that no integers satisfy rows of a form, None where nothing does."""
-    known = _rows_of_integers(form, whole)
+    stated, integer = _rows_of(form), {*whole.tolist()}
+    known = {i: row for i, row in stated.items() if row[0].keys() <= integer}
     if sum(len(entries) for entries, *_ in known.values()) > ENTRIES:
         return None
-    made = (*_of_equations(known), *_between(known))
-    return next((m for m in made if m.excludes(form, whole)), None)
+    looked: Iterator[Remainder] = chain(_of_equations(known), _between(known))
+    made = _of_mixed(stated, integer)
+    if made:  # of the others these are sums
+        more = known | {i: _sum(stated, weights) for i, weights in made.items()}
+        sums = (m.summed(made) for m in chain(_of_equations(more), _between(more)))
+        looked = chain(looked, sums)
+    return next((m for m in looked if m.excludes(form, whole)), None)
+
+
+def _sum(known: dict[int, Row], weights: Sum) -> Row:
+    """Return a sum of equations and at most one other row."""
+    left, side, _ = _combined(known, tuple(weights.items()))
+    return left, side, all(known[i][2] for i in weights)
+
+
+def _of_mixed(known: dict[int, Row], integer: set[int]) -> dict[int, Sum]:
+    """Return rows with continuous columns and the equations that take these out, as far as they do.
+
+    Each equation is solved for a column and put into the others, which counts for little where
+    there are more columns than equations.
+    """
+    rows = {i: dict(e) for i, (e, *_) in known.items() if e.keys() - integer}
+    open_ones = [i for i in rows if known[i][2]]
+    if not open_ones or len(open_ones) > MIXED or sum(map(len, rows.values())) > ENTRIES:
+        return {}
+    made: dict[int, Sum] = {i: {i: Fraction(1)} for i in rows}
+    while open_ones:
+        own = open_ones.pop(0)
+        mixed = rows[own].keys() - integer
+        if not mixed:
+            continue
+        users = {j: [i for i in rows if i != own and j in rows[i]] for j in mixed}
+        j = min(mixed, key=lambda j: (len(users[j]), j))
+        for i in users[j]:
+            times = -rows[i][j] / rows[own][j]
+            rows[i], made[i] = (
+                _plus(a, times, b) for a, b in ((rows[i], rows[own]), (made[i], made[own]))
+            )
+        del rows[own], made[own]
+    return {i: w for i, w in made.items() if rows[i] and not rows[i].keys() - integer}
+
+
+def _plus(a: Sum, times: Fraction, b: Sum) -> Sum:
+    """Return a vector and a multiple of another."""
+    out = dict(a)
+    for j, v in b.items():
+        out[j] = out.get(j, Fraction(0)) + times * v
+    return {j: v for j, v in out.items() if v}
 
 
 def _between(known: dict[int, Row]) -> Iterator[Remainder]:
@@ -166,15 +234,15 @@ def _of_equations(known: dict[int, Row]) -> Iterator[Remainder]:
         quotients.append(left // columns[r][k])
 
 
-def _rows_of_integers(form: ConicForm, whole: NDArray[np.int64]) -> dict[int, Row]:
-    """Return the linear rows that have integer columns alone, by row."""
-    A, integer = form.rows, set(whole.tolist())
+def _rows_of(form: ConicForm) -> dict[int, Row]:
+    """Return the linear rows, by row."""
+    A = form.rows
     out: dict[int, Row] = {}
     for c in form.cones:
         for i in range(c.start, c.stop) if c.kind in ("zero", "nonneg") else ():
             part = slice(A.indptr[i], A.indptr[i + 1])
             entries = zip(A.indices[part].tolist(), A.data[part].tolist(), strict=True)
             row = {j: Fraction(a) for j, a in entries if a != 0.0}
-            if row and row.keys() <= integer:
+            if row:
                 out[i] = row, Fraction(float(form.b[i])), c.kind == "zero"
     return out

@@ -324,8 +324,11 @@ class Search:
         """Return a proof that a few equations leave a remainder in integers: solvers branch for ever."""
         own = self.problem.integers
         terms = self.problem.constraints.items()
-        rows = {n: t for n, t in terms if t.evidence.set == "Zero" and t.scope and t.scope <= own}
-        columns = sum(self.problem.variables[n].size for n in own)
+        rows = {n: t for n, t in terms if t.evidence.set == "Zero" and t.scope}
+        if not any(t.scope & own for t in rows.values()):
+            return None
+        used = frozenset[str]().union(*(t.scope for t in rows.values()))
+        columns = sum(self.problem.variables[n].size for n in used)
         if not 0 < sum(t.build().size for t in rows.values()) * columns <= UNEVEN:
             return None
         return without_a_point(self.problem.with_terms({}, rows), 0.0, 0)

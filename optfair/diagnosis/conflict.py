@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
 
-
-# The named constraints of a problem as a system that is asked part by part.
+Names = tuple[str, ...]
 
 # Entries of a Farkas vector below such a share of the largest are rounding.
 NOISE = 1e-9
@@ -510,16 +509,18 @@ def find_conflict(
     if conflict.irreducible and within is None and len(system.names) <= FEW:
         conflict = _smallest(system, conflict, clock)
     if conflict.proof is None and any(name in system.integers for name in conflict.names):
-        conflict = replace(conflict, proof=_by_branching(system, conflict.names, clock))
+        conflict = _by_branching(system, conflict, tuple(wanted), clock)
     return conflict
 
 
-def _by_branching(
-    system: System, names: tuple[str, ...], clock: Clock
-) -> BranchingProof | InfeasibilityProof | None:
-    """Return a proof that integer constraints exclude each other, None where the tree is large."""
+def _by_branching(system: System, conflict: Conflict, wanted: Names, clock: Clock) -> Conflict:
+    """Return a conflict among integers that has a proof, of more names where few have a large tree."""
     seconds = TREE_SECONDS if clock.left is None else min(TREE_SECONDS, clock.left)
-    return clock.run(lambda: excluded(system.part(names), seconds, CASES))
+    own = clock.run(lambda: excluded(system.part(conflict.names), seconds, CASES))
+    if own is not None or {*wanted} == {*conflict.names}:
+        return replace(conflict, proof=own)
+    more = clock.run(lambda: excluded(system.part(wanted), seconds, CASES))
+    return conflict if more is None else _filtered(system, Answer(wanted, proof=more), clock)
 
 
 def _filtered(system: System, start: Answer, clock: Clock) -> Conflict:

@@ -16,7 +16,7 @@ from optfair.core.expressions import check_parameters
 from optfair.core.problem import Problem, check_problem
 from optfair.core.term import family
 from optfair.diagnosis.conflict import Conflict, FeasiblePoint, System
-from optfair.diagnosis.infeasible import infeasible_findings
+from optfair.diagnosis.infeasible import excluded_finding, infeasible_findings
 from optfair.diagnosis.report import Clock, Diagnosis, Finding, listed, plain
 from optfair.diagnosis.scaling import Scaling, measure_scaling
 from optfair.errors import DeclarationError, Infeasible, OptfairError, Unbounded, nearest
@@ -369,6 +369,10 @@ class _Examination:
         if any(f.kind == "conflict" for f in findings):
             self.findings += findings
             self.so_far = self._excluded(findings)
+        elif (none := excluded_finding(p, self.keep, self.clock)) is not None:
+            self.checked.append("all constraints, over boxes")
+            self.findings.append(none)
+            self.so_far = "infeasible"
 
     @staticmethod
     def _excluded(findings: Sequence[Finding]) -> str:

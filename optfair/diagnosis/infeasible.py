@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import cvxpy as cp
 import numpy as np
 from cvxpy.constraints import PSD, SOC, Equality, ExpCone, Inequality, NonNeg, PowCone3D, Zero
 
+from optfair.backends.boxes import excluded_by_boxes
 from optfair.backends.branching import BranchingProof
 from optfair.backends.facial_reduction import WEAKLY, FaceContradiction, FacialContradiction
 from optfair.backends.registry import choose
@@ -20,6 +22,7 @@ from optfair.core.composition import constraint_term, objective_term
 from optfair.core.labels import free_name
 from optfair.core.problem import Declaration, Problem
 from optfair.core.solution import Solution
+from optfair.core.term import family
 from optfair.diagnosis.conflict import Answer, Conflict, System, find_conflict
 from optfair.diagnosis.report import Clock, Finding
 from optfair.errors import DeclarationError, Infeasible, OptfairError, SolverFailure
@@ -264,6 +267,7 @@ ENDLESS = 5.0
 MOST_ALONE = 20
 # Conflicts without a common constraint that are looked for.
 MOST_CONFLICTS = 3
+WORD = "that less does not do is a solver's word, not a proof here"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -321,7 +325,42 @@ def infeasible_findings(
     findings = [_conflict_finding(system, c) for c in conflicts]
     if len(conflicts) > 1 and not clock.stopped:
         relaxation = _relaxation_finding(system, conflicts, clock)
+    if relaxation is not None and WORD in relaxation.lines:  # a remark, which claims no proof
+        relaxation = replace(relaxation, evidence=None)
     return findings + ([] if relaxation is None else [relaxation])
+
+
+def excluded_finding(problem: Problem, keep: frozenset[str], clock: Clock) -> Finding | None:
+    """Return constraints, convex or not, that exclude each other over boxes; None where no few do."""
+    end = time.perf_counter() + (ENDLESS if clock.left is None else min(ENDLESS, clock.left))
+    needed = list(problem.constraints)
+
+    def excluded(names: list[str]) -> Infeasible | None:
+        terms = {n: t for n, t in problem.constraints.items() if n in names}
+        left = end - time.perf_counter()
+        part = problem.with_terms({}, terms)
+        return clock.run(lambda: excluded_by_boxes(part, left)) if left > 0.0 else None
+
+    none = excluded(needed)
+    for name in list(needed) if none is not None else ():
+        fewer = None if {name, family(name)} & keep else excluded([n for n in needed if n != name])
+        if fewer is not None:
+            none = fewer
+            needed.remove(name)
+    if none is None or none.certificate is None:
+        return None
+    given = [n for n in needed if {n, family(n)} & keep]
+    names = [n for n in needed if n not in given]
+    lines = [f"proved by {none.certificate}, recomputed on the declared terms"]
+    lines += [f"taken as given: {', '.join(map(repr, given))}"] * bool(given)
+    return Finding(
+        "conflict",
+        f"no point satisfies {', '.join(map(repr, names)) or 'what is taken as given'}",
+        tuple(lines),
+        remedies=("remove or relax one of them",),
+        evidence=none.certificate,
+        numbers={"names": names, "proved": True, "given": given},
+    )
 
 
 def _holds_without(system: System, conflict: Conflict, relaxation: Finding | None) -> bool:
@@ -416,7 +455,7 @@ def _relaxation_finding(system: System, conflicts: list[Conflict], clock: Clock)
     elastic = elastic_names(system, names)
     if not elastic:
         return None
-    together, alone = least_relaxation(system, elastic, clock), {}
+    together, alone = least_relaxation(system, elastic, clock), dict[str, Relaxation]()
     for name in elastic[:MOST_ALONE]:
         if (known := together.of(name)) is not None:
             alone[name] = known
@@ -427,13 +466,15 @@ def _relaxation_finding(system: System, conflicts: list[Conflict], clock: Clock)
         if wider.solution is not None:
             lines.append("there are further conflicts: all constraints were let give")
             together, elastic = wider, wider.elastic
+    proved = _by_branching(Relaxations(together, alone), clock)
+    together, alone = proved.together, dict(proved.alone)
     shown = tuple(n for n in elastic if n in names or together.total(n) > 0.0)
     rows = tuple((n, *_alone(alone.get(n), system.problem), _amount(together, n)) for n in shown)
     if all(r.solution is None for r in (together, *alone.values())):
         return None
-    evidence, remedies = Relaxations(together, alone), []
+    evidence, remedies = Relaxations(together, alone), list[str]()
     if not evidence.verify():
-        lines.append("that less does not do is a solver's word, not a proof here")
+        lines.append(WORD)
     cheapest = min(
         (r for r in alone.values() if r.solution is not None),
         key=lambda r: r.solution.objective if r.solution else np.inf,
@@ -467,6 +508,30 @@ def _relaxation_finding(system: System, conflicts: list[Conflict], clock: Clock)
         evidence,
         numbers,
     )
+
+
+def _by_branching(all_of: Relaxations, clock: Clock) -> Relaxations:
+    """Return relaxations with a proof of those among integers, as far as a short time goes."""
+    end = time.perf_counter() + (ENDLESS if clock.left is None else min(ENDLESS, clock.left))
+    proofs: dict[int, Solution | None] = {}
+
+    def proved(r: Relaxation) -> Relaxation:
+        key, s = id(r.solution), r.solution
+        if s is None or s.grade.sound or not s.problem.integers:
+            return r
+        if key not in proofs:  # some share one
+            left = end - time.perf_counter()
+            proofs[key] = clock.run(lambda: _proof(s, left)) if left > 0.0 else None
+        return replace(r, solution=proofs[key] or s)
+
+    return Relaxations(proved(all_of.together), {k: proved(r) for k, r in all_of.alone.items()})
+
+
+def _proof(solution: Solution, seconds: float) -> Solution | None:
+    """Return a solution whose bound is proved by branching, None where the tree is large."""
+    with contextlib.suppress(OptfairError):
+        return solution.certificate.prove(time_limit=seconds).solution
+    return None
 
 
 def _within_tolerance(r: Relaxation, system: System) -> bool:

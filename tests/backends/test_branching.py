@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -763,3 +764,63 @@ def test_a_case_proved_to_have_no_point_is_solved_in_one_way(
     # multipliers that prove nothing are no reason
     monkeypatch.setattr(branching, "ways_to_solve", lambda *_, **__: (lost, other))
     assert search.solved(())[0] == "optimal" and len(calls) == 1
+
+
+@pytest.mark.parametrize("low", [None, -5.0, -1e6])
+@pytest.mark.parametrize("width", [None, 0.05])
+def test_continuous_columns_are_taken_out_before_a_remainder_is_looked_for(
+    low: float | None, width: float | None
+) -> None:
+    k, x = cp.Variable(2, integer=True, name="k"), cp.Variable(name="x")
+    odd = -3 * k[0] + k[1] - 3 * x
+    rows = [3 * k[0] - k[1] - 2 * x == 0.3]
+    rows += [odd == 1] if width is None else [odd >= 1, odd <= 1 + width]
+    named = {"odd", "c0", "c1", "c2"}
+    rows += [] if low is None else [k >= low, k <= -low]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(k[0]), rows))
+    with pytest.raises(of.Infeasible) as e:
+        p.solve()
+    proof = e.value.certificate
+    assert isinstance(proof, BranchingProof) and proof.verify() and not proof.faults(p)
+    if isinstance(proof.tree, Remainder):
+        assert {*proof.conflict} <= named
+    even = [3 * k[0] - k[1] - 2 * x == 0.5, -3 * k[0] + k[1] - 3 * x == -1.75]  # 3 k0 - k1 = 1
+    some = of.from_cvxpy(cp.Problem(cp.Minimize(cp.abs(k[0])), even)).solve()
+    assert some.status.termination == "optimal" and 3 * some["k"][0] - some["k"][1] == 1.0
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_remainder_beside_continuous_columns_is_one_of_what_they_leave(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    m, n, free = int(rng.integers(2, 5)), int(rng.integers(1, 4)), int(rng.integers(1, 3))
+    common = int(rng.integers(2, 6))
+    A = common * rng.integers(-4, 5, (m, n))
+    times = np.append(1, rng.integers(-3, 4, m - 1))  # of the first row take them out of the others
+    B = np.outer(times, rng.integers(1, 4, free))
+    both, whole = sp.csc_array(np.hstack([B, A]).astype(float)), free + np.arange(n)
+    inside = A @ rng.integers(-9, 9, n) + B @ rng.integers(-9, 9, free)
+
+    def of_form(b: Any) -> Any:
+        zero = sp.csc_array((n + free, n + free))
+        return ConicForm(zero, np.ones(n + free), 0.0, both, b.astype(float), (Cone("zero", 0, m),))
+
+    assert remainder(of_form(inside), whole) is None
+    odd = of_form(inside + np.eye(m, dtype=int)[1])
+    found = remainder(odd, whole)
+    if (A[1] - times[1] * A[0]).any():  # a row of zeros is for Farkas
+        assert found is not None and found.excludes(odd, whole)
+        assert not found.excludes(of_form(inside), whole)
+        assert not found.excludes(odd, whole[:0])
+        moved = tuple(w + Fraction(1, 2**60) for w in found.weights)
+        assert not replace(found, weights=moved).excludes(odd, whole)
+
+
+@pytest.mark.parametrize("costs", [(2.43, 0.95), (2.0, 2.8)])
+def test_a_geometric_mean_beside_a_binary_at_0_is_asked_for_more(
+    costs: tuple[float, float],
+) -> None:
+    """Its cases end on the edge of their cones, at a gap just above the tolerance."""
+    z = cp.Variable(2, boolean=True, name="z")
+    goal = cp.Minimize(np.array(costs) @ z - 2 * cp.geo_mean(cp.hstack([z[0], z[1] + 0.5])))
+    s = of.from_cvxpy(cp.Problem(goal)).solve("cone-cases")
+    assert s.grade.word == "proved" and s.gap <= 1e-7 and s.objective == pytest.approx(0.0)

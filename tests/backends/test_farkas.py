@@ -14,7 +14,7 @@ import pytest
 import scipy.sparse as sp
 
 import optfair as of
-from optfair.backends.exact import falls
+from optfair.backends.exact import falls, in_fractions
 from optfair.backends.farkas import InfeasibilityProof, Ray, proved_infeasible
 from optfair.backends.registry import conic_interface
 from optfair.compile.form import compile_problem
@@ -227,6 +227,18 @@ def test_rays_and_their_points_are_proved_in_fractions_where_floats_have_none(
     back = replace(ray, d=-ray.d, exact_d=tuple(-v for v in ray.exact_d))
     assert not back.verify() and not replace(ray, d=2 * ray.d).verify()
     assert not replace(ray, start=None).verify()
+
+
+@pytest.mark.parametrize("low", [0.0, 0.1])
+def test_what_falls_by_less_than_its_objective_shows_is_unbounded_in_fractions(low: float) -> None:
+    x = cp.Variable(3, name="x")
+    goal = cp.Minimize(-1e8 * x[0] + 1.5e7 * x[1] + 3e-9 * x[2])
+    problem = of.from_cvxpy(cp.Problem(goal, [x[:2] >= low, x <= [3, 5, 7]]))
+    with pytest.raises(of.Unbounded) as e:
+        in_fractions(problem, 5.0)
+    ray: Any = e.value.certificate
+    assert ray.rate == pytest.approx(-3e-9) and ray.verify()
+    assert not replace(ray, exact_start=None).verify()  # nothing but floats shows it then
 
 
 def test_a_fall_whose_rows_exclude_each_other_by_their_last_digits_is_not_proved() -> None:

@@ -16,6 +16,7 @@ import optfair as of
 import optfair.diagnosis.conflict as system_module
 from optfair.backends import search as search_module
 from optfair.diagnosis import conflict as conflict_module
+from optfair.diagnosis import infeasible
 from optfair.diagnosis.conflict import Conflict, FeasiblePoint, System, find_conflict
 from optfair.diagnosis.diagnose import diagnose
 from optfair.diagnosis.infeasible import ElasticProblem, elastic_names, least_relaxation
@@ -282,7 +283,26 @@ def test_bounds_between_two_integers():
     assert d["conflict"].evidence.proof.leaves == 2
     assert d["conflict"].verify(), d["conflict"].verify()
     assert d["relaxation"].numbers["alone"] == pytest.approx({"low": 0.25, "high": 0.25})
-    assert "reported by highs" in str(d["relaxation"].verify())  # the least of integers is its word
+    assert d["relaxation"].verify() and d.verify()  # the least of integers is proved by branching
+
+
+def test_a_relaxation_that_is_a_solvers_word_is_a_remark(monkeypatch):
+    monkeypatch.setattr(infeasible, "_proof", lambda *_: None)
+    x = cp.Variable(name="x")
+    d = diagnose(adopted({"low": x >= 0.25, "high": x <= 0.75}, integers=["x"]))
+    assert d.verify() and not d["relaxation"].verify()
+    assert "a solver's word" in str(d["relaxation"]) and d["relaxation"].numbers["together"]
+
+
+def test_integers_of_which_only_the_bounds_have_a_proof_are_proved_with_these(monkeypatch):
+    """Without them a tree of cases has no end, and a solver's word is no conflict."""
+    monkeypatch.setattr(infeasible, "ENDLESS", 0.1)
+    z, x = cp.Variable(2, integer=True, name="z"), cp.Variable(name="x")
+    first, second = 0.3 * z[0] - 0.1 * z[1] - 0.7 * x, -0.3 * z[0] + 0.1 * z[1] - 0.3 * x
+    rows = {"first": first == 0.3, "second": second == 1, "low": z >= -2, "high": z <= 2}
+    d = diagnose(of.from_cvxpy(cp.Problem(cp.Minimize(z[0]), [*rows.values()]), [*rows]))
+    assert d.verdict == "infeasible" and d["conflict"].verify()
+    assert {"first", "second", "z integer"} < set(d.conflict)
 
 
 def test_what_is_left_of_integers_without_a_box_may_be_branched_on_for_ever(monkeypatch):

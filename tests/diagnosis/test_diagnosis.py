@@ -428,3 +428,16 @@ def test_a_ray_is_none_without_a_point_that_is_proved() -> None:
     assert d.verdict != "unbounded" and "may improve" in d["ray"].title and not d.verify()
     tiny = of.from_cvxpy(cp.Problem(cp.Minimize(-k), [x <= 1e-14, x >= 2e-14, k >= 0])).diagnose()
     assert tiny.verdict == "infeasible" and tiny.verify()
+
+
+def test_few_variables_are_excluded_over_boxes_though_rows_are_not_convex():
+    x = cp.Variable(2, name="x")
+    rows = {"product": x[0] * x[1] >= 4, "high": x <= 1.5, "low": x >= 0, "loose": x[0] <= 9}
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x[0]), [*rows.values()]), [*rows])
+    d = p.diagnose()
+    assert d.verdict == "infeasible" and d.conflict == ("product", "high", "low")
+    assert d["conflict"].verify() and d.verify()
+    assert p.diagnose(keep=["product", "loose"]).conflict == ("high", "low")
+    some = p.without("high").with_constraints(wide=x <= 3).diagnose()
+    assert some.verdict == "unverified" and not some.conflict
+    assert p.diagnose(time_limit=1e-3).verdict == "unverified"

@@ -22,7 +22,6 @@ from optfair.methods.group_counterfactuals.affine_maps import SymmetricMap
 from optfair.methods.group_counterfactuals.group_problem import Moments
 from optfair.methods.group_counterfactuals.map_problem import (
     Piece,
-    fitting_values,
     loewner_bounds,
     renamed,
 )
@@ -30,6 +29,7 @@ from optfair.methods.group_counterfactuals.transport_map import (
     SCHEMA,
     TransportMap,
     checked_rows,
+    fitting_values,
     framed,
     read_map,
 )

@@ -32,7 +32,7 @@ from optfair.methods.group_counterfactuals.limits import (
     support_refusal,
     without_guesses,
 )
-from optfair.methods.group_counterfactuals.transport_map import TransportMap
+from optfair.methods.group_counterfactuals.transport_map import TransportMap, fitting_values
 from optfair.numbers import Floats, Indices
 
 # Bounds on the matrix of a map: Loewner order, factors of single directions, spectral norm.
@@ -505,7 +505,8 @@ class MapProblem(GroupProblem):
         Raises
         ------
         SolverFailure
-            As a matrix and an offset the map misses the target by more than the solution.
+            The values break a constraint of this problem, or as a matrix and an offset the map
+            misses the target by more than the solution.
         """
         (piece,) = self.pieces
         values = fitting_values(self, solution)
@@ -585,15 +586,3 @@ def renamed(
 
 def _label(lead: str, piece: Piece) -> str:
     return lead + piece.part.removeprefix(".") if piece.part else ""
-
-
-def fitting_values(problem: MapProblem, solution: Solution) -> Mapping[str, Any]:
-    """Return the values of a solution, or say why they are not of this problem."""
-    for name, variable in problem.variables.items():
-        if name not in solution.values or np.shape(solution.values[name]) != variable.shape:
-            raise DeclarationError(
-                f"the solution has no {name!r} of shape {variable.shape}",
-                f"it is one of {type(solution.problem).__name__}",
-                "give a solution of this problem",
-            )
-    return solution.values

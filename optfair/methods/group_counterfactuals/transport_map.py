@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from optfair.core import display
-from optfair.errors import DataError, DeclarationError
+from optfair.core.problem import Problem
+from optfair.core.solution import Solution
+from optfair.errors import DataError, DeclarationError, SolverFailure
 from optfair.features.feature_problem import column_index
 from optfair.numbers import (
     Floats,
@@ -348,3 +350,32 @@ def framed(X: Any, rows: Floats, features: tuple[str, ...]) -> Any:
     import pandas as pd
 
     return pd.DataFrame(rows, index=X.index, columns=list(features))
+
+
+# Violation of a constraint, in relation to its side, beyond which values are of no solution.
+MISSED = 1e-4
+
+
+def fitting_values(problem: Problem, solution: Solution) -> Mapping[str, Any]:
+    """Return the values of a solution, or say why they are none of this problem.
+
+    Every constraint is evaluated again: values may have been changed since, or be those of a
+    problem that asks for less.
+    """
+    for name, variable in problem.variables.items():
+        if name not in solution.values or np.shape(solution.values[name]) != variable.shape:
+            raise DeclarationError(
+                f"the solution has no {name!r} of shape {variable.shape}",
+                f"it is one of {type(solution.problem).__name__}",
+                "give a solution of this problem",
+            )
+    limit = max(MISSED, 10.0 * float(solution.options.get("tolerance", 0.0)))
+    off = problem.relative_violations(tuple(problem.constraints), solution.values)
+    worst = max(off, key=lambda name: off[name] if off[name] == off[name] else np.inf, default="")
+    if worst and not off[worst] <= limit:
+        raise SolverFailure(
+            "the values are those of no solution of this problem",
+            f"{worst!r} is violated by {off[worst]:.2g} of its size",
+            "give a solution of this problem, or of one with further constraints",
+        )
+    return solution.values

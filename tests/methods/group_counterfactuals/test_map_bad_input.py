@@ -220,3 +220,21 @@ def test_costs_beyond_any_optimum_are_refused(model: Any) -> None:
     with pytest.raises(of.DataError, match=r"costs about 1\.\de\+17.*\n.*no optimum.*\n.*X / 1e6"):
         model(rows, score=([1.0, 0.0], -3e8), K=1.1)
     assert model(rows / 1e6, score=([1.0, 0.0], -3e2), K=1.1).solve().certificate.verify()
+
+
+@pytest.mark.parametrize("name", ["psd", "affine, bounded", "gaussian"])
+@pytest.mark.parametrize("factor", [0.0, -1.0, np.nan])
+def test_values_that_were_changed_are_no_map(name: str, factor: float) -> None:
+    known = next((n for n in MODELS if n.startswith(name)), next(iter(MODELS)))
+    problem = MODELS[known](group(), K=2.0, k=2.0, **target())
+    solution = problem.solve()
+    problem.map(solution)
+    values = {k: factor * np.asarray(v) for k, v in solution.values.items()}
+    with pytest.raises(of.SolverFailure, match="no solution of this problem"):
+        problem.map(replace(solution, values=values))
+
+
+def test_a_solution_of_a_problem_that_asks_for_less_is_no_map() -> None:
+    easy, hard = (PSDMap(group(), K=2.0, k=2.0, score=(W, W0), threshold=v) for v in (0.5, 1.5))
+    with pytest.raises(of.SolverFailure, match="'classification' is violated"):
+        hard.map(easy.solve())
