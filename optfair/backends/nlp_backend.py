@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -399,7 +400,7 @@ def _iterate(
     """Run blocks of iterations with the package; each goes on from the point and the penalty of the last."""
     tau, mu = float(options.pop("tau_ini")), float(options.pop("mu"))
     for _ in range(ITERATIONS // BLOCK):
-        asked = {"max_iter": BLOCK, "tau_ini": tau, "mu": mu, "seed": request.seed, **options}
+        asked = {"max_iter": BLOCK, "tau_ini": tau, "mu": mu, "seed": request.seed or 0, **options}
         asked = {"method": dccp.__name__, **asked}
         reached = _solved(program, asked, profile, request, BLOCK + 1)
         if reached in ("interrupted", "time_limit"):
@@ -444,7 +445,9 @@ def _ended(program: Any, asked: dict[str, Any], log: bool) -> tuple[dict[int, An
     import dccp  # its method is known to CVXPY then
 
     logging.getLogger(dccp.__name__).setLevel(logging.INFO if log else logging.ERROR)
-    program.solve(**asked)
+    with warnings.catch_warnings():  # that a step is inaccurate: what comes of it is measured here
+        warnings.simplefilter("ignore")
+        program.solve(**asked)
     values = {v.id: v.value for v in program.variables() if v.value is not None}
     return values, str(program.status)
 

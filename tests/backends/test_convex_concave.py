@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import cvxpy as cp
@@ -32,6 +33,25 @@ def test_the_inner_solver_knows_the_time_limit(name: str, monkeypatch: pytest.Mo
     s = p.solve("dccp", time_limit=20.0)
     assert s.status.termination == "local" and s.objective == pytest.approx(1.0, abs=1e-5)
     assert 0.0 < limits[-1] <= 20.0  # before, the package projects the start by itself
+
+
+def test_starts_are_the_same_each_time_and_an_inaccurate_step_is_no_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seeds, solve = list[Any](), cp.Problem.solve
+
+    def noted(self: Any, *args: Any, **options: Any) -> Any:
+        if "method" in options:
+            seeds.append(options["seed"])
+            warnings.warn("Solution may be inaccurate.", stacklevel=2)
+        return solve(self, *args, **options)
+
+    monkeypatch.setattr(cp.Problem, "solve", noted)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(v)), PROBLEMS["concave"]))
+    one, two = (p.solve("dccp") for _ in range(2))
+    assert one.status.termination == "local" and one["v"].tolist() == two["v"].tolist()
+    p.solve("dccp", seed=3)
+    assert seeds[0] == 0 and seeds[-1] == 3 and set(seeds) == {0, 3}
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
