@@ -454,7 +454,9 @@ def cheaper(
     best, before = None, list[NDArray[np.bool_]]()
     for shut in (dear, reach > FAR * np.abs(x).max(initial=1.0), open_ones):
         own = shut & open_ones
-        many = len(before) > 1 and np.count_nonzero(own) > FEW
+        # many at once only where nearly as many are dear
+        most = max(FEW, 2 * int(before[0].sum())) if before else own.size
+        many = int(own.sum()) > most
         if late() or many or any(np.array_equal(own, other) for other in before):
             continue
         before.append(own)
