@@ -357,8 +357,8 @@ class Search:
             wrong = ("infeasible",) if self.best[0][2] else ("infeasible", "unbounded")
             self.claims = [c for c in self.claims if c.claim not in wrong]
         claim = self.claims[0].claim if self.claims else "unbounded"
-        if stop != "interrupted" and (settled := self._in_fractions()) is not None:
-            return settled
+        if stop != "interrupted" and (exact := self._in_fractions()) is not None:
+            return exact
         starts = beginnings(self.problem, best, request)
         if claim == "unbounded" and not late and (fall := endless(self.problem, starts)):
             raise fall
