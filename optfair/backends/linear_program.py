@@ -168,6 +168,7 @@ def solve_linear_program(
     start: Floats | None = None,
     presolve: bool = True,
     units: Floats | None = None,
+    central: bool = False,
 ) -> LinearProgramResult:
     """Minimise ``cost @ x`` subject to row and column bounds, by the dual simplex method.
 
@@ -176,24 +177,17 @@ def solve_linear_program(
     ``start`` (NaN where nothing is known); at the time limit the incumbent is returned, if there is one.
     What fails at a smaller tolerance is tried once more at `LOOSER`. With ``units`` columns are in
     these and rows have a largest entry of 1 in the solver's program, which tolerances refer to.
+    A ``central`` solution is none of a basis: where many are optimal it is in their middle, as are
+    the prices.
     """
+    more: dict[str, Any] = {"time_limit": time_limit, "presolve": presolve}
     if units is not None:
         rows = sp.csr_array(rows @ sp.diags_array(units))
         scale = row_scale(rows)
-        result = solve_linear_program(
-            cost * units,
-            sp.diags_array(scale) @ rows,
-            row_lower * scale,
-            row_upper * scale,
-            lower / units,
-            upper / units,
-            tolerance=tolerance,
-            time_limit=time_limit,
-            integer=integer,
-            gap=gap,
-            start=None if start is None else start / units,
-            presolve=presolve,
-        )
+        within: Any = row_lower * scale, row_upper * scale, lower / units, upper / units
+        more |= {"tolerance": tolerance, "integer": integer, "gap": gap, "central": central}
+        more["start"] = None if start is None else start / units
+        result = solve_linear_program(cost * units, sp.diags_array(scale) @ rows, *within, **more)
         known = result.prices * scale if result.prices.size else result.prices
         return replace(result, x=result.x * units if result.x.size else result.x, prices=known)
     limit: dict[str, Any] = {"time_limit": max(time_limit, 1e-3)} if np.isfinite(time_limit) else {}
@@ -201,7 +195,11 @@ def solve_linear_program(
         limit["presolve"] = "off"
     if integer is not None:
         limit |= {"mip_rel_gap": 0.0, "mip_abs_gap": gap, "mip_feasibility_tolerance": 1e-9}
-    solver = _simplex(tolerance, **limit, solver="simplex" if integer is None else "choose")
+    if central:
+        limit |= {"solver": "ipm", "run_crossover": "off"}
+    elif integer is not None:
+        limit["solver"] = "choose"
+    solver = _simplex(tolerance, **limit)
     _passed(solver, cost, rows, row_lower, row_upper, lower, upper, integer=integer)
     if start is not None:
         known = np.flatnonzero(~np.isnan(start)).astype(np.int32)
@@ -209,10 +207,9 @@ def solve_linear_program(
     solver.run()
     if integer is None:
         result = LinearProgramResult.of(solver)
-        if result.status != "failed" or tolerance >= LOOSER:
+        if result.status != "failed" or (tolerance >= LOOSER and not central):
             return result
         stated: Any = cost, rows, row_lower, row_upper, lower, upper
-        more: Any = {"time_limit": time_limit, "presolve": presolve}
         return solve_linear_program(*stated, tolerance=LOOSER, **more)
     solution = solver.getSolution()
     held = np.asarray(solution.col_value if solution.value_valid else [], dtype=float)

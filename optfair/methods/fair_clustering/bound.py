@@ -8,7 +8,6 @@ from typing import Any
 
 import cvxpy as cp
 import numpy as np
-from scipy.spatial import ConvexHull
 
 from optfair.compile.conic_proof import RescaledProof, times
 from optfair.core.adopt import declaration
@@ -17,6 +16,7 @@ from optfair.core.problem import Declaration, Problem
 from optfair.core.solution import Solution, check_solution
 from optfair.core.term import ObjectiveTerm
 from optfair.errors import DataError, DeclarationError, kind_of
+from optfair.methods.fair_clustering.algorithms.partition_relaxation import hull_sides
 from optfair.methods.fair_clustering.assignment import GroupedRows, cluster_count
 from optfair.methods.fair_clustering.certified_labels import MOST_COUNTS, allowed_counts
 from optfair.methods.fair_clustering.rules import (
@@ -388,21 +388,6 @@ class FairKMeansBound(GroupedRows):
         root = U[:, filled] / np.sqrt(masses[filled])
         S = root @ root.T
         return {"projection": S, "masses": (self._members() @ S) * v}
-
-
-def hull_sides(points: Floats) -> tuple[Floats, Floats]:
-    """Return normals and offsets of the sides of a hull, within the directions that points differ in."""
-    middle = points.mean(axis=0)
-    _, sizes, ways = np.linalg.svd(points - middle, full_matrices=False)
-    ways = ways[sizes > 1e-9 * max(sizes[0], 1e-9)]
-    flat = (points - middle) @ ways.T
-    if len(ways) > 1:
-        sides = np.unique(ConvexHull(flat).equations[:, :-1].round(12), axis=0)
-    else:
-        sides = np.array([[1.0], [-1.0]])
-    normals = sides @ ways
-    # rounding of a number near 1
-    return normals, (points @ normals.T).max(axis=0) + 1e-14
 
 
 def _triangles(n: int) -> tuple[Indices, Indices, Indices]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import time
+from functools import cached_property
 from itertools import count
 from typing import Any
 
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from optfair.backends.linear_program import solve_linear_program
+from optfair.methods.fair_clustering.algorithms.partition_relaxation import PartitionRelaxation
 
 Floats = NDArray[np.float64]
 Members = NDArray[np.bool_]
@@ -21,6 +23,10 @@ Integers = NDArray[np.intp]
 # Nodes of a branching that are bounded at once, clusters that one pricing adds at most, nodes that
 # wait before it goes depth first; starts of searches for clusters.
 BATCH, ADDED, WAITING, STARTS = 512, 100, 100_000, 12
+# Nodes of a pricing at first, and too few of them; seconds for the best partition of the clusters at hand.
+PRICED, FEWEST, SOON = 150_000, 1_000, 2.0
+# Accuracy of prices that are optimal nearly; what is proved holds for any.
+CENTRAL = 1e-7
 # Cases of a cover looked at between two glances at the clock.
 GLANCE = 64
 
@@ -71,6 +77,13 @@ class SetSearch:
         # see `floor`
         gamma = 16.0 * (n * n + X.shape[1] + 8) * np.finfo(float).eps
         self.rounding = gamma, float(self.D.sum() / (2.0 * n))
+        self.priced = PRICED
+
+    @cached_property
+    def relaxation(self) -> PartitionRelaxation:
+        """What bounds partitions without a look at their clusters."""
+        stated = self.D, self.members, self.counts, self.most, self.filled, self.rounding[0]
+        return PartitionRelaxation(*stated)
 
     def cost(self, sets: Members) -> Floats:
         """Return the cost of clusters (rows of the array), n times c(S)."""
@@ -161,22 +174,38 @@ class SetSearch:
     def _node(
         self, low: float, gap: float, deadline: float
     ) -> tuple[tuple[int, int] | None, float]:
-        """Return two rows that are fractionally together, None where there are none, and a bound."""
-        while time.perf_counter() < deadline:
-            u, v, mixed = self.relaxed()
+        """Return two rows that may be together, None where no case is left, and a bound."""
+        wanted = (1.0 - 0.5 * gap) * self.value
+        least, Z = self.relaxation.bound(self.joined, self.parted, wanted, deadline)
+        low = max(low, least)
+        self._rounded(Z, gap)
+        halved = _halved(Z / np.sqrt(np.outer(np.diag(Z), np.diag(Z))), self.joined | self.parted)
+        while self.value - low > gap * self.value and time.perf_counter() < deadline:
+            if self.priced < FEWEST:
+                return halved, low
+            u, v = self.prices()
             # prices that prove enough already need not be those of a cheapest cluster
             enough = ((1.0 - 0.5 * gap) * self.value - float(u.sum())) / self.most
             target = min(v - 0.25 * gap * self.value / self.most, enough)
             sets = self.near(u, target)
             if not len(sets):
-                sets, least = self.cheapest(u, target, deadline)
+                most = self.nodes + self.priced
+                sets, least = self.cheapest(u, target, deadline, most)
                 low = max(low, self.floor(u, least))
-            if self.value - low <= gap * self.value:
-                return None, low
+                if not len(sets) and self.nodes >= most:
+                    self.priced //= 8  # what does not end is tried for less the next time
+                    return halved, low
             if not len(sets):
-                return mixed, low
+                return self.mixed() or halved, low
             self.add(sets)
         return None, low
+
+    def _rounded(self, Z: Floats, gap: float) -> None:
+        """Take clusters near those of a relaxation into the program, and its best partition."""
+        before = len(self.sets)
+        self.add(self._taken(0.5 - Z / np.diag(Z)[:, None]))
+        if len(self.sets) > before:
+            self._whole(0.25 * gap, SOON)
 
     def _holds(self, sets: Members) -> NDArray[np.bool_]:
         """Whether sets hold rows together, and apart, as the node asks."""
@@ -209,15 +238,20 @@ class SetSearch:
             self.keep(sets[answer.x[:m] > 0.5])
         return answer, sets
 
-    def relaxed(self) -> tuple[Floats, float, tuple[int, int] | None]:
-        """Return prices of rows and of a cluster, and two rows that are fractionally together."""
+    def prices(self) -> tuple[Floats, float]:
+        """Return prices of rows and of a cluster.
+
+        In the middle of all that are optimal: those of a basis go to and fro between many.
+        """
+        answer = self._program(central=True, presolve=False, tolerance=CENTRAL)[0]
+        n = len(self.X)
+        return answer.prices[:n], float(answer.prices[n])
+
+    def mixed(self) -> tuple[int, int] | None:
+        """Return two rows that are fractionally together; None where there are none."""
         answer, sets = self._program()
         together = (sets.T * answer.x[: len(sets)]) @ sets
-        off = np.abs(together - 0.5)
-        first, second = np.unravel_index(off.argmin(), off.shape)
-        n = len(self.X)
-        mixed = None if off.min() > 0.5 - 1e-6 else (int(first), int(second))
-        return answer.prices[:n], float(answer.prices[n]), mixed
+        return _halved(together, self.joined | self.parted)
 
     def _whole(self, gap: float, time_limit: float) -> None:
         """Look for the best partition among the clusters at hand."""
@@ -294,8 +328,12 @@ class SetSearch:
             sets[:, own] = ranks[:, own] < best[:, g : g + 1]
         return sets
 
-    def cheapest(self, u: Floats, target: float, deadline: float) -> tuple[Members, float]:
+    def cheapest(
+        self, u: Floats, target: float, deadline: float, most: float = np.inf
+    ) -> tuple[Members, float]:
         """Return clusters that cost less than a target beyond their prices, and a floor of all.
+
+        So many nodes are looked at, at most.
 
         Branching on the size of the cluster first; then the row that the floor of a node takes
         at the least cost is in the cluster, or it is out.
@@ -306,7 +344,7 @@ class SetSearch:
         held: list[Members] = []
         seen, tail = 0, target
         while len(inside):
-            if seen >= ADDED or time.perf_counter() >= deadline:
+            if seen >= ADDED or self.nodes >= most or time.perf_counter() >= deadline:
                 break
             here = np.zeros(len(inside), dtype=bool)
             here[np.argsort(floors)[:BATCH] if len(here) < WAITING else np.s_[-BATCH:]] = True
@@ -440,6 +478,14 @@ class SetSearch:
             first = np.where(joined, r[lower], np.inf).argmin(axis=1)
             split[at] = np.where(joined.any(axis=1), first, -1)
         return low, sets, split, with_it, without
+
+
+def _halved(together: Floats, known: Members) -> tuple[int, int] | None:
+    """Return the two rows, of those that nothing is known of, that are the nearest to half together."""
+    off = np.where(known, 0.5, np.abs(together - 0.5))
+    np.fill_diagonal(off, 0.5)
+    first, second = np.unravel_index(off.argmin(), off.shape)
+    return None if off.min() > 0.5 - 1e-6 else (int(first), int(second))
 
 
 def _closed(pairs: Members) -> Members:

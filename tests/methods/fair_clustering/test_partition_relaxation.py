@@ -1,0 +1,193 @@
+"""The relaxation of partitions: its bound against every partition, in fractions, and against a solver's."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import pairwise, product
+from typing import Any
+
+import numpy as np
+import pytest
+
+import optfair as of
+from optfair.methods.fair_clustering.algorithms.partition_relaxation import (
+    hull_sides,
+)
+from optfair.methods.fair_clustering.algorithms.set_search import SetSearch
+from optfair.methods.fair_clustering.certified_labels import allowed_counts, certified_kmeans
+
+NEVER = np.inf
+
+
+def small(n: int, seed: int, d: int = 2) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    g = np.arange(n) % 2
+    return rng.normal(size=(n, d)) + 0.7 * g[:, None], g
+
+
+def searched(X: np.ndarray, g: np.ndarray, K: int, rule: Any) -> SetSearch:
+    counts, filled = allowed_counts(g, g, K, rule)
+    return SetSearch(X, g, counts, K, filled, np.random.default_rng(0))
+
+
+def partitions(search: SetSearch) -> list[np.ndarray]:
+    """Return the labels of all partitions into clusters of allowed counts."""
+    n, K, every = len(search.X), search.most, []
+    allowed = {tuple(c) for c in search.counts.tolist()}
+    for rest in product(range(K), repeat=n - 1):
+        labels = np.array((0, *rest))
+        first = [int(np.flatnonzero(labels == k)[0]) for k in range(K) if (labels == k).any()]
+        if any(a > b for a, b in pairwise(first)):
+            continue  # the same in another order
+        own = [k for k in range(K) if (labels == k).any()]
+        held = [tuple(int((labels[m] == k).sum()) for m in search.members) for k in own]
+        if all(h in allowed for h in held) and (len(own) == K or not search.filled):
+            every.append(labels)
+    return every
+
+
+def exact_cost(D: np.ndarray, labels: np.ndarray) -> Fraction:
+    total = Fraction(0)
+    for k in np.unique(labels):
+        own = np.flatnonzero(labels == k)
+        pairs = sum((Fraction(float(D[i, j])) for i in own for j in own), Fraction(0))
+        total += pairs / (2 * len(own))
+    return total
+
+
+def nothing(n: int) -> np.ndarray:
+    return np.zeros((n, n), dtype=bool)
+
+
+@pytest.mark.parametrize("rule", ["max gap", "balance", "perfect fairness"])
+@pytest.mark.parametrize("seed", range(3))
+def test_no_partition_costs_less_whatever_the_multipliers(rule: str, seed: int) -> None:
+    given = {"max gap": of.max_gap(0.3), "balance": of.balance(0.5)}
+    X, g = small(8, seed)
+    search = searched(X, g, 3, given.get(rule, of.perfect_fairness()))
+    least = min(exact_cost(search.D, labels) for labels in partitions(search))
+    relaxation = search.relaxation
+    found, Z = relaxation.bound(nothing(8), nothing(8), NEVER, NEVER)
+    assert Fraction(found) <= least and found >= 0.75 * float(least)
+    assert Z.sum(axis=0) == pytest.approx(np.ones(8), abs=1e-6)
+    # others than those it found, of any rows: triangles, pairs, sides of the hull
+    rng = np.random.default_rng(seed)
+    n, sides = 8, len(relaxation.normals)
+    i, j, other = np.array([rng.choice(n, 3, replace=False) for _ in range(20)]).T
+    j, other = np.minimum(j, other), np.maximum(j, other)
+    triangles = i * n**2 + j * n + other
+    pairs = n**3 + i * n + j
+    hull = n**3 + n**2 + rng.choice(sides * n, min(20, sides * n), replace=False)
+    A, b = relaxation._rows(np.concatenate([triangles, pairs, hull]))
+    for size in (1e-3, 0.1, 10.0):
+        N = size * rng.random((n, n))
+        own = relaxation.proved(A, b, N + N.T, size * rng.random(b.size))
+        assert Fraction(own) <= least
+
+
+@pytest.mark.parametrize("rule", [of.max_gap(0.3), of.balance(0.5), of.perfect_fairness()])
+def test_every_partition_obeys_every_row(rule: Any) -> None:
+    X, g = small(8, 4)
+    search = searched(X, g, 3, rule)
+    relaxation = search.relaxation
+    n = 8
+    triangles = [
+        i * n**2 + j * n + k for i, j, k in product(range(n), repeat=3) if j < k and i not in (j, k)
+    ]
+    pairs = [n**3 + i * n + j for i, j in product(range(n), repeat=2) if i != j]
+    hull = range(n**3 + n**2, n**3 + n**2 + n * len(relaxation.normals))
+    A, b = relaxation._rows(np.array([*triangles, *pairs, *hull]))
+    assert (A - A[:, np.arange(n * n).reshape(n, n).T.ravel()]).count_nonzero() == 0
+    tight = np.zeros(b.size, dtype=bool)
+    for labels in partitions(search):
+        together = labels[:, None] == labels
+        Z = together / together.sum(axis=0)
+        s = b - A @ Z.ravel()
+        assert (s >= 0.0).all() or s.min() > -1e-16
+        tight |= s < 1e-12
+    # and no row of a triangle or pair could be stricter
+    assert tight[: len(triangles) + len(pairs)].all()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_bound_of_one_cluster_is_charged_for_rounding(seed: int) -> None:
+    """All rows together are the only partition: the bound would be its cost, were nothing rounded."""
+    X, g = small(7, seed)
+    search = searched(X, g, 1, of.balance(0.1))
+    found = search.relaxation.bound(nothing(7), nothing(7), NEVER, NEVER)[0]
+    least = exact_cost(search.D, np.zeros(7, dtype=int))
+    assert Fraction(found) < least < Fraction(found * (1.0 + 1e-9))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_that_are_together_or_apart(seed: int) -> None:
+    X, g = small(8, seed, 1)
+    search = searched(X, g, 3, of.balance(0.5))
+    costs = {tuple(c): float(exact_cost(search.D, c)) for c in partitions(search)}
+    free = search.relaxation.bound(nothing(8), nothing(8), NEVER, NEVER)[0]
+    raised = 0.0
+    for i, j in ((0, 1), (0, 7), (2, 5)):
+        for together in (True, False):
+            joined, parted = nothing(8), nothing(8)
+            (joined if together else parted)[[i, j], [j, i]] = True
+            found, Z = search.relaxation.bound(joined, parted, NEVER, NEVER)
+            least = min(c for at, c in costs.items() if (at[i] == at[j]) == together)
+            assert 0.8 * least <= found <= least
+            assert Z[i, j] == pytest.approx(Z[i, i] if together else 0.0, abs=0.02)
+            raised = max(raised, found - free)
+    assert raised > 0.05 * free
+
+
+@pytest.mark.parametrize("rule", [of.max_gap(0.2), of.balance(0.5)])
+def test_a_solver_says_the_same_of_the_declared_relaxation(rule: Any) -> None:
+    X, g = small(14, 2)
+    search = searched(X, g, 3, rule)
+    best = certified_kmeans(X, groups=g, n_clusters=3, fairness=rule)
+    found = search.relaxation.bound(nothing(14), nothing(14), NEVER, NEVER)[0] * search.unit
+    declared = of.fair_clustering.FairKMeansBound(
+        X, groups=g, n_clusters=3, fairness=rule, labels="hard"
+    ).solve(tolerance=1e-6)
+    assert declared.bound * (1.0 - 1e-3) <= found <= best.objective
+    assert best.bound >= found * (1.0 - 1e-9)
+
+
+def test_a_bound_that_is_enough_ends_it_and_so_does_the_clock() -> None:
+    X, g = small(20, 0)
+    search = searched(X, g, 3, of.balance(0.5))
+    whole = search.relaxation.bound(nothing(20), nothing(20), NEVER, NEVER)[0]
+    again = searched(X, g, 3, of.balance(0.5)).relaxation
+    some = again.bound(nothing(20), nothing(20), 0.5 * whole, NEVER)[0]
+    assert 0.5 * whole <= some < whole
+    first = searched(X, g, 3, of.balance(0.5)).relaxation
+    assert first.bound(nothing(20), nothing(20), NEVER, -NEVER)[0] <= whole
+
+
+def test_the_sides_of_a_hull_with_the_directions_in_which_it_is_flat() -> None:
+    square = np.array([[0.0, 0.0, 0.5], [1.0, 0.0, 0.5], [0.0, 1.0, 0.5], [1.0, 1.0, 0.5]])
+    normals, offsets = hull_sides(square)
+    assert sorted(map(tuple, normals.round(9) + 0.0)) == [
+        (-1.0, 0.0, 0.0),
+        (0.0, -1.0, 0.0),
+        (0.0, 1.0, 0.0),
+        (1.0, 0.0, 0.0),
+    ]
+    more, ends = hull_sides(square, flat=True)
+    assert len(more) == 6 and (more[4:] @ [0.0, 0.0, 1.0]).tolist() in ([1.0, -1.0], [-1.0, 1.0])
+    assert (square @ more.T <= ends).all() and (ends[4:] * more[4:, 2]) == pytest.approx(0.5)
+    assert offsets == pytest.approx(np.where(normals.sum(axis=1) > 0, 1.0, 0.0), abs=1e-13)
+    # one point alone is flat in all directions
+    alone, sides = hull_sides(np.array([[0.25, 0.5]]), flat=True)
+    assert len(alone) == 4 and alone @ [0.25, 0.5] == pytest.approx(sides)
+
+
+@pytest.mark.parametrize("K", [2, 3, 6])
+def test_sixty_rows_are_certified(K: int) -> None:
+    rng = np.random.default_rng(K)
+    g = rng.integers(0, 2, 60)
+    X = 4.0 * rng.normal(size=(K, 4))[rng.integers(0, K, 60)] + rng.normal(size=(60, 4))
+    best = certified_kmeans(X, groups=g, n_clusters=K, fairness=of.balance(0.5), gap=5e-3)
+    assert best.gap <= 5e-3
+    fit = of.FairKMeans(K, fairness=of.balance(0.5), labels="hard", n_init=5, random_state=0)
+    fit.fit(X, groups=g)
+    means = np.stack([X[fit.labels_ == k].mean(axis=0) for k in range(K)])
+    assert np.square(X - means[fit.labels_]).sum(axis=1).mean() >= best.bound
