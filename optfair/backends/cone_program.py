@@ -364,10 +364,11 @@ def central_pair(
         return None
     rows, columns = equilibrium(form)
     near = form.in_units(rows, columns)
-    A, unit = near.A.toarray(), 2.0 ** round(math.log2(near.cost_scale("largest")))
+    A, scale = near.A.toarray(), near.cost_scale("largest")
     parts = _parts(near, A)
-    if not (parts or near.equal.all()):
+    if not (parts or near.equal.all()) or not 0.0 < scale < math.inf:
         return None
+    unit = 2.0 ** round(math.log2(scale))
     P, q, b = (DoubleDouble(v) for v in (near.P.toarray() * unit, near.q * unit, near.b))
     system = _System(parts, P, A, np.flatnonzero(near.equal))
     total = max(1, sum(p.degree for p in parts))
@@ -435,7 +436,8 @@ class _System:
         self.H, self.more = H, 1.0
         if self.equal.size:  # equations are also weighed, where nothing else is
             sizes = [largest_entry(np.diag(M.high)) for M in (H, self.squares)]
-            self.more = 2.0 ** round(math.log2(sizes[0] / sizes[1])) if all(sizes) else 1.0
+            there = all(0.0 < v < math.inf for v in sizes)
+            self.more = 2.0 ** round(math.log2(sizes[0] / sizes[1])) if there else 1.0
             H = H + self.squares * self.more
         self.root = inverse_root(H, DEPENDENT)
         if self.equal.size:

@@ -19,13 +19,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.backends.branching import (
-    FRACTION,
-    BranchedBound,
-    Case,
-    CaseSearch,
-    Limits,
-)
+from optfair.backends.branching import BranchedBound
+from optfair.backends.case_search import FRACTION, Case, CaseSearch, Limits
 from optfair.backends.cone_program import central_pair, has_few_numbers
 from optfair.backends.cvxpy_backend import columns_of, run_generic
 from optfair.backends.farkas import unbounded

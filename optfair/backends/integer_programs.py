@@ -233,7 +233,7 @@ def excluded_by_rows(form: ConicForm, deadline: float = np.inf) -> Floats | None
     return z
 
 
-def settled(
+def with_the_rest_solved(
     outcome: Outcome, solution: Solution, request: Request, entries: int, *, holds: bool
 ) -> Outcome | None:
     """Return better values with the integers of an answer, or such as hold where its own do not.

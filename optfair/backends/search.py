@@ -15,7 +15,7 @@ from optfair.backends.branching import without_a_point
 from optfair.backends.endless import beginnings, endless
 from optfair.backends.exact import basic, contradicts, in_fractions
 from optfair.backends.facial_reduction import ON_FACE, edged, excluded_by_faces, faced, on_its_face
-from optfair.backends.integer_programs import EARLY, settled
+from optfair.backends.integer_programs import EARLY, with_the_rest_solved
 from optfair.backends.registry import adapter_of, outcome_of, profiles
 from optfair.backends.request import Outcome, Request, Retry, SolverProfile
 from optfair.backends.unattained import FAR_OUT, UNSURE, extends, nearing
@@ -278,7 +278,7 @@ class Search:
             other = _verified(*asked, near, self.spent, self.attempts)
             solution, off, complaints = (solution, off, complaints) if other[2] else other
         if self.problem.integers:
-            near = settled(outcome, solution, self.request, KEPT, holds=holds)
+            near = with_the_rest_solved(outcome, solution, self.request, KEPT, holds=holds)
             if near is not None:
                 given = solution.objective
                 solution, off, complaints = _verified(*asked, near, self.spent, self.attempts)

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from optfair.backends.branching import BranchedBound, BranchingProof, Split, cases
+from optfair.backends.branching import BranchedBound, BranchingProof
+from optfair.backends.case_search import Split, cases
 from optfair.backends.facial_reduction import FaceContradiction, FaceRay, FacialContradiction
 from optfair.backends.farkas import InfeasibilityProof, Ray, stated_by_roots
 from optfair.backends.integer_programs import integer_columns
@@ -487,13 +488,12 @@ def _written(
     nodes, written, cuts = list[Any](cases(tree)), dict[int, Any](), False
     for limits, node in reversed(nodes):
         if isinstance(node, Split):
-            below, above = written[id(node.below)], written[id(node.above)]
-            written[id(node)] = {"column": node.column, "limit": node.limit}
-            written[id(node)] |= {"below": below, "above": above}
+            sides = {"below": written[id(node.below)], "above": written[id(node.above)]}
+            written[id(node)] = {"column": node.column, "limit": node.limit, **sides}
             continue
         given = [(j, int(above), limit) for j, above, limit in limits]
-        z = node.z[: form.b.size]
-        leaf = leaf_of(form, exact, z, node.x, None if node.x is None else cut, given, form.unit)
+        z, most = node.z[: form.b.size], None if node.x is None else cut
+        leaf = leaf_of(form, exact, z, node.x, most, given, form.unit)
         written[id(node)], cuts = leaf.record, cuts or leaf.cut is not None
     return written[id(tree)], cuts
 

@@ -128,6 +128,7 @@ def _contradiction(
     if not open_ones.any():
         return Contradiction(True, np.inf, excludes=True)
     reach = surplus / float(residual.size[open_ones].sum()) * (1.0 - 1e-9)
+    reach = min(reach, float(np.finfo(float).max))  # beyond the floats there still are points
     where = np.flatnonzero(open_ones)
     # an auxiliary number of an ordinary point may be large: a square
     own = np.zeros(form.q.size, dtype=bool)
@@ -144,7 +145,8 @@ def _length(form: ConicForm, z: Floats) -> float:
         abs(form.rows[used]).max(axis=1).toarray().ravel() if form.A.nnz else np.zeros(used.size)
     )
     sides = np.abs(form.b[used])
-    return float((sides / np.where(entries > 0.0, entries, np.inf)).max(initial=1.0))
+    with np.errstate(over="ignore"):
+        return float((sides / np.where(entries > 0.0, entries, np.inf)).max(initial=1.0))
 
 
 def candidates(form: ConicForm, z: Floats) -> Iterator[tuple[Floats, bool]]:

@@ -14,19 +14,10 @@ import pytest
 import scipy.sparse as sp
 
 import optfair as of
-from optfair.backends import branching, integer_programs
-from optfair.backends.branching import (
-    BranchedBound,
-    BranchingProof,
-    Case,
-    CaseSearch,
-    Split,
-    bound_of,
-    cases,
-    excluded,
-    within,
-)
-from optfair.backends.integer_programs import _points, integer_columns, of_box, settled
+from optfair.backends import case_search, integer_programs
+from optfair.backends.branching import BranchedBound, BranchingProof, excluded
+from optfair.backends.case_search import Case, CaseSearch, Split, bound_of, cases, within
+from optfair.backends.integer_programs import _points, integer_columns, of_box, with_the_rest_solved
 from optfair.backends.registry import conic_interface
 from optfair.backends.remainders import Remainder, remainder
 from optfair.backends.request import Outcome, ReportedBound, Request
@@ -186,7 +177,7 @@ def test_a_point_that_the_same_integers_leave_is_taken(sense: Any, monkeypatch: 
 
     def near(of: Any, holds: bool) -> Any:
         outcome = Outcome("optimal", of.values, {}, of.proof, {})
-        return settled(outcome, of, request, 99, holds=holds)
+        return with_the_rest_solved(outcome, of, request, 99, holds=holds)
 
     assert near(s, True) is None
     values = {"x": np.array(1.0), "z": np.array(2.0)}
@@ -205,7 +196,9 @@ def test_a_point_that_the_same_integers_leave_is_taken(sense: Any, monkeypatch: 
     for other in (stopped, proved, real):
         assert near(other, True) is None
     tree = Outcome("optimal", values, {}, s.certificate.prove().solution.proof, {})
-    assert settled(tree, worse, request, 99, holds=True) is None  # its proof knows its point
+    assert (
+        with_the_rest_solved(tree, worse, request, 99, holds=True) is None
+    )  # its proof knows its point
 
 
 @pytest.mark.parametrize("integer", [True, False])
@@ -225,7 +218,7 @@ def test_what_any_case_may_lose_the_bound_may_lose(monkeypatch: Any) -> None:
         column = np.array([int(own.b[-1] > 0.0)])
         return LowerBound(z[0], Unpaid(column, z[1], 0.0, 1.0) if z[1] else None)
 
-    monkeypatch.setattr(branching, "lower_bound", bounded)
+    monkeypatch.setattr(case_search, "lower_bound", bounded)
     for first, second in (((1.0, 1e-3), (2.0, 1e-9)), ((2.0, 1e-9), (1.0, 1e-3))):
         leaves = [Case(np.zeros(1), np.array([*z, 0.0])) for z in (first, second)]
         found = bound_of(form, np.array([0]), Split(0, 1, leaves[0], leaves[1]))
@@ -570,14 +563,14 @@ def test_a_case_is_bounded_anew_where_more_is_asked_of_it(monkeypatch: Any) -> N
         asked.append(enough)
         return LowerBound(min(enough, 2.0))
 
-    monkeypatch.setattr(branching, "lower_bound", bounded)
+    monkeypatch.setattr(case_search, "lower_bound", bounded)
     pair, other = (np.zeros(1), np.zeros(3)), (np.zeros(1), np.ones(3))
     limits = ((0, True, 1),)
     for enough, value in ((1.0, 1.0), (0.5, 1.0), (1.5, 1.5), (1.2, 1.5)):
-        assert branching.bound_of_case(form, limits, pair, np.inf, enough).value == value
+        assert case_search.bound_of_case(form, limits, pair, np.inf, enough).value == value
     assert asked == [1.0, 1.5]
-    assert branching.bound_of_case(form, limits, other, np.inf, 0.1).value == 0.1  # another pair
-    assert branching.bound_of_case(form, ((0, True, 2),), pair, np.inf, 0.2).value == 0.2
+    assert case_search.bound_of_case(form, limits, other, np.inf, 0.1).value == 0.1  # another pair
+    assert case_search.bound_of_case(form, ((0, True, 2),), pair, np.inf, 0.2).value == 0.2
     assert asked == [1.0, 1.5, 0.1, 0.2]
 
 
@@ -630,7 +623,7 @@ def test_a_case_whose_integers_are_fixed_is_closed_by_the_multipliers_of_the_res
             continue
         assert case is not None and case.x is not None
         limits = (*held(a, b), (first, True, a + 1), (second, False, b - 1))
-        bound = branching.bound_of_case(
+        bound = case_search.bound_of_case(
             compiled.form, limits, (case.x, case.z), search.upper, np.inf
         )
         assert bound.unpaid is None and bound.value == pytest.approx(truth, rel=1e-6)
@@ -757,12 +750,12 @@ def test_a_case_proved_to_have_no_point_is_solved_in_one_way(
     def lost(_: Any) -> Any:
         return "infeasible", None, np.zeros(compiled.form.b.size)
 
-    monkeypatch.setattr(branching, "ways_to_solve", lambda *_, **__: (floats, other))
+    monkeypatch.setattr(case_search, "ways_to_solve", lambda *_, **__: (floats, other))
     at = np.arange(compiled.form.q.size)[compiled.form.columns["z"]].tolist()
     limits = tuple((j, True, 0) for j in at[:2])
     assert search.solved(limits)[0] == "infeasible" and not calls
     # multipliers that prove nothing are no reason
-    monkeypatch.setattr(branching, "ways_to_solve", lambda *_, **__: (lost, other))
+    monkeypatch.setattr(case_search, "ways_to_solve", lambda *_, **__: (lost, other))
     assert search.solved(())[0] == "optimal" and len(calls) == 1
 
 

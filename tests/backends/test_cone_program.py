@@ -26,6 +26,7 @@ from optfair.proofs.cones import Cone
 from optfair.proofs.digits import bound_nearby
 from optfair.proofs.effort import until
 from optfair.proofs.rounding import DoubleDouble
+from optfair.solution.conic_form import ConicForm
 
 NAME, THIN = "extended-precision", 2.0**-54
 
@@ -374,3 +375,21 @@ def test_a_program_of_a_proof_ends_with_it(monkeypatch: pytest.MonkeyPatch) -> N
     solve_cone_program(*one, cones)
     assert limits[0] == limits[4] > 1e9 and limits[2:4] == [2.0, 1e-3]
     assert 2.0 < limits[1] <= 5.0
+
+
+@pytest.mark.parametrize(
+    ("above", "side", "equal", "at", "cost"),
+    [
+        ([[1e-300]], [-1e-20], [[0.0], [1e-300], [1.0]], [1e-300, 1e-300, -1e-20], [-1e-20]),
+        ([[5e-324, 2.0]], [1.0], [[0.0, 1e-300], [0.0, 2e-300]], [0.0, 0.0], [0.0, 5e-324]),
+    ],
+)
+def test_numbers_at_the_end_of_the_floats_have_no_pair(
+    above: Any, side: Any, equal: Any, at: Any, cost: Any
+) -> None:
+    A, both = np.array(above + equal), (Cone("zero", 1, 1 + len(equal)), Cone("nonneg", 0, 1))
+    n = A.shape[1]
+    nothing = sp.csc_array((n, n))
+    form = ConicForm(nothing, np.array(cost), 0.0, sp.csc_array(A), np.array(side + at), both)
+    with np.errstate(all="ignore"):
+        assert central_pair(form, 1e-9) is None

@@ -13,7 +13,7 @@ import pytest
 
 import optfair as of
 from optfair.backends import conic_backend
-from optfair.backends.branching import CaseSearch
+from optfair.backends.case_search import CaseSearch
 from optfair.backends.registry import conic_interface
 from optfair.compile.form import compile_problem
 from optfair.transforms.relaxation import relaxed

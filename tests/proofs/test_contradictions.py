@@ -97,3 +97,10 @@ def test_what_a_file_cannot_say_again_is_no_part_of_a_contradiction(
     found = infeasibility(form, np.array([1.0, 1.0, 0.5]))
     assert not found.proved and found.columns is not None and found.columns.tolist() == [1]
     assert infeasibility(form, np.array([1.0, 1.0, 1.0])).proved
+
+
+def test_a_radius_beyond_the_floats_is_not_everywhere() -> None:
+    # x = 3 / 5e-324 solves both rows
+    form = rows([[5e-324], [1e-323]], [3.0, 6.0], (Cone("zero", 0, 2),))
+    proof = infeasibility(form, np.array([-0.5, -0.5]), repair=False)
+    assert proof.radius < np.inf and not proof.excludes and not proof.proved
