@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import warnings
 from collections.abc import Callable
@@ -29,6 +30,8 @@ from optfair.proofs.rounding import (
 
 # A matrix of this order is factored densely; a larger one sparsely, unless it is full.
 DENSE, FULL = 400, 4_000
+# Entries of a line that meets most others, in square roots of the order (as in AMD, ACM TOMS 837).
+LONG = 10.0
 # Sum of squared orders of blocks that are decided in fractions, times their ranks and what each costs.
 FRACTIONS, EACH = 200_000, 8
 # Shares of the diagonal that are taken off to prove how definite a matrix is.
@@ -493,14 +496,14 @@ def _pivots(P: Any, size: float) -> list[Floats]:
     factored = factors(P, 0.0) or factors(P, -1e-9 * size)
     if factored is None:
         return []
-    solver, L, D = factored
+    place, L, _, D = factored
     pivots = []
     for k in np.argsort(D)[:3]:
         if D[k] >= 0.0:
             break
         e = _unit(P, int(k))
         w = spla.spsolve_triangular(sp.csr_array(L.T), e, lower=False, unit_diagonal=True)
-        pivots.append(w[solver.perm_r])
+        pivots.append(w[place])
     return pivots
 
 
@@ -528,23 +531,51 @@ def cholesky(P: Any, shift: float) -> Floats | None:
         return None
 
 
-def factors(P: Any, shift: float) -> tuple[Any, Any, Floats] | None:
-    """Return (solver, L, D) of P + shift I in its own order, None where it breaks down."""
+def factors(P: Any, shift: float) -> tuple[NDArray[np.int32], Any, Any, Floats] | None:
+    """Return (place, L, U, D) of P + shift I in its own order, None where it breaks down."""
     shifted = sp.csc_array(P + shift * sp.eye_array(P.shape[0], format="csc")) if shift else P
+    order = _long_last(P)
+    solver = _in_symmetric_order(shifted if order is None else shifted[order][:, order], order)
+    if solver is None or not np.array_equal(solver.perm_r, solver.perm_c):
+        return None
+    place = solver.perm_r
+    if order is not None:
+        place = np.empty_like(place)
+        place[order] = solver.perm_r
+    return place, sp.csr_array(solver.L), sp.csr_array(solver.U), solver.U.diagonal()
+
+
+def _long_last(P: Any) -> NDArray[np.int64] | None:
+    """Return an order in which lines that meet most others come last, None where there are none.
+
+    The minimum degree of all lines takes longer than their factors then: 1.04 s of 1.09 of order 6050
+    with 50 full lines.
+    """
+    n, count = P.shape[0], np.diff(P.indptr)
+    long = count > max(LONG, LONG * sqrt(n))
+    if not long.any():
+        return None
+    short = np.flatnonzero(~long)
+    rest = abs(P[short][:, short])
+    if rest.nnz > short.size:  # the places of entries decide: a diagonal that cannot break down
+        safe = sp.csc_array(rest + sp.diags_array(1.0 + rest.sum(axis=0)))
+        solver = _in_symmetric_order(safe, None)
+        short = short if solver is None else short[np.argsort(solver.perm_c)]
+    return np.concatenate([short, np.flatnonzero(long)])
+
+
+def _in_symmetric_order(P: Any, order: Any) -> Any:
+    """Return SuperLU's factors in the order of minimum degree, or as it stands where it has one."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        try:
-            solver = spla.splu(
-                shifted,
-                permc_spec="MMD_AT_PLUS_A",
+        with contextlib.suppress(RuntimeError):  # exactly singular
+            return spla.splu(
+                sp.csc_array(P),
+                permc_spec="MMD_AT_PLUS_A" if order is None else "NATURAL",
                 diag_pivot_thresh=0.0,
                 options={"SymmetricMode": True},
             )
-        except RuntimeError:  # exactly singular
-            return None
-    if not np.array_equal(solver.perm_r, solver.perm_c):
-        return None
-    return solver, sp.csr_array(solver.L), np.asarray(solver.U.diagonal(), dtype=float)
+    return None
 
 
 def sparse_shift(P: Any, shift: float) -> float:
@@ -552,8 +583,7 @@ def sparse_shift(P: Any, shift: float) -> float:
     factored = factors(P, shift)
     if factored is None:
         return np.inf
-    solver, L, D = factored
-    U = sp.csr_array(solver.U)
+    _, L, U, D = factored
     if not ((D > 0.0).all() and all(np.isfinite(v).all() for v in (D, L.data, U.data))):
         return np.inf
     ones = np.ones(P.shape[0])

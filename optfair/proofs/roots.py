@@ -50,10 +50,10 @@ def lower_root(P: Any) -> tuple[Any, bool]:
             if shift and not 3.0 * (sparse_shift(scaled, shift) - shift) <= -shift:
                 continue
             factored = factors(scaled, shift)
-            if factored is None or not factored[2].min() > SINGULAR * UNIT * own.size:
+            if factored is None or not factored[3].min() > SINGULAR * UNIT * own.size:
                 continue
-            solver, L, D = factored
-            root: Any = sp.csc_array(sp.diags_array(np.sqrt(D)) @ L.T)[:, solver.perm_r]
+            place, L, _, D = factored
+            root: Any = sp.csc_array(sp.diags_array(np.sqrt(D)) @ L.T)[:, place]
             return root @ sp.diags_array(1.0 / units), bool(shift)
     whole = as_array(P)
     core = whole[np.ix_(used, used)] * units[:, None] * units
