@@ -8,9 +8,10 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
-from optfair.proofs.definiteness import DENSE, as_array, cholesky, factors, sparse_shift
+from optfair.proofs.definiteness import DENSE, as_array, cholesky
 from optfair.proofs.elimination import TESTED, exact_root, exactly_semidefinite
 from optfair.proofs.rounding import UNIT
+from optfair.proofs.sparse_factors import factors, sparse_shift
 
 # What a singular matrix has left in its last pivots, in roundings a column; what sparse factors lose.
 SINGULAR, EXACT = 4.0, 1e-12
