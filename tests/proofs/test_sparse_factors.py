@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,13 @@ from optfair.proofs.sparse_factors import factors, row_errors, sparse_shift
 
 
 def _long_lines(n: int, others: int) -> Any:
-    """Return a chain of n unknowns, or single ones, all joined to a few others."""
+    """Return a chain of n unknowns, or single ones, all joined to a few others, in any order."""
     across = np.random.default_rng(0).normal(size=(8, n))
     chain = sp.diags_array([-1.0, 9.0, -1.0], offsets=[-1, 0, 1], shape=(n, n))
     own = chain if others else 9.0 * sp.eye_array(n)
-    return sp.csc_array(sp.block_array([[n * np.eye(8), across], [across.T, own]]))
+    mixed = np.random.default_rng(1).permutation(n + 8)
+    whole = sp.csr_array(sp.block_array([[n * np.eye(8), across], [across.T, own]]))
+    return sp.csc_array(whole[mixed][:, mixed])
 
 
 @pytest.mark.parametrize("others", [0, 2])
@@ -39,7 +42,8 @@ def test_lines_that_meet_most_others_are_factored_last(
     assert factored is not None
     assert max([size for spec, size in asked if spec != "NATURAL"], default=0) <= 3 * n
     place, L, U, D = factored
-    assert (place[:8] >= n).all() and (D > 0.0).all()
+    long = np.diff(P.indptr) > n
+    assert long.sum() == 8 and (place[long] >= n).all() and (D > 0.0).all()
     assert abs((L @ U)[place][:, place] - P).max() <= 1e-10
     assert L.nnz <= 11 * n  # nothing is filled in
     least = sparse_shift(P, 0.0)
@@ -74,3 +78,49 @@ def test_a_row_has_its_own_error(seed: int) -> None:
     assert errors[few:].max() <= 1e-2 * errors[:few].min()
     least = floor[:few] / whole.diagonal()
     assert (least <= 1e-9).all()  # no more than there is
+
+
+def _exact(M: Any) -> list[dict[int, Fraction]]:
+    rows: list[dict[int, Fraction]] = [{} for _ in range(M.shape[0])]
+    for i, j, v in zip(*sp.find(M), strict=True):
+        rows[i][int(j)] = Fraction(float(v))
+    return rows
+
+
+@pytest.mark.parametrize("others", [0, 2])
+@pytest.mark.parametrize("shift", [0.0, 1e-3])
+def test_errors_are_those_of_the_theorem_and_hold_in_fractions(others: int, shift: float) -> None:
+    """Of a residual with |R| <= gamma |L| |U| + |L| |D L' - U|, and of the shift that is rounded."""
+    n, unit = 150, 2.0**-53
+    P = _long_lines(n, others)
+    factored = factors(P, shift)
+    assert factored is not None
+    place, L, U, D = factored
+    errors = row_errors(P, shift)
+    assert sparse_shift(P, shift) == shift + errors.max()
+    # exactly: the rows of P + shift I - L D L' in the order of the factors
+    rows = _exact(L)
+    back = np.argsort(place)
+    own = _exact(sp.csr_array(P)[back][:, back])
+    for i in range(n + 8):
+        left = own[i] | {i: own[i][i] + Fraction(shift)}
+        scaled = {k: v * Fraction(float(D[k])) for k, v in rows[i].items()}
+        for j in range(n + 8):
+            made = sum(v * rows[j][k] for k, v in scaled.items() if k in rows[j])
+            left[j] = left.get(j, Fraction(0)) - made
+        assert sum(map(abs, left.values())) <= Fraction(float(errors[back[i]]))
+    most = int(np.diff(L.indptr).max()) + 4.0
+    ones = np.ones(n + 8)
+    turned = sp.diags_array(D) @ L.T
+    bound = most * unit / (1.0 - most * unit) * (abs(L) @ (abs(U) @ ones))
+    bound += abs(L) @ (abs(turned - U) @ ones) + 4.0 * unit * (abs(L) @ (abs(turned) @ ones))
+    bound = bound[place] * (1.0 + 1e-9) + 2.0 * unit * (P.diagonal() + shift)
+    assert errors == pytest.approx(bound, rel=1e-10, abs=0.0)
+
+
+def test_what_breaks_down_has_no_errors() -> None:
+    hole = sp.csc_array(np.diag([1.0, 0.0, 1.0]))
+    huge = sp.csc_array(np.array([[1e-300, 1e200], [1e200, 1.0]]))
+    for P in (hole, huge, sp.csc_array(np.diag([1.0, -1.0, 1.0]))):
+        errors = row_errors(P, 0.0)
+        assert errors.shape == (P.shape[0],) and (errors == np.inf).all()
