@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import difflib
 import importlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from optfair import registry
 from optfair.backends.request import Outcome, Refusal, Request, SolverProfile, load_profile
+from optfair.compile.form import compile_problem
 from optfair.core.display import html_table, text_table
 from optfair.errors import (
     Infeasible,
@@ -416,6 +419,37 @@ def choose(problem: Problem, solver: str | None) -> tuple[SolverProfile, ...]:
     return tuple(p for p in chosen if p.installed)
 
 
+def reordered(problem: Problem, candidates: Sequence[SolverProfile]) -> Sequence[SolverProfile]:
+    """Return whom to ask of a linear program: first who eliminates residuals, where most rows have one.
+
+    A least sum of absolute deviations, a quantile regression, a hinge loss or a conditional value at
+    risk has a row for each observation, with all coefficients in it and a residual of its own. A
+    simplex method exchanges the residuals one by one; an interior point eliminates them.
+
+    Parameters
+    ----------
+    problem : Problem
+        A linear program; it is compiled, as for the first candidate.
+    candidates : sequence of SolverProfile
+        Whom the policy asks, in order.
+    """
+    facts, first = facts_for("long_columns"), candidates[0]
+    own = profile(facts["solver"])
+    if first.name != facts["before"] or not own.installed:
+        return candidates
+    with contextlib.suppress(OptfairError):  # who is asked first says it
+        form = compile_problem(problem, first.compile_as or first.cvxpy_name).form
+        if form.A.nnz < facts["entries"]:
+            return candidates
+        wide = form.rows[np.diff(form.rows.indptr) > 1]
+        count = np.bincount(wide.indices, minlength=form.q.size)
+        long = 2 * count >= wide.shape[0]
+        few = count[long].sum() >= facts["entries"] and np.sum(~long) >= facts["short"]
+        if few and 2 * count[long].sum() >= wide.nnz:
+            return [own, *(c for c in candidates if c.name != own.name)]
+    return candidates
+
+
 def _order(problem: Problem) -> float:
     """Return the order of the one block that costs a cone solver as much as those there are.
 
@@ -467,9 +501,14 @@ def conic_interface() -> str:
     return profile(policy["classes"]["CONIC"][0]).cvxpy_name
 
 
+def facts_for(purpose: str) -> dict[str, Any]:
+    """Return what the policy says of a purpose that is no class."""
+    return dict(_policy(fact_files("solvers")["_policy"])[purpose])
+
+
 def solver_of(purpose: str) -> str:
     """Return the solver of the policy for a purpose that is no class."""
-    return str(_policy(fact_files("solvers")["_policy"])[purpose]["solver"])
+    return str(facts_for(purpose)["solver"])
 
 
 def adapter_of(profile: SolverProfile) -> Callable[..., Outcome]:

@@ -16,7 +16,7 @@ from optfair.backends.endless import beginnings, endless
 from optfair.backends.exact import basic, contradicts, in_fractions
 from optfair.backends.facial_reduction import ON_FACE, edged, excluded_by_faces, faced, on_its_face
 from optfair.backends.integer_programs import EARLY, with_the_rest_solved
-from optfair.backends.registry import adapter_of, outcome_of, profiles
+from optfair.backends.registry import adapter_of, outcome_of, profiles, reordered
 from optfair.backends.request import Outcome, Request, Retry, SolverProfile
 from optfair.backends.unattained import FAR_OUT, UNSURE, extends, nearing
 from optfair.core.certificate import BEYOND, reported
@@ -88,6 +88,10 @@ class Search:
         self.near: Floats | None = None  # its answer in compiled columns
         self.again: tuple[Any, ...] | None = None  # what was looked at in haste, and what passed
         self.general = candidates[0].via != "structured"  # others multiply large matrices
+        if self.general and not named and problem.problem_class.name == "LP":
+            begin = time.perf_counter()
+            self.candidates = reordered(problem, candidates)
+            self.spent["compile"] = time.perf_counter() - begin
         # another route, as tangents on boxes: it may prove what cones prove within a radius
         self.elsewhere = any(c.via == "structured" for c in candidates[1:])
 
@@ -244,6 +248,10 @@ class Search:
         run = adapter_of(profile)
         self.spent["import"] = self.spent.get("import", 0.0) + time.perf_counter() - tried
         outcome = outcome_of(run, self.problem, profile, request)
+        early = self.spent.pop("compile", 0.0)  # before anybody was asked
+        if early:
+            compiled = early + outcome.seconds.get("compile", 0.0)
+            outcome = replace(outcome, seconds={**outcome.seconds, "compile": compiled})
         self.compiled = outcome.seconds.get("compile", 0.0)
         long = time.perf_counter() - tried > CUT * (share - tried)
         self.cut = split and long and outcome.termination == "time_limit"

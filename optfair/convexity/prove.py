@@ -29,6 +29,7 @@ from optfair.convexity.reading import (
     Reading,
     Unread,
     demanded,
+    diagonal_facts,
     leaf_of,
     read,
     read_constraint,
@@ -85,14 +86,15 @@ def domain_of(
         Whether all are known to be convex already.
     """
     domain, later = Domain(), []
-    facts: list[Fact] = []
-    unread: list[str] = []
+    facts, unread = list[Fact](), list[str]()
     for name, c in constraints.items():
         args = getattr(c, "args", ())
         if not args or c.parameters() or any(a.size > LARGEST or a.is_complex() for a in args):
             unread.append(name)
         elif all(a.is_affine() for a in c.args) and isinstance(c, _LINEAR):
             facts += read_constraint(name, c, domain)
+        elif known := diagonal_facts(name, c):  # not all that it says
+            facts, unread = facts + known, [*unread, name]
         else:
             later.append((name, c))
     domain = domain.extended(facts, unread=unread)

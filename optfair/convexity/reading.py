@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from cvxpy.atoms.affine.affine_atom import AffAtom
 from cvxpy.atoms.affine.binary_operators import DivExpression, MulExpression, multiply
 from cvxpy.atoms.affine.wraps import Wrap
-from cvxpy.constraints import SOC, Equality, Inequality, NonNeg, NonPos, Zero
+from cvxpy.constraints import PSD, SOC, Equality, Inequality, NonNeg, NonPos, Zero
 
 from optfair.convexity.algebra import Algebra
 from optfair.convexity.domain import IMPLIED, Domain, Fact, number_of
@@ -134,6 +134,14 @@ def read_constraint(name: str, constraint: Any, domain: Domain) -> list[Fact]:
     for fact in facts:
         reader.refuse_lost(fact.node)
     return [Fact(name, f.node) for f in reader.implied] + facts if facts else []
+
+
+def diagonal_facts(name: str, constraint: Any) -> list[Fact]:
+    """Return that no entry on the diagonal of an affine matrix is negative, which a cone says beside others."""
+    matrix = constraint.args[0] if isinstance(constraint, PSD) else None
+    if matrix is None or matrix.ndim != 2 or not matrix.is_affine():
+        return []
+    return [Fact(name, Reader(Domain()).node(-cp.diag(matrix)))]
 
 
 class Reader:

@@ -38,6 +38,7 @@ from optfair.convexity.expression import (
     Leaf,
     Node,
     Opaque,
+    Sum,
     affine,
     limited,
     opaque,
@@ -52,7 +53,7 @@ from optfair.convexity.prove import domain_of, looks_geometric
 from optfair.convexity.reading import Reader, Unread, demanded, leaf_of, read, read_constraint
 from optfair.convexity.rules import Kind, grows
 from optfair.convexity.search import Search
-from optfair.convexity.writing import Atoms, InFloats, asked, domains, sublevel
+from optfair.convexity.writing import Atoms, InFloats, asked, domains, sublevel_of
 from optfair.core.canonical import built
 from optfair.core.certificate import Certificate, Verdict
 from optfair.core.identity import fingerprint
@@ -279,7 +280,7 @@ def _known(goal: Node, offset: float, a: Algebra, declared: str) -> Choice | Non
     steps = steps_of(goal)
     if steps is not None and _proved(steps[0], a):
         return "steps", (goal, steps[0]), declared, offset
-    levels = _ratio(goal, a) if _sublevel(goal, 0.0) is None else (goal, goal)
+    levels = _ratio(goal, a) if sublevel_of(goal, 0.0) is None else (goal, goal)
     return None if levels is None else ("level", levels, declared, offset)
 
 
@@ -305,7 +306,7 @@ def _convex_rows(rows: Sequence[Node], a: Algebra) -> list[Node] | None:
     """Return convex functions that are at most 0 where each row is: the way of the last one first."""
     after, last = list[Node](), 0
     for node in rows:
-        below = _sublevel(node, 0.0)
+        below = sublevel_of(node, 0.0)
         ways = rewritten(node, a) if below is None else [opaque(below, node.leaves)]
         every = list(dict.fromkeys(ways))
         order = sorted(range(len(every)), key=lambda k: (k != last, k))
@@ -320,25 +321,27 @@ def _convex_rows(rows: Sequence[Node], a: Algebra) -> list[Node] | None:
 # --- functions whose sublevel sets are known -------------------------------------------------------
 
 
-def _sublevel(node: Node, level: float) -> Any:
-    """Return what is at most 0 where c f + d is at most a level, of a quasiconvex atom f; None else."""
-    parts = [t for t in terms_of(node) if t[1] is not ONE]
-    if len(parts) != 1 or parts[0][0] <= 0.0 or not isinstance(n := parts[0][1], Opaque):
-        return None
-    rest = Interval.exactly(np.array(level))
-    for d in (d for d, one in terms_of(node) if one is ONE):
-        rest = rest - Interval.exactly(np.array(d))
-    return sublevel(n.expression, float((rest / Interval.exactly(np.array(parts[0][0]))).high))
+def _largest(goal: Node, a: Algebra) -> list[Node]:
+    """Return the functions whose largest entry it is: c max(f, d), and -c min(f, d) with c > 0."""
+    (c, n), *others = terms_of(goal) or [(0.0, ONE)]
+    word = "of all: maximum" if c > 0.0 else "of all: minimum"
+    if others or goal.size != 1 or not (isinstance(n, Call) and n.function == word):
+        return []
+    return [a.scaled(c, f) for f in n.args]
 
 
 def _ratio(goal: Node, a: Algebra) -> tuple[Node, Node] | None:
     """Return p and q > 0 with f = p/q whose levels are convex: p - t q, for every level that f has."""
-    if isinstance(goal, Call) and goal.function == "of all: maximum":
-        each = [select(n, [i]) for n in goal.args for i in range(n.size)]
-        pairs = [(n, ONE) if _proved(n, a) else _ratio(n, a) for n in each]
-        if any(pair is None for pair in pairs):
-            return None
-        known = [pair for pair in pairs if pair is not None]
+    if each := _largest(goal, a):
+        known = list[tuple[Node, Node]]()
+        for n in each:  # ratios of one form are one; a search for what is not there takes long
+            whole = None if isinstance(n, Sum) and n.size > 1 else _ratio(n, a)  # sums mix entries
+            for f in [] if whole else [select(n, [i]) for i in range(n.size)]:
+                pair = _ratio(f, a) or ((f, ONE) if _proved(f, a) else None)
+                if pair is None:
+                    return None
+                known.append(pair)
+            known += [whole] if whole else []
         return stacked([p for p, _ in known]), stacked([q for _, q in known])
     for q in denominators(goal, a):
         p = cleared(terms_of(goal), q, a)
@@ -582,7 +585,7 @@ def _made(
         asked = demanded(_goal(problem), Domain())
         for k, node in enumerate(f.node for f in asked if affine(f.node)):
             constraints[free_name(f"{IMPLIED} {k}", constraints)] = atoms.write(node) <= 0
-        total = _sublevel(p, float(level))
+        total = sublevel_of(p, float(level))
         if total is None:
             total = atoms.write(p) - float(level) * atoms.write(q)
             total = total if total.size == 1 and total.is_quadratic() else cp.max(total)

@@ -12,7 +12,7 @@ import numpy as np
 from cvxpy.atoms.elementwise.hyperbolic import asinh, sinh, tanh
 from cvxpy.atoms.elementwise.trig import cos, sin, tan
 
-from optfair.convexity.algebra import Algebra
+from optfair.convexity.algebra import ONE, Algebra, terms_of
 from optfair.convexity.domain import Domain
 from optfair.convexity.expression import (
     Call,
@@ -481,6 +481,17 @@ def sublevel(e: Any, level: float) -> Any:
         return None
     s = float(Interval.exactly(np.array(level)).power(Fraction(2)).high)
     return cp.sum_squares(args[0] - e.a) - s * cp.sum_squares(args[0] - e.b)
+
+
+def sublevel_of(node: Node, level: float) -> Any:
+    """Return what is at most 0 where c f + d is at most a level, of a quasiconvex atom f; None else."""
+    parts = [t for t in terms_of(node) if t[1] is not ONE]
+    if len(parts) != 1 or parts[0][0] <= 0.0 or not isinstance(n := parts[0][1], Opaque):
+        return None
+    rest = Interval.exactly(np.array(level))
+    for d in (d for d, one in terms_of(node) if one is ONE):
+        rest = rest - Interval.exactly(np.array(d))
+    return sublevel(n.expression, float((rest / Interval.exactly(np.array(parts[0][0]))).high))
 
 
 def domains(expressions: Iterable[Any]) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -61,19 +61,35 @@ class Status:
 
 
 class LazyValues(Named):
-    """Mapping whose entries may be functions, called when first read; it may say why it has none."""
+    """Mapping whose entries may be functions, called when first read; it may say why it has none.
 
-    def __init__(self, entries: Mapping[str, Any], none: tuple[str, str] = ("", "")) -> None:
+    Parameters
+    ----------
+    entries : mapping
+        Values, or functions that return them.
+    none : pair of str
+        Why there are none, and what to do.
+    lacking : sequence of str
+        Names of those that are lacking beside others, for the same reason.
+    """
+
+    def __init__(
+        self,
+        entries: Mapping[str, Any],
+        none: tuple[str, str] = ("", ""),
+        lacking: Sequence[str] = (),
+    ) -> None:
         self._entries: dict[str, Any] = dict(entries)
-        self._none = none
+        self._none, self._lacking = none, lacking
 
     def __getitem__(self, name: str) -> Any:
         try:
             entry = self._entries[name]
         except (KeyError, TypeError):
             why, do = self._none
-            near = nearest(name, self._entries) if self._entries else do
-            raise DeclarationError(f"no value {name!r}", why, near) from None
+            if self._entries and name not in self._lacking:
+                why, do = "", nearest(name, self._entries)
+            raise DeclarationError(f"no value {name!r}", why, do) from None
         if isinstance(entry, Callable):  # type: ignore[arg-type]
             entry = self._entries[name] = entry()
         return entry
@@ -88,7 +104,7 @@ class LazyValues(Named):
         return self[name]
 
     def __reduce__(self) -> Any:
-        return type(self), ({name: self[name] for name in self._entries}, self._none)
+        return type(self), ({name: self[name] for name in self._entries}, self._none, self._lacking)
 
     def __repr__(self) -> str:
         if len(self) > READ:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -26,13 +25,14 @@ from optfair.proofs.rounding import (
     group_products,
     quadratic_value,
 )
+from optfair.proofs.sparse_factors import factors, row_errors, sparse_shift
 
 # A matrix of this order is factored densely; a larger one sparsely, unless it is full.
 DENSE, FULL = 400, 4_000
 # Sum of squared orders of blocks that are decided in fractions, times their ranks and what each costs.
 FRACTIONS, EACH = 200_000, 8
 # Shares of the diagonal that are taken off to prove how definite a matrix is.
-SHARES = (1e-2, 1e-4, 1e-7, 1e-10)
+SHARES = (1e-2, 1e-4, 1e-7, 1e-9, 1e-10)
 # Least and largest shift that is tried, in units of the rounding of the largest row.
 SHIFTS = (4.0, 262144.0)
 TINY = 2.0**-1022
@@ -413,18 +413,20 @@ def _factorisation(core: Any) -> Callable[[Any, float], float]:
     return dense_shift if n <= DENSE or (n <= FULL and 5 * core.nnz >= n * n) else sparse_shift
 
 
-def floor_of(core: Any, error: float | None = None) -> Floats | None:
+def floor_of(core: Any, error: Floats | float | None = None) -> Floats | None:
     r"""Return :math:`\mu > 0` for which :math:`P - \operatorname{diag}(\mu) \succeq 0` is proved.
 
     A share of the diagonal is taken off; what rounding leaves of it is what is proved. The error of
     a factorisation of the matrix itself may be known: infinite where it breaks down.
     """
     own = core.diagonal()
-    if not (own > 0.0).all() or error == np.inf:
+    if not (own > 0.0).all() or np.max(error or 0.0) == np.inf:
         return None
     factor = _factorisation(core)
-    lowered: Any = (as_array(core) if factor is dense_shift else core).copy()
-    if factor is not dense_shift:
+    dense = factor is dense_shift
+    errors: Any = factor if dense else row_errors
+    lowered: Any = (as_array(core) if dense else core).copy()
+    if not dense:
         lines = np.repeat(np.arange(own.size), np.diff(lowered.indptr))
         diagonal = np.flatnonzero(lowered.indices == lines)
     for share in SHARES:
@@ -433,11 +435,11 @@ def floor_of(core: Any, error: float | None = None) -> Floats | None:
             np.fill_diagonal(lowered, less)
         else:
             lowered.data[diagonal] = less
-        left = np.nextafter(own - less - factor(lowered, 0.0) * (1.0 + 4.0 * UNIT), -np.inf)
+        left = np.nextafter(own - less - errors(lowered, 0.0) * (1.0 + 4.0 * UNIT), -np.inf)
         if (left > 0.0).all():
             return np.asarray(np.nextafter(left, 0.0))
-        error = factor(core, 0.0) if error is None else error
-        if share == SHARES[0] and error >= share * float(own.min()):
+        error = errors(core, 0.0) if error is None else error
+        if share == SHARES[0] and (error >= share * own).any():
             break  # no share is as large as the error of a factorisation
     return None
 
@@ -493,14 +495,14 @@ def _pivots(P: Any, size: float) -> list[Floats]:
     factored = factors(P, 0.0) or factors(P, -1e-9 * size)
     if factored is None:
         return []
-    solver, L, D = factored
+    place, L, _, D = factored
     pivots = []
     for k in np.argsort(D)[:3]:
         if D[k] >= 0.0:
             break
         e = _unit(P, int(k))
         w = spla.spsolve_triangular(sp.csr_array(L.T), e, lower=False, unit_diagonal=True)
-        pivots.append(w[solver.perm_r])
+        pivots.append(w[place])
     return pivots
 
 
@@ -526,42 +528,3 @@ def cholesky(P: Any, shift: float) -> Floats | None:
         return np.asarray(scipy.linalg.cholesky(A, lower=True, check_finite=False))
     except np.linalg.LinAlgError:
         return None
-
-
-def factors(P: Any, shift: float) -> tuple[Any, Any, Floats] | None:
-    """Return (solver, L, D) of P + shift I in its own order, None where it breaks down."""
-    shifted = sp.csc_array(P + shift * sp.eye_array(P.shape[0], format="csc")) if shift else P
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            solver = spla.splu(
-                shifted,
-                permc_spec="MMD_AT_PLUS_A",
-                diag_pivot_thresh=0.0,
-                options={"SymmetricMode": True},
-            )
-        except RuntimeError:  # exactly singular
-            return None
-    if not np.array_equal(solver.perm_r, solver.perm_c):
-        return None
-    return solver, sp.csr_array(solver.L), np.asarray(solver.U.diagonal(), dtype=float)
-
-
-def sparse_shift(P: Any, shift: float) -> float:
-    """Return a proved shift from a sparse factorisation: shift + the bound on its residual."""
-    factored = factors(P, shift)
-    if factored is None:
-        return np.inf
-    solver, L, D = factored
-    U = sp.csr_array(solver.U)
-    if not ((D > 0.0).all() and all(np.isfinite(v).all() for v in (D, L.data, U.data))):
-        return np.inf
-    ones = np.ones(P.shape[0])
-    longest = int(np.diff(L.indptr).max())
-    DLt = sp.csr_array(sp.diags_array(D) @ L.T)
-    first = gamma(longest + 4.0) * (abs(L) @ (abs(U) @ ones))
-    second = abs(L) @ (abs(DLt - U) @ ones) + 4.0 * UNIT * (abs(L) @ (abs(DLt) @ ones))
-    # the shift itself is rounded where it meets the diagonal
-    third = 2.0 * UNIT * (float(np.abs(P.diagonal()).max()) + shift)
-    error = float((first + second).max()) * (1.0 + 1e-9) + third + 1e-300
-    return shift + error

@@ -332,7 +332,7 @@ def _by_lengths(M: Any, weight: Floats, residual: Floats) -> Floats | None:
     how = M @ sp.diags_array(weight) @ M.T if _thin(M) else _square(M, weight, SQUARED)
     if how is None:
         return None
-    error = float(gamma(2.0 * m + 24.0)) * float((sizes @ (weight * sizes.sum(axis=0))).max())
+    error = float(gamma(2.0 * m + 24.0)) * (sizes @ (weight * sizes.sum(axis=0)))  # of each row
     floor = floor_of(symmetric(how))
     if floor is None:
         return None

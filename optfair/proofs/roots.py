@@ -8,9 +8,10 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
-from optfair.proofs.definiteness import DENSE, as_array, cholesky, factors, sparse_shift
+from optfair.proofs.definiteness import DENSE, as_array, cholesky
 from optfair.proofs.elimination import TESTED, exact_root, exactly_semidefinite
 from optfair.proofs.rounding import UNIT
+from optfair.proofs.sparse_factors import factors, sparse_shift
 
 # What a singular matrix has left in its last pivots, in roundings a column; what sparse factors lose.
 SINGULAR, EXACT = 4.0, 1e-12
@@ -50,10 +51,10 @@ def lower_root(P: Any) -> tuple[Any, bool]:
             if shift and not 3.0 * (sparse_shift(scaled, shift) - shift) <= -shift:
                 continue
             factored = factors(scaled, shift)
-            if factored is None or not factored[2].min() > SINGULAR * UNIT * own.size:
+            if factored is None or not factored[3].min() > SINGULAR * UNIT * own.size:
                 continue
-            solver, L, D = factored
-            root: Any = sp.csc_array(sp.diags_array(np.sqrt(D)) @ L.T)[:, solver.perm_r]
+            place, L, _, D = factored
+            root: Any = sp.csc_array(sp.diags_array(np.sqrt(D)) @ L.T)[:, place]
             return root @ sp.diags_array(1.0 / units), bool(shift)
     whole = as_array(P)
     core = whole[np.ix_(used, used)] * units[:, None] * units

@@ -515,7 +515,8 @@ def shadow_prices(solution: Solution) -> Mapping[str, Any]:
         if p.integers
         else "ask a solver that returns multipliers; optfair.solvers() lists them",
     )
-    prices = LazyValues({n: partial(price, n) for n in p.constraints if n in known}, none)
+    lacking = [n for n in p.constraints if n not in known]
+    prices = LazyValues({n: partial(price, n) for n in p.constraints if n in known}, none, lacking)
     return p.labelled(prices, "prices")
 
 

@@ -63,6 +63,9 @@ def test_policy_names_known_open_solvers() -> None:
         assert all(known[s].nonconvex == "global" and name in known[s].classes for s in solvers)
     for name, solvers in policy["classes"].items():
         assert all(name in known[s].classes for s in solvers)
+    long = policy["long_columns"]  # both are asked for linear programs
+    assert {long["solver"], long["before"]} <= {*policy["classes"]["LP"]}
+    assert long["before"] == policy["classes"]["LP"][0]
     quick = policy["integers"]["solver"]  # asked for a little where another one is the first
     asked = {name for name, solvers in policy["classes"].items() if quick in solvers[1:]}
     assert asked == {"MIQP", "MIQCQP", "MISOCP"} <= {*known[quick].classes}

@@ -219,3 +219,23 @@ def test_of_many_multiples_those_are_looked_at_that_take_most_out(
     monkeypatch.setattr("optfair.convexity.domain.MULTIPLES", 80)  # one of them
     # 2 sum(x) + x0 >= 6 and x0 <= 1
     assert domain.range(read(cp.sum(x), domain).node).low[0] == 2.5
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_semidefinite_matrix_has_no_negative_entry_on_its_diagonal(declared: bool) -> None:
+    """A product of such entries is maximised by its logarithm, or root; that of others is not."""
+    A = cp.Variable((2, 2), PSD=declared, symmetric=not declared, name="A")
+    rows = [cp.trace(A) <= 3, A[0, 1] >= 1, *([] if declared else [A >> 0])]
+    s = of.from_cvxpy(cp.Problem(cp.Maximize(A[0, 0] * A[1, 1]), rows)).solve()
+    assert (s.solver, s.grade.word) == ("equivalent-convex", "proved")
+    assert s.objective == pytest.approx(2.25, abs=1e-6)
+    free = of.from_cvxpy(cp.Problem(cp.Maximize(A[0, 1] * A[1, 1]), rows[:1] + rows[2:]))
+    assert not str(free.problem_class).startswith("quasiconvex")  # A[0, 1] may be negative
+
+
+def test_what_a_cone_says_of_its_diagonal_is_not_all_it_says() -> None:
+    """Chords between points outside the cone refute nothing."""
+    A = cp.Variable((2, 2), symmetric=True, name="A")
+    inside = domain_of({"cone": A >> 0})
+    assert "cone" in inside.unread and len(inside.facts) == 1
+    assert not domain_of({"cone": cp.bmat([[A, A], [A, A]]) + cp.square(A[0, 0]) >> 0}).facts

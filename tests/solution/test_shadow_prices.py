@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import cvxpy as cp
@@ -121,3 +122,17 @@ def test_the_price_of_one_row_has_the_shape_of_the_row(square: Any) -> None:
     s = of.from_cvxpy(cp.Problem(cp.Maximize(cp.sum(x)), [square(x) <= 2]), ["c"]).solve()
     assert s.multipliers["c"].shape == s.shadow_price["c"].shape == ()
     assert s.frame("c").to_numpy().item() == pytest.approx(0.5)
+
+
+def test_a_wrong_name_is_no_lack_of_multipliers() -> None:
+    x, k = cp.Variable(name="x"), cp.Variable(name="k", integer=True)
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(x), [x >= 1, x <= 3]), ["floor", "roof"]).solve()
+    with pytest.raises(of.DeclarationError, match="did you mean 'floor'") as caught:
+        s.shadow_price["flor"]
+    assert "multipliers" not in str(caught.value)  # the solver left those of every constraint
+    one = replace(s, multipliers={"roof": s.multipliers["roof"]})
+    with pytest.raises(of.DeclarationError, match="highs leaves no multipliers"):
+        one.shadow_price["floor"]
+    whole = of.from_cvxpy(cp.Problem(cp.Minimize(k), [k >= 0.5]), ["floor"]).solve()
+    with pytest.raises(of.DeclarationError, match="prices are of convex programs"):
+        whole.shadow_price["flor"]
