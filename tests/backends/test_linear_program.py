@@ -297,3 +297,21 @@ def test_a_solver_told_that_its_time_is_over_has_met_its_limit(
         monkeypatch.setattr(linear_program, "in_thread", lambda run, stop, seconds: (stop(), run()))
     raw, _ = solve_form(compiled.form, compiled.integer, 1.0, {"time_limit": 60.0}, False)
     assert raw.status == ("time_limit" if late else "interrupted")
+
+
+def test_a_central_solution_is_in_the_middle_of_those_that_are_optimal() -> None:
+    rows, one, two = np.ones((1, 2)), np.ones(1), np.ones(2)
+    free: Any = np.zeros(2), np.full(2, np.inf)
+    central: Any = {"central": True, "presolve": False, "tolerance": 1e-8}
+    basic = solve_linear_program(two, rows, one, one, *free)
+    middle = solve_linear_program(two, rows, one, one, *free, **central)
+    assert sorted(basic.x.tolist()) == [0.0, 1.0]
+    assert middle.status == "optimal" and middle.x == pytest.approx([0.5, 0.5], abs=1e-5)
+    # x >= 1 and x + y >= 1 pay for x together, in any parts
+    stated: Any = np.array([1.0, 2.0]), np.array([[1.0, 0.0], [1.0, 1.0]]), two, np.inf * two
+    prices = solve_linear_program(*stated, *free, **central).prices
+    assert prices.sum() == pytest.approx(1.0) and prices.min() > 0.1
+    assert solve_linear_program(*stated, *free).prices.min() == 0.0
+    # what ends without an optimum is said by a basis
+    crossed: Any = two, np.ones((2, 2)), np.array([1.0, -np.inf]), np.array([np.inf, 0.5])
+    assert solve_linear_program(*crossed, *free, **central).status == "infeasible"

@@ -132,7 +132,7 @@ class FairKMeansBound(GroupedRows):
     ``objective_unit`` (a power of 4 near it), so rows may be in any units.
 
     Fractions may cost less than labels of whole rows; `certified_kmeans` finds the best of these for
-    a few dozen rows, by branching, with its proof.
+    up to some hundred rows, by branching, with its proof.
 
     With the default solver n = 20, 30, 50 and 80 rows take about 0.05, 0.2, 2 and 25 s. Equal
     rows of one group may be given once with their summed weight: the bound is the same.

@@ -1,4 +1,4 @@
-"""The best labels of a few dozen rows, and a proved bound on every other labelling."""
+"""The best labels of up to some hundred rows, and a proved bound on every other labelling."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def certified_kmeans(
     time_limit: float = 300.0,
     random_state: Any = 0,
 ) -> CertifiedLabels:
-    r"""Cluster a few dozen rows at the least cost there is, and prove how near the labels are.
+    r"""Cluster up to some hundred rows at the least cost there is, and prove how near the labels are.
 
     .. math::
         \min_{\lambda \ge 0}\; \sum_{S} c(S)\, \lambda_S
@@ -103,8 +103,8 @@ def certified_kmeans(
     Large clusters are many: their cheapest set is hard to prove, and the semidefinite relaxation,
     which needs none, is near instead. So each case has the larger of two bounds, the other being that
     of `FairKMeansBound` with ``labels="hard"``, from a splitting method. Where neither is enough,
-    two rows are put together or apart and both cases solved. 60 rows take seconds to minutes: clear
-    clusters less, many clusters and many columns of X more.
+    two rows are put together or apart and both cases solved. 60 rows take seconds to minutes, 200
+    rows of clear clusters half a minute; `benchmarks/fair_steps.py --only certified` prints both.
 
     Parameters
     ----------
