@@ -443,9 +443,9 @@ def reordered(problem: Problem, candidates: Sequence[SolverProfile]) -> Sequence
             return candidates
         wide = form.rows[np.diff(form.rows.indptr) > 1]
         count = np.bincount(wide.indices, minlength=form.q.size)
-        long = 2 * count >= wide.shape[0]
-        few = count[long].sum() >= facts["entries"] and np.sum(~long) >= facts["short"]
-        if few and 2 * count[long].sum() >= wide.nnz:
+        long = 4 * count >= wide.shape[0]
+        each = min(wide.shape[0], np.sum(~long)) >= facts["short"]
+        if each and count[long].sum() >= max(facts["entries"], 0.5 * wide.nnz):
             return [own, *(c for c in candidates if c.name != own.name)]
     return candidates
 

@@ -18,16 +18,25 @@ def _loss(kind: str, m: int, n: int) -> cp.Problem:
     b = A @ rng.normal(size=n) + rng.standard_t(2, size=m)
     x, t = cp.Variable(n, name="x"), cp.Variable(name="t")
     far = A @ x - b
+    residual = cp.Variable(m, name="residual")
     losses: dict[str, Any] = {
         "absolute": cp.norm1(far),
+        "variable residuals": cp.norm1(residual),
         "quantile": cp.sum(0.5 * cp.abs(far) + 0.4 * far),
         "hinge": cp.sum(cp.pos(1 - cp.multiply(np.sign(b), A @ x))) + 0.1 * cp.norm1(x),
         "value at risk": t + cp.sum(cp.pos(-A @ x - t)) / (0.05 * m),
     }
-    return cp.Problem(cp.Minimize(losses[kind]), [cp.norm_inf(x) <= 10] if "risk" in kind else [])
+    rows: dict[str, Any] = {
+        "value at risk": [cp.norm_inf(x) <= 10],
+        "variable residuals": [residual == far],
+    }
+    return cp.Problem(cp.Minimize(losses[kind]), rows.get(kind, []))
 
 
-@pytest.mark.parametrize("kind", ["absolute", "quantile", "hinge", "value at risk"])
+KINDS = ["absolute", "quantile", "hinge", "value at risk", "variable residuals"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_residuals_are_eliminated_and_proved(kind: str) -> None:
     p = of.from_cvxpy(_loss(kind, 1_500, 25))
     s, other = p.solve(), p.solve("highs")
@@ -50,7 +59,9 @@ def test_others_keep_their_vertex() -> None:
     y = cp.Variable(1_500, name="y")  # of a chain no column meets more than two rows
     chain = cp.Problem(cp.Minimize(cp.norm1(cp.diff(y)) + cp.norm1(y - b)))
     few = _loss("absolute", 500, 25)
-    for problem in (farthest, within, chain, few):
+    z = cp.Variable(2_500, name="z")  # long columns, with short ones beside them, in few rows
+    flat = cp.Problem(cp.Minimize(cp.sum(z)), [A.T @ z[:1_500] + z[1_500:1_525] == 1, z >= 0])
+    for problem in (farthest, within, chain, few, flat):
         assert _asked(problem)[0] == "highs"
     asked = _asked(_loss("absolute", 1_500, 25))
     assert asked[:2] == ["clarabel", "highs"] and len(set(asked)) == len(asked)
