@@ -24,7 +24,7 @@ Integers = NDArray[np.intp]
 # wait before it goes depth first; starts of searches for clusters.
 BATCH, ADDED, WAITING, STARTS = 512, 100, 100_000, 12
 # Nodes of a pricing at first, and too few of them; seconds for the best partition of the clusters at hand.
-PRICED, FEWEST, SOON = 150_000, 1_000, 2.0
+PRICED, FEWEST, SOON = 150_000, 1_000, 0.5
 # Accuracy of prices that are optimal nearly; what is proved holds for any.
 CENTRAL = 1e-7
 # Cases of a cover looked at between two glances at the clock.
