@@ -122,7 +122,9 @@ def implied(
     form: ConicForm, rows: Rows, residual: Residual, boxes: Boxes, rounds: int = ROUNDS
 ) -> Boxes:
     """Return the boxes with the bounds that rows imply, as far as the residual needs them."""
-    near = boxes.tighter(*opposite_sums(rows, boxes.lower, boxes.upper))
+    near = boxes
+    if near.unpaid(residual).any():
+        near = near.tighter(*opposite_sums(rows, near.lower, near.upper))
     near = near.tighter(*propagated(rows, near.lower, near.upper, boxes.paying(residual), rounds))
     if rounds < ROUNDS or not near.unpaid(residual).any():
         return near
