@@ -15,6 +15,8 @@ from optfair.backends.request import LEAST, SMALL, Outcome, Request, SolverProfi
 from optfair.backends.unattained import DISTANCES, nearing
 from optfair.convexity.derivatives import gradient_at
 from optfair.convexity.expression import Leaf, Node, subnodes
+from optfair.convexity.intervals import Interval
+from optfair.convexity.quasiconvex import inward, outward
 from optfair.convexity.reading import leaf_of
 from optfair.convexity.recast import Recast
 from optfair.core.certificate import OTHER, Certificate, DualCheck, Verdict, drift
@@ -135,7 +137,7 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
             conflict=e.conflict,
         ) from None
     except Unbounded as e:
-        if way.sense == "maximize" and way.in_logarithms:
+        if way.in_logarithms and np.isinf(way.bound(-np.inf)):
             known = e.certificate
             proof_of = None if known is None else RecastCertificate(problem, way, known)
             raise Unbounded(
@@ -196,9 +198,11 @@ def _solved(problem: Problem, way: Recast, inside: Request, request: Request) ->
     sign = 1.0 if problem.sense == "minimize" else -1.0
 
     def objective(values: Values) -> float:
-        """Return what is minimised, without the number that levels leave out."""
+        """Return what has levels: that of which the objective is an increasing function."""
         with np.errstate(all="ignore"):
-            return sign * float(problem.objective_at(values)) - way.offset
+            value = sign * float(problem.objective_at(values))
+        at = inward(way.choice.outer, value) if np.isfinite(value) else None
+        return np.inf if at is None else at
 
     best: dict[str, Any] = {n: np.zeros(v.shape) for n, v in problem.variables.items()}
     if way.inner.constraints:
@@ -227,7 +231,7 @@ def _solved(problem: Problem, way: Recast, inside: Request, request: Request) ->
         if met < -LEAST * (first or 1.0):
             raise SolverFailure(
                 "the objective has no limit that levels prove",
-                f"{sign * (met + way.offset):.3g} is reached along a ray",
+                f"{sign * float(outward(way.choice.outer, Interval.exactly(np.array(met))).low):.3g} is reached along a ray",
                 "bound the variables it depends on",
             )
         seen = max(seen, abs(upper))
@@ -315,10 +319,11 @@ def _multipliers(
             ratio = (f * g).sum(axis=1) / size
         return np.where((size > 0.0) & np.isfinite(ratio), ratio, 1.0)
 
-    before, after = way.goal
+    before, after = way.choice.goal
     if way.way == "level":
-        value = gradient_at(way.goal[1], moved)
-        if value is None:  # the size of a level is not known, so no price is
+        value = gradient_at(after, moved)
+        bent = any(f.function for f in way.choice.outer)
+        if value is None or bent:  # the size of a level is not known, so no price is
             return {}
         own = float(value[0].high.max())
     else:

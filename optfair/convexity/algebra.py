@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -501,100 +501,3 @@ def root_of(terms: list[Term], r: Fraction, a: Algebra, up: bool) -> Node:
     value = Interval.exactly(np.array([c])).power(r)
     factor = value.high if up else value.low
     return constant(factor) if n is ONE else a.scaled(factor, a.product([(n, r)]))
-
-
-def denominators(node: Node, a: Algebra) -> list[Node]:
-    """Return what terms are divided by, as functions that are not negative."""
-    positive: dict[Node, None] = {}
-    for _, n in terms_of(node):
-        below = [(b, -p) for b, p in factors_of(n) if p < 0 and b.leaves]
-        for b, p in below:
-            if (signed := a.signed(b)) is not None:
-                positive[a.product([(signed[1], p)])] = None
-    return list(positive)
-
-
-def _times(terms: list[Term], q: Node, a: Algebra) -> Node:
-    one = Fraction(1)
-    return added([(c, a.product([(n, one), (q, one)])) for c, n in terms], a)
-
-
-def cleared(terms: list[Term], q: Node, a: Algebra) -> Node:
-    """Return terms times what some are divided by, as it is where they are defined: q is not 0 there."""
-    below = {(n, -p) for n, p in factors_of(q)}
-    parts = []
-    for c, n in terms:
-        rest = [f for f in factors_of(n) if f not in below]
-        whole = len(rest) + len(below) == len(factors_of(n))
-        if whole:
-            parts.append((c, a.product(rest) if rest else ONE))
-        else:
-            parts.append((c, a.product([(n, Fraction(1)), (q, Fraction(1))])))
-    return added(parts, a)
-
-
-def rewritten(node: Node, a: Algebra, depth: int = 2) -> Iterator[Node]:
-    """Yield functions that are at most 0 wherever a function of one entry is, and nowhere else.
-
-    Numbers are rounded so that no point is lost.
-    """
-    yield node
-    if depth == 0:
-        return
-    for q in denominators(node, a):
-        yield from rewritten(_times(terms_of(node), q, a), a, depth - 1)
-    sides = sides_of(node, a)
-    if sides is None or not sides[0] or len(sides[1]) != 1:
-        return
-    P, N = sides
-    degree = sum((p for _, p in factors_of(N[0][1])), Fraction(0))
-    if (r := 1 / max(degree, Fraction(1))) < 1 and N[0][1] is not ONE:
-        yield a.total([root_of(P, r, a, False), root_of(N, r, a, True)], [1.0, -1.0])
-    if len(P) == 1:
-        exponents = {p for _, n in (*P, *N) for _, p in factors_of(n)}
-        for r in sorted({1 / abs(p) for p in exponents if p} - {Fraction(1)}):
-            root = a.total([root_of(P, r, a, False), root_of(N, r, a, True)], [1.0, -1.0])
-            yield from rewritten(root, a, depth - 1)
-    if positive_somewhere(P, a):  # 0 <= 0 holds, and has no logarithms
-        yield a.total([logarithm_of(P, a, False), logarithm_of(N, a, True)], [1.0, -1.0])
-
-
-def steps_of(node: Node) -> tuple[Node, float, float] | None:
-    """Return f, c > 0 and d of c ceil(f) + d, None of anything else; of largest steps f is a maximum."""
-    terms = terms_of(node)
-    steps = [(c, n) for c, n in terms if n is not ONE]
-    if len(steps) != 1 or steps[0][0] <= 0.0 or (f := _rounded_up(steps[0][1])) is None:
-        return None
-    return f, steps[0][0], float(sum(c for c, n in terms if n is ONE))
-
-
-def _rounded_up(node: Node) -> Node | None:
-    """Return f of ceil(f), and of the largest of several the largest f: rounding keeps their order."""
-    if not isinstance(node, Call):
-        return None
-    if node.function == "ceil":
-        return node.args[0]
-    inner = [n.args[0] for n in node.args if isinstance(n, Call) and n.function == "ceil"]
-    if node.function != "of all: maximum" or node.size != 1 or len(inner) != len(node.args):
-        return None
-    return raw_call(node.function, inner, 1)
-
-
-def without_number(goal: Node, a: Algebra) -> list[tuple[Node, float]]:
-    """Return the objective without the number that is added to it, and that; and as it is."""
-    terms = terms_of(goal)
-    numbers = [c for c, n in terms if n is ONE]
-    rest = [(c, n) for c, n in terms if n is not ONE]
-    whole = [(goal, 0.0)]
-    return [(added(rest, a), numbers[0]), *whole] if len(numbers) == 1 and rest else whole
-
-
-def log_of_objective(goal: Node, a: Algebra, sense: str) -> Node | None:
-    """Return log f of what is minimised, or -log f of what is maximised, where f > 0."""
-    sign = 1.0 if sense == "minimize" else -1.0
-    sides = sides_of(goal if sign > 0.0 else a.scaled(-1.0, goal), a)
-    if sides is None or sides[1] or not sides[0]:
-        return None
-    if sign > 0.0 and not positive_somewhere(sides[0], a):
-        return None  # 0 is the least value, and has no logarithm
-    return a.scaled(sign, logarithm_of(sides[0], a, sign < 0.0))

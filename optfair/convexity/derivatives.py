@@ -15,6 +15,8 @@ from optfair.convexity.intervals import Interval
 from optfair.numbers import Floats
 
 ORDER = 4
+# Steps of an operation on enclosures of Hessians, and of each of their entries.
+OPERATION, ENTRY = 6.0, 3e-3
 
 
 def _number(value: Fraction | float) -> Interval:
@@ -206,6 +208,7 @@ class Taylor:
         v, g = self.v * other.v, a * other.g + b * self.g
         if self.h is None or other.h is None:
             return Taylor(v, g)
+        spend(OPERATION + ENTRY * self.h.low.size)
         cross = self.g[:, :, None] * other.g[:, None] + other.g[:, :, None] * self.g[:, None]
         return Taylor(v, g, a[:, :, None] * other.h + b[:, :, None] * self.h + cross)
 
@@ -215,6 +218,7 @@ class Taylor:
         g = phi[1][:, None] * self.g
         if self.h is None:
             return Taylor(phi[0], g)
+        spend(OPERATION + ENTRY * self.h.low.size)
         outer = self.g[:, :, None] * self.g[:, None]
         square = self.g.square()
         low, high = outer.low.copy(), outer.high.copy()
@@ -411,6 +415,7 @@ def definite(h: Interval) -> Any:
         )
         ratio = row * safe.reciprocal()[None]
         for i in range(d - k - 1):
+            spend((d - k - 1 - i) * (1.0 + ENTRY * ratio.low.shape[-1]))
             for j in range(i, d - k - 1):
                 product = row[i].square() * safe.reciprocal() if i == j else ratio[i] * row[j]
                 at = (k + 1 + i, k + 1 + j)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import product
@@ -19,40 +19,40 @@ from optfair.convexity.algebra import (
     Algebra,
     Term,
     added,
-    cleared,
-    denominators,
-    log_of_objective,
     logarithm_of,
     positive_somewhere,
-    rewritten,
     sides_of,
-    steps_of,
-    terms_of,
-    without_number,
 )
 from optfair.convexity.cone_rows import cone_rows
 from optfair.convexity.domain import IMPLIED, Domain, Fact
 from optfair.convexity.expression import (
-    Call,
     Exhausted,
     Leaf,
     Node,
     Opaque,
-    Sum,
     affine,
     limited,
-    opaque,
     raw_call,
     rebuilt,
     select,
-    stacked,
     subnodes,
 )
 from optfair.convexity.intervals import Interval
 from optfair.convexity.prove import domain_of, looks_geometric
+from optfair.convexity.quasiconvex import (
+    SENSES,
+    Choice,
+    Way,
+    convex_rows,
+    each_of_largest,
+    invertible,
+    minimised,
+    outward,
+    proved,
+    within,
+)
 from optfair.convexity.reading import Reader, Unread, demanded, leaf_of, read, read_constraint
-from optfair.convexity.rules import Kind, grows
-from optfair.convexity.search import Search
+from optfair.convexity.rules import grows
 from optfair.convexity.writing import Atoms, InFloats, asked, domains, sublevel_of
 from optfair.core.canonical import built
 from optfair.core.certificate import Certificate, Verdict
@@ -60,12 +60,11 @@ from optfair.core.identity import fingerprint
 from optfair.core.labels import free_name
 from optfair.errors import OptfairError, SolverFailure
 
-Way = Literal["itself", "logarithm", "level", "steps"]
 Word = Literal["log-log convex", "quasiconvex"]
 
-# Scalars of a problem that is looked at, rows of a term, steps for one proof, for all and for each row, times as
-# many where CVXPY's rules take it for a geometric program. A step is about 0.1 ms; they are counted, not timed.
-SCALARS, ROWS, PROOF, TOGETHER, EACH, GEOMETRIC = 2000, 64, 500, 2000, 60, 25
+# Scalars of a problem that is looked at, rows of a term, steps for all and for each row, times as many where
+# CVXPY's rules take it for a geometric program. A step is about 0.1 ms; they are counted, not timed.
+SCALARS, ROWS, TOGETHER, EACH, GEOMETRIC = 2000, 64, 2000, 60, 25
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,8 +93,9 @@ class Recast(Certificate):
 
     Log-log convex: with :math:`x = e^u` every term is a convex function of u after taking
     logarithms, on x > 0 (geometric programs among them). Quasiconvex: rows are multiplied by
-    denominators, brought to logarithms or roots, and an objective that is not convex itself is
-    minimised by its logarithm, or as p/q by its levels, :math:`\min_x p(x) - t\,q(x)`.
+    denominators, brought to logarithms or roots, and freed of increasing functions. An objective
+    that is an increasing function of a convex one is minimised by that; others by a logarithm, or
+    as p/q by levels, :math:`\min_x p(x) - t\,q(x)`.
 
     Attributes
     ----------
@@ -105,28 +105,25 @@ class Recast(Certificate):
         "log-log convex" or "quasiconvex".
     inner : Problem
         What is solved; of levels that at t = 0.
-    way : {"itself", "logarithm", "level", "steps"}
-        What is minimised of the objective; of c ceil(f) + d that is f.
     rows : mapping
         Name of a term -> its pieces; terms without an entry stay.
-    goal : (Node, Node)
-        The objective, to be minimised, before and after; of levels p and q.
-    sense, offset : str, float
-        Whether f > 0 is minimised or maximised where the logarithm is taken of it, or of 1/f; and
-        the number that was left out of the objective, as it is minimised.
+    choice : Choice
+        What is minimised of the objective, as it is minimised.
     """
 
     problem: Any
     word: Word
     inner: Any
-    way: Way
     rows: Mapping[str, tuple[Piece, ...]]
-    goal: tuple[Node, Node]
+    choice: Choice
     atoms: Atoms
-    sense: str
-    offset: float
     level: float = 0.0
     names: Mapping[Leaf, str] = field(default_factory=dict)
+
+    @property
+    def way(self) -> Way:
+        """What is minimised of the objective, as its choice says."""
+        return self.choice.way
 
     @property
     def in_logarithms(self) -> bool:
@@ -135,8 +132,7 @@ class Recast(Certificate):
 
     def at(self, level: float) -> Recast:
         """Return the problem of another level t."""
-        parts = self.rows, self.goal, self.atoms, self.sense, self.offset
-        made = _made(self.problem, self.word, self.way, *parts, level)
+        made = _made(self.problem, self.word, self.rows, self.choice, self.atoms, level)
         if made is None:
             raise SolverFailure(f"the level {level:g} is not known to be convex")
         return made
@@ -150,16 +146,12 @@ class Recast(Certificate):
         value = float(inner)
         if self.way == "level":
             value = self.level if inner > 0.0 else -np.inf
-        if self.way == "steps":
-            _, c, d = steps_of(self.goal[0]) or (None, 1.0, 0.0)
-            step = Interval.exactly(np.array(inner)).call("ceil")
-            value = float((step.scaled(np.array(c)) + Interval.exactly(np.array(d))).low)
-        if self.way == "logarithm" and self.sense == "minimize":
+        if self.way == "logarithm" and self.choice.sense == "minimize":
             value = float(Interval.exactly(np.array(inner)).call("exp").low)
         elif self.way == "logarithm":  # the logarithm of 1/f was minimised
             value = -float(Interval.exactly(np.array(-inner)).call("exp").high)
         above = Interval.of(np.array(value), np.array(np.inf))
-        return sign * float((above + Interval.exactly(np.array(self.offset))).low)
+        return sign * float(outward(self.choice.outer, above).low)
 
     def verify(self) -> Verdict:
         """Make the problem anew from the declared one, and check the proof of every term."""
@@ -178,10 +170,11 @@ class Recast(Certificate):
             "itself": "",
             "logarithm": "; its logarithm is minimised",
             "level": "; by levels",
-            "steps": "; what is rounded is minimised",
         }
+        grows = any(f.function for f in self.choice.outer)
+        inside = "; what the objective grows with is minimised" if grows else ""
         what = "with x = exp(u)" if self.in_logarithms else f"{changed or 'no row'} rewritten"
-        return f"{self.word}: {what}{how[self.way]}"
+        return f"{self.word}: {what}{inside}{how[self.way]}"
 
 
 def recast(problem: Any) -> Recast | None:
@@ -236,10 +229,17 @@ def _pieces(name: str, term: Any, a: Algebra, atoms: Atoms) -> tuple[Piece, ...]
         return (Piece(name, node, cones.after, cones.written),)
     if node.size > ROWS:
         return None
-    before = [select(node, [i]) for i in range(node.size)]
-    after = _convex_rows(before, a)
-    label = [name] if node.size == 1 else [f"{name} {i}" for i in range(node.size)]
-    return None if after is None else tuple(map(Piece, label, before, after))
+    rows = [each_of_largest(select(node, [i]), a) for i in range(node.size)]
+    before = [f for each in rows for f in each]
+    if len(before) > ROWS or (after := convex_rows(before, a)) is None:
+        return None
+    label = [
+        f"{name} {i}" + f" {k}" * (len(each) > 1)
+        for i, each in enumerate(rows)
+        for k in range(len(each))
+    ]
+    label = [name] if len(label) == 1 else label
+    return tuple(map(Piece, label, before, after))
 
 
 def _term_by_term(problem: Any, domain: Domain, convex: Mapping[str, Any]) -> Recast | None:
@@ -254,44 +254,15 @@ def _term_by_term(problem: Any, domain: Domain, convex: Mapping[str, Any]) -> Re
             return None
         rows[name] = pieces
     goal, where = _objective(problem, domain)
-    a = Algebra(where)
-    choice: Choice | None = ("itself", (goal, goal), problem.sense, 0.0) if rows else None
-    if not _proved(goal, a):
-        tried = (_known(f, d, a, problem.sense) for f, d in without_number(goal, a))
-        choice = next((known for known in tried if known is not None), None)
+    stated, a = a, Algebra(where)
+    choice = Choice("itself", (goal, goal), problem.sense) if rows else None
+    if not proved(goal, a):
+        choice = minimised(goal, stated, a, problem.sense)
     if choice is None:
         return None
     changed = [t for n, t in problem.constraints.items() if n in rows]
     atoms = Atoms(_own(problem, [*changed, *problem.objective.values()], where), a)
-    return _made(problem, "quasiconvex", choice[0], rows, choice[1], atoms, *choice[2:], 0.0)
-
-
-Choice = tuple[Way, tuple[Node, Node], str, float]
-# To minimise -f is to maximise f: the declared sense first.
-SENSES = {"minimize": ("minimize", "maximize"), "maximize": ("maximize", "minimize")}
-
-
-def _known(goal: Node, offset: float, a: Algebra, declared: str) -> Choice | None:
-    """Return how an objective is minimised that is not convex itself, None where no way is known."""
-    for sense in SENSES[declared]:
-        log = log_of_objective(goal, a, sense)
-        if log is not None and _proved(log, a):
-            return "logarithm", (goal, log), sense, offset
-    steps = steps_of(goal)
-    if steps is not None and _proved(steps[0], a):
-        return "steps", (goal, steps[0]), declared, offset
-    levels = _ratio(goal, a) if sublevel_of(goal, 0.0) is None else (goal, goal)
-    return None if levels is None else ("level", levels, declared, offset)
-
-
-def _proved(node: Node, a: Algebra, kind: Kind = "convex") -> bool:
-    if affine(node):
-        return True
-    try:
-        with limited(PROOF):
-            return Search(a.domain, np.inf).prove(node, kind) is not None
-    except Exhausted:
-        return False
+    return _made(problem, "quasiconvex", rows, choice, atoms)
 
 
 def _convex(node: Node, atoms: Atoms) -> bool:
@@ -299,58 +270,7 @@ def _convex(node: Node, atoms: Atoms) -> bool:
     with contextlib.suppress(Unread):
         if atoms.write(node, True).is_convex():
             return True
-    return _proved(node, atoms.algebra)
-
-
-def _convex_rows(rows: Sequence[Node], a: Algebra) -> list[Node] | None:
-    """Return convex functions that are at most 0 where each row is: the way of the last one first."""
-    after, last = list[Node](), 0
-    for node in rows:
-        below = sublevel_of(node, 0.0)
-        ways = rewritten(node, a) if below is None else [opaque(below, node.leaves)]
-        every = list(dict.fromkeys(ways))
-        order = sorted(range(len(every)), key=lambda k: (k != last, k))
-        k = next((k for k in order if _proved(every[k], a)), None)
-        if k is None:
-            return None
-        after.append(every[k])
-        last = k
-    return after
-
-
-# --- functions whose sublevel sets are known -------------------------------------------------------
-
-
-def _largest(goal: Node, a: Algebra) -> list[Node]:
-    """Return the functions whose largest entry it is: c max(f, d), and -c min(f, d) with c > 0."""
-    (c, n), *others = terms_of(goal) or [(0.0, ONE)]
-    word = "of all: maximum" if c > 0.0 else "of all: minimum"
-    if others or goal.size != 1 or not (isinstance(n, Call) and n.function == word):
-        return []
-    return [a.scaled(c, f) for f in n.args]
-
-
-def _ratio(goal: Node, a: Algebra) -> tuple[Node, Node] | None:
-    """Return p and q > 0 with f = p/q whose levels are convex: p - t q, for every level that f has."""
-    if each := _largest(goal, a):
-        known = list[tuple[Node, Node]]()
-        for n in each:  # ratios of one form are one; a search for what is not there takes long
-            whole = None if isinstance(n, Sum) and n.size > 1 else _ratio(n, a)  # sums mix entries
-            for f in [] if whole else [select(n, [i]) for i in range(n.size)]:
-                pair = _ratio(f, a) or ((f, ONE) if _proved(f, a) else None)
-                if pair is None:
-                    return None
-                known.append(pair)
-            known += [whole] if whole else []
-        return stacked([p for p, _ in known]), stacked([q for _, q in known])
-    for q in denominators(goal, a):
-        p = cleared(terms_of(goal), q, a)
-        if not _proved(p, a):
-            continue
-        above = a.nonnegative(p) and _proved(q, a, "concave")
-        if affine(q) or above or (a.nonpositive(p) and _proved(q, a)):
-            return p, q
-    return None
+    return proved(node, atoms.algebra)
 
 
 # --- in logarithms -----------------------------------------------------------------------------------
@@ -388,8 +308,10 @@ def _in_logarithms(problem: Any, domain: Domain) -> Recast | None:
         rows[name] = tuple(pieces)
     goal, _ = _objective(problem, domain)
     word: Word = "log-log convex"
-    for (core, offset), sense in product(without_number(goal, logs.a), SENSES[problem.sense]):
+    for (outer, core), sense in product(within(goal, logs.a), SENSES[problem.sense]):
         sign, b = 1.0 if sense == "minimize" else -1.0, logs.b
+        if not invertible(outer):
+            continue  # a step needs its last digit, which a logarithm rounds
         if (terms := logs.moved(logs.a.scaled(sign, core))) is None or terms[1] or not terms[0]:
             continue
         f = terms[0]
@@ -401,7 +323,8 @@ def _in_logarithms(problem: Any, domain: Domain) -> Recast | None:
             continue
         made, atoms = (added(f, b), log), logs.atoms
         own = {**beside, **demands}
-        return _made(problem, word, "logarithm", rows, made, atoms, sense, offset, 0.0, own)
+        choice = Choice("logarithm", made, sense, outer)
+        return _made(problem, word, rows, choice, atoms, beside=own)
     return None
 
 
@@ -550,13 +473,10 @@ def _own(problem: Any, terms: Iterable[Any], domain: Domain) -> dict[Node, Any]:
 def _made(
     problem: Any,
     word: Word,
-    way: Way,
     rows: Mapping[str, tuple[Piece, ...]],
-    goal: tuple[Node, Node],
+    choice: Choice,
     atoms: Atoms,
-    sense: str,
-    offset: float,
-    level: float,
+    level: float = 0.0,
     beside: Mapping[str, Node] | None = None,
 ) -> Recast | None:
     """Return the recast problem, None where its terms are not proved convex among themselves."""
@@ -580,8 +500,8 @@ def _made(
     for name, node in (beside or {}).items():
         taken = {*problem.constraints, *constraints}
         constraints[free_name(name, taken)] = atoms.write(node, True) <= 0
-    if way == "level":
-        p, q = goal
+    if choice.way == "level":
+        p, q = choice.goal
         asked = demanded(_goal(problem), Domain())
         for k, node in enumerate(f.node for f in asked if affine(f.node)):
             constraints[free_name(f"{IMPLIED} {k}", constraints)] = atoms.write(node) <= 0
@@ -590,11 +510,11 @@ def _made(
             total = atoms.write(p) - float(level) * atoms.write(q)
             total = total if total.size == 1 and total.is_quadratic() else cp.max(total)
     else:
-        total = atoms.write(goal[1], True)
+        total = atoms.write(choice.goal[1], True)
     for row in domains(built(t) for t in problem.terms):
         constraints[free_name(IMPLIED, constraints)] = row
     made = cp.Problem(cp.Minimize(cp.sum(total)), list(constraints.values()))
     inner = from_cvxpy(made, list(constraints)).with_integrality(*problem.integers)
     if not inner.problem_class.convex:
         return None
-    return Recast(problem, word, inner, way, dict(rows), goal, atoms, sense, offset, level, names)
+    return Recast(problem, word, inner, dict(rows), choice, atoms, level, names)

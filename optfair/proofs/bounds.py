@@ -27,6 +27,7 @@ from optfair.proofs.columns import (
     proved_floor,
     rotated_rows,
     spare_of,
+    tighten,
     with_cut,
 )
 from optfair.proofs.definiteness import definiteness
@@ -121,15 +122,44 @@ def implied(
     form: ConicForm, rows: Rows, residual: Residual, boxes: Boxes, rounds: int = ROUNDS
 ) -> Boxes:
     """Return the boxes with the bounds that rows imply, as far as the residual needs them."""
-    near = boxes.tighter(
-        *propagated(rows, boxes.lower, boxes.upper, boxes.paying(residual), rounds)
-    )
+    near = boxes
+    if near.unpaid(residual).any():
+        near = near.tighter(*opposite_sums(rows, near.lower, near.upper))
+    near = near.tighter(*propagated(rows, near.lower, near.upper, boxes.paying(residual), rounds))
     if rounds < ROUNDS or not near.unpaid(residual).any():
         return near
     if (more := rotated_rows(form))[1].size:
         lower, upper = near.lower, near.upper
         near = near.tighter(*propagated(rows.below(*more), lower, upper, boxes.paying(residual)))
     return near
+
+
+# Entries whose double is a float for sure.
+MOST = 1e300
+
+
+def opposite_sums(rows: Rows, lower: Floats, upper: Floats) -> tuple[Floats, Floats]:
+    r"""Return bounds that sums of two rows of two columns imply, where one column cancels.
+
+    As :math:`t \ge 0` of :math:`x - t \le 0` and :math:`-x - t \le 0`, neither of which bounds t.
+    """
+    pairs = np.flatnonzero((np.diff(rows.A.indptr) == 2) & np.isfinite(rows.high))
+    at = rows.A.indptr[pairs] + np.arange(2)[:, None]
+    order = np.argsort(rows.A.indices[at], axis=0)
+    column, entry = (np.take_along_axis(v[at], order, 0) for v in (rows.A.indices, rows.A.data))
+    near = np.lexsort((entry[1], column[1], column[0]))  # two rows of the same columns in turn
+    one, other = near[:-1], near[1:]
+    same = (column[:, one] == column[:, other]).all(axis=0)
+    lower, upper = lower.copy(), upper.copy()
+    for kept, lost in ((0, 1), (1, 0)):
+        opposite = (entry[lost, one] == -entry[lost, other]) & same
+        own = entry[kept, one]
+        both = opposite & (own == entry[kept, other]) & (own != 0.0) & (np.abs(own) < MOST)
+        with np.errstate(over="ignore"):
+            side = rows.high[pairs[one[both]]] + rows.high[pairs[other[both]]]
+        side = np.where(side == 0.0, 0.0, np.nextafter(side, np.inf))  # a sum is 0 if it is exact
+        tighten(lower, upper, column[kept, one[both]], 2.0 * own[both], side)
+    return lower, upper
 
 
 def in_circles(form: ConicForm, rows: Rows, residual: Residual, boxes: Boxes) -> Boxes:

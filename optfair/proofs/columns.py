@@ -387,7 +387,7 @@ def _declared(rows: Rows) -> tuple[Floats, Floats, Any]:
     side = np.concatenate([rows.high[single], -rows.low[single]])
     stated = np.isfinite(side)
     row, column = row[stated], column[stated]
-    ends = _tighten(lower, upper, column, entry[stated], side[stated])
+    ends = tighten(lower, upper, column, entry[stated], side[stated])
     return lower, upper, _gains(row, column, ends, before, (lower, upper))
 
 
@@ -404,7 +404,7 @@ def _gains(row: Any, column: Any, ends: Any, before: Any, now: Any) -> Any:
     return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
 
 
-def _tighten(
+def tighten(
     lower: Floats, upper: Floats, column: Any, entry: Floats, side: Floats
 ) -> tuple[Floats, Floats]:
     """Apply ``entry x[column] <= side`` to the bounds, rounded outward; return its ends."""
@@ -514,7 +514,7 @@ def propagated(
             spare = 2.0 * off + 8.0 * UNIT * np.abs(side)
             slack = side[row] - (total[row] - part) + spare[row]
             old = (lower.copy(), upper.copy()) if trace is not None else before
-            ends = _tighten(lower, upper, column, a, slack)
+            ends = tighten(lower, upper, column, a, slack)
             upper[upper >= NONE], lower[lower <= -NONE] = np.inf, -np.inf
             if trace is not None:
                 trace.append(_gains(row, column, ends, old, (lower, upper)))

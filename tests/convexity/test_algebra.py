@@ -16,7 +16,6 @@ from optfair.convexity.algebra import (
     added,
     is_written_positive,
     logarithm_of,
-    rewritten,
     sides_of,
 )
 from optfair.convexity.domain import Domain
@@ -335,27 +334,6 @@ def test_the_logarithm_of_terms(up: bool) -> None:
     shift = constant_value(logarithm_of([(3.0, constant([1.0]))], A, up))
     known = Interval.exactly(np.array([3.0])).call("log")
     assert shift == (known.high if up else known.low)
-
-
-def test_ways_to_write_a_row_keep_its_points() -> None:
-    x, y, m = (first(leaf) for leaf in (X, Y, M))
-    xy, half = A.product([(x, ONE), (y, ONE)]), A.product([(x, HALF)])
-    rows = [
-        A.total([constant([3.0]), xy], [1.0, -1.0]),
-        A.total([A.product([(y, ONE), (x, -ONE)]), constant([0.7])], [1.0, -1.0]),
-        A.total([A.product([(y, TWO)]), A.product([(x, ONE), (m, TWO)])], [1.0, -0.3]),
-        A.total([x, y, half], [1.0, 1.0, -3.0]),
-    ]
-    assert [*rewritten(A.total([xy, m, constant([3.0])], [1.0, 0.1, -1.0]), A)][1:] == []
-    for row in rows:
-        ways = list(dict.fromkeys(rewritten(row, A)))
-        assert ways[0] is row and len(ways) > 1
-        for seed in range(40):
-            at = point(seed)
-            if abs(value(row, at)[0]) > 1e-6:
-                assert {bool(value(way, at)[0] > 0.0) for way in ways} == {
-                    bool(value(row, at)[0] > 0.0)
-                }
 
 
 KEYS = [np.s_[2], np.s_[-1], np.s_[::-1], np.s_[::-1, 1], np.s_[3:0:-2, 0:2], np.s_[:, ::-1]]

@@ -172,7 +172,7 @@ def test_the_logarithm_of_an_objective_is_rounded_below_it(
     low, high = log_of_3()
     made = of.from_cvxpy(cp.Problem(goal, rows)).recast
     assert made.way == "logarithm" and made.in_logarithms is logs
-    assert made.goal[1].constant.tolist() == [low if goal.NAME == "minimize" else -high]
+    assert made.choice.goal[1].constant.tolist() == [low if goal.NAME == "minimize" else -high]
 
 
 def test_an_equation_in_logarithms_is_a_row_either_way() -> None:

@@ -11,7 +11,10 @@ import pytest
 from optfair.convexity import search as search_module
 from optfair.convexity import theorems
 from optfair.convexity.algebra import Algebra
+from optfair.convexity.derivatives import definite, hessian_on
 from optfair.convexity.domain import Domain
+from optfair.convexity.expression import Exhausted, entries, limited
+from optfair.convexity.intervals import Interval
 from optfair.convexity.prove import domain_of, prove
 from optfair.convexity.reading import read
 from optfair.convexity.search import Search
@@ -211,3 +214,22 @@ def test_boxes_are_cut_no_longer_than_the_whole_search_may_take() -> None:
     assert Search(found.domain).subdivided(found.node, "convex", Algebra(found.domain)) is not None
     late = Search(found.domain, 0.0)
     assert late.subdivided(found.node, "convex", Algebra(found.domain)) is None
+
+
+def test_enclosures_of_hessians_take_the_steps_that_they_cost() -> None:
+    """Those of many entries, or over many boxes, once took as many steps as a single number."""
+    v = cp.Variable(6, name="v")
+    where = domain_of({"low": v >= 1, "high": v <= 2})
+    node = read(cp.sum(cp.multiply(1 / v, v @ np.ones(6))), where).node
+    places = tuple(entries(node))
+
+    def over(count: int) -> Interval:
+        return Interval.of(np.ones((6, count)), np.full((6, count), 2.0))
+
+    with limited(500):
+        one = hessian_on(node, places, over(1))
+    with pytest.raises(Exhausted), limited(500):
+        hessian_on(node, places, over(1000))
+    assert one is not None
+    with limited(20), pytest.raises(Exhausted):
+        definite(one)

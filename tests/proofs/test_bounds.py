@@ -7,12 +7,14 @@ from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
 
+import cvxpy as cp
 import numpy as np
 import pytest
 import scipy.sparse as sp
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+import optfair as of
 from optfair.core.certificate import PROVED, reported, within
 from optfair.proofs import bounds, columns, equations, moves
 from optfair.proofs.bounds import lower_bound
@@ -1003,3 +1005,32 @@ def test_a_row_of_columns_that_all_stay_is_no_equation_for_the_others() -> None:
     b, x = np.array([3.0 + 1e-9, 0.0, 0.0, 0.0, 0.0, 0.0]), np.array([0.0, 1.0, 0.0, 1.0])
     step = feasible_near(sp.csc_array(np.array(A, dtype=float)), b, cones, x)
     assert step is not None and (step[[0, 2]] == 0.0).all() and 0.0 < step.max() < 2e-9
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_sums_of_opposite_rows_are_bounds_that_hold(seed: int) -> None:
+    """Of t >= |x - 0.1| - 0.7 neither row bounds t, and their sum does."""
+    rng = np.random.default_rng(seed)
+    a, c = rng.choice([1.0, 0.1, 3.0], 2)
+    A = np.array([[c, -a, 0.0], [-c, -a, 0.0], [0.0, c, a], [0.0, -c, a], [c, 0.0, a]])
+    side = np.array([0.1, -0.1 + 2.0 * rng.uniform(), 0.3, 0.4, 1.0]).round(3)
+    nothing = np.zeros((3, 0), dtype=int), np.zeros((2, 0))
+    rows = columns.Rows(sp.csr_array(A), np.full(5, -np.inf), side, side, *nothing)
+    free = np.full(3, -np.inf), np.full(3, np.inf)
+    lower, upper = bounds.opposite_sums(rows, *free)
+    least = (Fraction(side[0]) + Fraction(side[1])) / (-2 * Fraction(a))
+    most = (Fraction(side[2]) + Fraction(side[3])) / (2 * Fraction(a))
+    assert Fraction(lower[1]) <= least <= Fraction(lower[1]) + Fraction(1e-12)
+    assert Fraction(upper[2]) - Fraction(1e-12) <= most <= Fraction(upper[2])
+    others = [lower[0], lower[2], -upper[0], -upper[1]]
+    assert others == [-np.inf] * 4
+    again = bounds.opposite_sums(rows, np.full(3, 9.0), np.full(3, -9.0))
+    assert (again[0] == 9.0).all() and (again[1] == -9.0).all()
+
+
+def test_basis_pursuit_of_many_columns_is_proved_everywhere() -> None:
+    n, rng = 1000, np.random.default_rng(0)
+    A, y = rng.normal(size=(n // 5, n)), cp.Variable(n)
+    signal = (np.arange(n) < n // 40).astype(float)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.norm1(y)), [A @ y == A @ signal]))
+    assert p.solve().grade.word == "proved"

@@ -136,3 +136,91 @@ def test_a_wrong_name_is_no_lack_of_multipliers() -> None:
     whole = of.from_cvxpy(cp.Problem(cp.Minimize(k), [k >= 0.5]), ["floor"]).solve()
     with pytest.raises(of.DeclarationError, match="prices are of convex programs"):
         whole.shadow_price["flor"]
+
+
+def _cones() -> dict[str, tuple[cp.Problem, float, dict[str, Any]]]:
+    """Return problems with cones, their optima and their unique multipliers, from CVXPY and MOSEK's manual."""
+    x, y, s = cp.Variable(3, name="x"), cp.Variable(name="y"), cp.Variable(3, name="s")
+    X, Y = (cp.Variable((n, n), symmetric=True, name=m) for n, m in [(2, "X"), (4, "Y")])
+    linear = 3 * x[0] + 2 * x[1] + x[2]
+    root, one = np.sqrt(2.0), np.ones(3)
+    turned = np.array([[1.0, 1.0], [-0.5, 0.5]])
+    lengths = cp.vstack([turned @ x[:2], x[:2], np.diag([0.2, 1.8]) @ x[:2]])
+    sigma = np.array([[1.83, 1.79, 3.22], [1.79, 2.18, 3.18], [3.22, 3.18, 8.69]])
+    risk = cp.norm(np.linalg.cholesky(sigma).T @ x)
+    means = cp.hstack([x[0], x[2]]), cp.hstack([x[1], 1.0])
+    A = np.array([[0, 1, 0, 0], [1, -1, 0, 0], [0, 0, 0, 0], [0, 0, 0, -3]])
+    C = np.array([[1, -3, 0, 0], [-3, 2, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]])
+    assert np.allclose(turned, np.diag([root, 1 / root]) @ (np.array([[1, 1], [-1, 1]]) / root))
+    return {
+        "one second-order cone": (
+            cp.Problem(cp.Minimize(linear), [cp.SOC(y, x), x[0] + x[1] + 3 * x[2] >= 1, y <= 5]),
+            -13.548638904,
+            {"c0": [2.865603, 2.220626, 1.220626, -1.338123], "c1": 0.779397, "c2": 2.865603},
+        ),
+        "three second-order cones": (
+            cp.Problem(cp.Minimize(2 * x[1] - x[0]), [cp.SOC(one, lengths, axis=1)]),
+            -1.932105,
+            {"c0": [0, 0, 0, 1.164545, -0.974312, 0.637872, 0.767560, -0.128441, 0.756738]},
+        ),
+        "an exponential cone": (
+            cp.Problem(
+                cp.Minimize(linear),
+                [cp.sum(x) <= 1, cp.sum(x) >= 0.1, x >= 0, cp.ExpCone(x[2], x[1], x[0])],
+            ),
+            0.235348206,
+            {"c0": 0, "c1": 2.353482, "c2": [0, 0, 0], "c3": [-1.353482, -0.353482, 0.646518]},
+        ),
+        "three exponential cones": (
+            cp.Problem(
+                cp.Minimize(y - 0.75 * cp.sum(s)), [risk <= y, cp.ExpCone(s, cp.Constant(one), x)]
+            ),
+            4.0751197,
+            {
+                "c0": 1.0,
+                "c1": [-0.75, -1.16363, 1.3019, -0.75, -1.20777, 1.38082, -0.75, -1.70371, 2.67496],
+            },
+        ),
+        "two power cones": (
+            cp.Problem(
+                cp.Minimize(x[0] - s[0] - s[1]),
+                [x[0] + x[1] + 0.5 * x[2] == 2, cp.PowCone3D(*means, s[:2], [0.2, 0.4])],
+            ),
+            -1.807340679,
+            {"c0": 0.484664, "c1": [[1.484664, 0.242332], [0.484664, 0.838013], [-1, -1]]},
+        ),
+        "two semidefinite matrices": (
+            cp.Problem(
+                cp.Minimize(X[0, 0] + 6 * X[1, 1] + cp.trace(C @ Y)),
+                [
+                    cp.trace(np.array([[1, 1], [1, 2]]) @ X) + cp.trace(A @ Y) == 23,
+                    Y[0, 1] <= -3,
+                    X >> 0,
+                    Y >> 0,
+                ],
+            ),
+            52.40127214,
+            {
+                "c0": -0.837722,
+                "c1": 11.044553,
+                "c2": [[0.162278, -0.837722], [-0.837722, 4.324555]],
+                "c3": [
+                    [1, 1.684554, 0, 0],
+                    [1.684554, 2.837722, 0, 0],
+                    [0, 0, 1, 0],
+                    [0, 0, 0, 2.513167],
+                ],
+            },
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", _cones())
+def test_cones_of_each_kind_one_or_several_in_a_constraint(name: str) -> None:
+    problem, optimum, prices = _cones()[name]
+    solution = of.from_cvxpy(problem).solve()
+    assert solution.grade.word == "proved"
+    assert solution.objective == pytest.approx(optimum, abs=1e-5)
+    for row, price in prices.items():
+        assert np.shape(solution.multipliers[row]) == np.shape(price)
+        np.testing.assert_allclose(solution.multipliers[row], price, atol=1e-3)
