@@ -11,9 +11,11 @@ import pytest
 
 import optfair as of
 from optfair.errors import DataError, DeclarationError
+from optfair.methods.fair_clustering.algorithms import set_search
 from optfair.methods.fair_clustering.algorithms.set_search import SetSearch
 from optfair.methods.fair_clustering.certified_labels import certified_kmeans
 from optfair.methods.fair_clustering.rules import MaxGap
+from optfair.rows.frames import generator
 
 RULES: dict[str, Any] = {
     "perfect fairness": of.perfect_fairness(),
@@ -279,3 +281,44 @@ def test_rows_in_any_units_have_the_same_labels():
     large = certified_kmeans(X * 2.0**33, groups=g, n_clusters=2, fairness=of.balance(0.5))
     np.testing.assert_array_equal(plain.labels, large.labels)
     assert large.objective == pytest.approx(plain.objective * 2.0**66)
+
+
+def test_programs_without_a_solution_leave_no_partition() -> None:
+    """Clusters at hand may be none, or no two of them part the rows where all must have some."""
+    X = np.arange(6.0)[:, None]
+    search = SetSearch(X, np.zeros(6, dtype=int), np.array([[3]]), 2, True, generator(0))
+    assert search.start()
+    best = search.value
+    for sets in (np.zeros((0, 6), dtype=bool), np.array([[1, 1, 1, 0, 0, 0], [0, 1, 1, 1, 0, 0]])):
+        search.sets = sets.astype(bool)
+        search.costs = search.cost(search.sets)
+        search.prices()
+        search.mixed()
+        assert search.value == best and np.array_equal(search.best.sum(axis=0), np.ones(6))
+    # neither what leaves rows out, nor too few or too many clusters
+    halves, thirds = np.repeat(np.eye(2, dtype=bool), 3, 1), np.repeat(np.eye(3, dtype=bool), 2, 1)
+    for filled, refused in (
+        (True, (halves[:1], thirds, thirds[:2])),
+        (False, (thirds, halves[1:])),
+    ):
+        search.filled, search.value = filled, np.inf
+        for sets in refused:
+            search.keep(sets)
+            assert search.value == np.inf
+        search.keep(halves)
+        assert search.value < np.inf
+
+
+def test_a_case_that_cannot_be_split_is_priced_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relaxation that says nothing, and prices that are given up at once: the gap is closed."""
+    monkeypatch.setattr(set_search, "PRICED", 8)
+    X, g = small(8, 3)
+    counts = np.array([[1, 1], [2, 2], [3, 3]])
+    search = SetSearch(X, g, counts, 3, False, generator(0))
+    assert search.start()
+    apart = np.eye(8) + 1e-9
+    monkeypatch.setattr(search.relaxation, "bound", lambda *given: (-np.inf, apart))
+    search.run(1e-6, np.inf)
+    best = certified_kmeans(X, groups=g, n_clusters=3)
+    assert search.value * search.unit == pytest.approx(best.objective)
+    assert search.bound >= (1.0 - 1e-6) * search.value

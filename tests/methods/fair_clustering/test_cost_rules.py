@@ -640,3 +640,34 @@ def test_prices_of_groups_are_not_asked_for_far_from_the_best_known() -> None:
     assert found.value - found.bound <= 1e-8
     assert found.value == pytest.approx(6.001, rel=1e-8)
     assert np.min(asked) > 0.2 and len(asked) < 30
+
+
+@pytest.mark.parametrize("above", [-np.inf, 6.1, 6.0005, 5.9])
+def test_a_bound_above_a_value_that_is_known_ends_the_search_for_prices(above: float) -> None:
+    asked: list[Any] = []
+
+    def least(factors: Any) -> tuple[float, Point]:
+        prices = 0.5 * factors
+        asked.append(prices)
+        slope = np.sqrt(prices[1] / prices[0])
+        costs = 6.0 + 1e-3 * np.array([slope, 1.0 / slope])
+        return float(prices @ costs), Point(costs, 0.0, None)
+
+    ended = weighed(
+        least,
+        [],
+        np.array([0.5, 0.5]),
+        Demands(worst=True),
+        np.array([[0.4, 0.6], [0.0, 0.0]]),
+        overdraft=1e3,
+        tolerance=1e-9,
+        deadline=np.inf,
+        above=above,
+    )
+    assert ended.bound <= 6.001 <= ended.value
+    if above in (6.0005, 5.9):  # what is left of the gap decides nothing
+        assert ended.bound > above and len(asked) == 1
+    elif above == 6.1:
+        assert ended.value - ended.bound <= 0.3 * (above - ended.value)
+    else:
+        assert len(asked) > 1 and ended.value - ended.bound <= 1e-8

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from fractions import Fraction
 from itertools import pairwise, product
 from typing import Any
@@ -178,6 +179,18 @@ def test_the_sides_of_a_hull_with_the_directions_in_which_it_is_flat() -> None:
     # one point alone is flat in all directions
     alone, sides = hull_sides(np.array([[0.25, 0.5]]), flat=True)
     assert len(alone) == 4 and alone @ [0.25, 0.5] == pytest.approx(sides)
+
+
+def test_sides_of_many_points_need_no_square_of_them() -> None:
+    counts = np.array(list(product(range(31), repeat=2)))[1:]
+    size = counts.sum(axis=1, keepdims=True)
+    points = np.hstack([1.0 / size, counts[:, :1] / size])
+    tracemalloc.start()
+    normals, ends = hull_sides(points, flat=True)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 100 * points.nbytes  # a square of the points has 480 times as much
+    assert (points @ normals.T <= ends).all() and len(normals) >= 3
 
 
 @pytest.mark.parametrize("K", [2, 3, 6])

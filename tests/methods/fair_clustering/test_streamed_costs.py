@@ -11,7 +11,12 @@ from sklearn.exceptions import ConvergenceWarning
 import optfair as of
 from optfair.errors import DeclarationError, Infeasible, SolverFailure
 from optfair.methods.fair_clustering import kmeans_fit
-from optfair.methods.fair_clustering.algorithms import charged_passes, passed_rows, row_passes
+from optfair.methods.fair_clustering.algorithms import (
+    charged_passes,
+    passed_rows,
+    price_search,
+    row_passes,
+)
 from optfair.methods.fair_clustering.algorithms.charged_rows import Demands, GroupMoments
 from optfair.methods.fair_clustering.algorithms.descent import Assigned
 from optfair.methods.fair_clustering.algorithms.pricing import Box
@@ -210,3 +215,23 @@ def test_ctrl_c_keeps_the_assignment_before(
         model.fit_stream(chunked(X, g, w))
     assert not left[0] and model.status_ == "interrupted" and model.n_iter_ >= 1
     assert model.gap_ <= 1e-6
+
+
+def test_faint_groups_need_no_smoothed_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Factors are orders apart: prices are searched for by boxes alone, from wherever they start."""
+    X, g, w = rows(8000)
+    monkeypatch.setattr(price_search, "FAR", 0)
+
+    def unwanted(*given: Any) -> Any:
+        raise AssertionError("a smoothed pass")
+
+    of_rows = passes(X, g, w)
+    monkeypatch.setattr(passed_rows, "SmoothedPass", unwanted)
+    for factors in (np.array([1e-5, 1.0, 2.0]), np.array([1.0, 1e-3, 2.0])):
+        search = passed_rows.PassedSearch(of_rows, X[:4], factors=factors)
+        ended = search.assign(np.zeros((3, 4)))
+        assert ended is not None and ended.status == "optimal"
+        assert ended.bound == pytest.approx(ended.objective, rel=1e-8)
+    plain = passed_rows.PassedSearch(of_rows, X[:4])
+    with pytest.raises(AssertionError, match="smoothed"):
+        plain.assign(np.zeros((3, 4)))

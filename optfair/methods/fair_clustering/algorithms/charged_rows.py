@@ -157,7 +157,8 @@ def weighed(
     overdraft : float
         Price of a missed budget.
     above : float
-        A value that is known: a gap of ``GAINED`` of what lies below it is enough.
+        A value that is known: a gap of ``GAINED`` of what lies below it is enough, and a bound
+        that lies above it.
     """
     upper, capped = demands.budgets
     best = np.stack([shares * demands.worst, np.zeros(shares.size)]) if duals is None else duals
@@ -178,7 +179,8 @@ def weighed(
         lam, fresh, value, missed = _master(points, shares, demands, overdraft)
         room = max(0.0, value - bound) / (abs(value) or 1.0)
         gained = (above - value) / (abs(value) or 1.0)
-        if room <= max(tolerance, GAINED * gained) or time.perf_counter() > deadline:
+        worse = -np.inf < above < bound - tolerance * abs(bound)
+        if worse or room <= max(tolerance, GAINED * gained) or time.perf_counter() > deadline:
             break
         # few points may all say that one group is for nothing
         near = np.abs(fresh - best).max() <= NEARBY * np.abs(best).max()

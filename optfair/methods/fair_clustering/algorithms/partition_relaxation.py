@@ -41,7 +41,8 @@ def hull_sides(points: Floats, *, flat: bool = False) -> tuple[Floats, Floats]:
         And, to both sides, of the directions in which they do not differ.
     """
     middle = points.mean(axis=0)
-    _, sizes, ways = np.linalg.svd(points - middle, full_matrices=True)
+    # of a triangle with the same ways: points may be many
+    _, sizes, ways = np.linalg.svd(np.linalg.qr(points - middle, mode="r"), full_matrices=True)
     size = np.zeros(len(ways))
     size[: sizes.size] = sizes
     differ = size > 1e-9 * max(size[0], 1e-9)

@@ -282,6 +282,9 @@ class PassedSearch(PriceSearch):
         self.size, self.rows, self.centers = rows.survey.rows, rows, centers
         self.factors = factors
         self.paying = np.ones(rows.survey.shares.size) if factors is None else factors
+        if factors is not None:
+            # factors are orders apart, and so are margins of groups: no temperature suits them all
+            self.long_steps = 0
         self.look: tuple[Box | None, _Opened, FreeRows]  # of the last pass
         self.lowest: tuple[Candidate, _Opened] | None = None
 

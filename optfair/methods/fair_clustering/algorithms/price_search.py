@@ -272,6 +272,7 @@ class PriceSearch:
         self.tolerance, self.deadline, self.report = tolerance, deadline, report
         self.size, self.cap = costs.size, max(2 * costs.size, 20_000)
         self.few: CostRows | None = None
+        self.long_steps = LONG_STEPS
         self.bound = -np.inf
         self.y, self.z = np.zeros(program.form.q.size), np.zeros(program.form.b.size)
         self.near: Floats | None = None  # multipliers of the last prices
@@ -281,7 +282,7 @@ class PriceSearch:
 
     def run(self, prices: Floats | None) -> str:
         """Search from given prices, or from none; return optimal, stalled or time_limit."""
-        steps, quiet, best_gap = LONG_STEPS, 0, np.inf
+        steps, quiet, best_gap = self.long_steps, 0, np.inf
         rows = min(max(SHARE * self.size, FEWEST), MOST)
         if prices is None:
             prices = np.zeros(self.program.masses.shape)

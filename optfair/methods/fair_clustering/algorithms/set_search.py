@@ -98,7 +98,10 @@ class SetSearch:
         self.costs = np.concatenate([self.costs, self.cost(sets[fresh])])
 
     def keep(self, sets: Members) -> None:
-        """Take a partition as the best where it is."""
+        """Take sets as the best where they part the rows, and cost least."""
+        fits = len(sets) == self.most if self.filled else len(sets) <= self.most
+        if not fits or (sets.sum(axis=0) != 1).any():
+            return  # a program without a solution ends somewhere
         value = float(self.cost(sets).sum())
         if value < self.value:
             self.best, self.value = sets, value
@@ -181,7 +184,7 @@ class SetSearch:
         self._rounded(Z, gap)
         halved = _halved(Z / np.sqrt(np.outer(np.diag(Z), np.diag(Z))), self.joined | self.parted)
         while self.value - low > gap * self.value and time.perf_counter() < deadline:
-            if self.priced < FEWEST:
+            if halved is not None and self.priced < FEWEST:
                 return halved, low
             u, v = self.prices()
             # prices that prove enough already need not be those of a cheapest cluster
@@ -189,7 +192,8 @@ class SetSearch:
             target = min(v - 0.25 * gap * self.value / self.most, enough)
             sets = self.near(u, target)
             if not len(sets):
-                most = self.nodes + self.priced
+                # what cannot be split is priced to the end
+                most = np.inf if halved is None else self.nodes + self.priced
                 sets, least = self.cheapest(u, target, deadline, most)
                 low = max(low, self.floor(u, least))
                 if not len(sets) and self.nodes >= most:
