@@ -16,12 +16,12 @@ from optfair.compile.form import compile_problem
 from optfair.core.certificate import Certificate, Verdict
 from optfair.core.problem import Problem
 from optfair.errors import Infeasible, SolverFailure, UnsupportedProblem
-from optfair.methods.fair_clustering.algorithms.set_search import covering_sites
 from optfair.methods.fair_clustering.algorithms.site_tree import (
     SHARE,
     SiteNode,
     SiteTree,
     bound_of_cases,
+    covering_sites,
 )
 from optfair.methods.fair_clustering.facility_location import LEVELS, FairFacilityLocation
 from optfair.methods.fair_clustering.location_bound import ROUNDING, Lagrangian, SitePrices

@@ -12,6 +12,7 @@ import pytest
 import optfair as of
 from optfair.errors import DataError, DeclarationError
 from optfair.methods.fair_clustering.algorithms import set_search
+from optfair.methods.fair_clustering.algorithms.partition_relaxation import PartitionRelaxation
 from optfair.methods.fair_clustering.algorithms.set_search import SetSearch
 from optfair.methods.fair_clustering.certified_labels import certified_kmeans
 from optfair.methods.fair_clustering.rules import MaxGap
@@ -121,17 +122,44 @@ def test_two_rows_are_together_in_one_case_and_apart_in_the_other(
     search = SetSearch(X, g, np.array([[1, 1], [2, 2]]), 3, False, np.random.default_rng(0))
     search.value, met = 10.0, []
 
-    def bounded(low: float, gap: float, deadline: float) -> Any:
+    def bounded(gap: float, deadline: float) -> Any:
         together, apart = bool(search.joined[0, 1]), bool(search.parted[0, 1])
         met.append((together, apart))
         search.value = 4.0 if together else search.value  # the best is where they are together
-        return (None, search.value) if together or apart else ((0, 1), 1.0)
+        search.reached = search.reached[0], search.value if together or apart else 1.0
+        return None if together or apart else (0, 1)
 
     monkeypatch.setattr(search, "_node", bounded)
     monkeypatch.setattr(search, "_whole", lambda gap, time_limit: None)
     search.run(1e-6, np.inf)
     assert sorted(met) == [(False, False), (False, True), (True, False)]
     assert search.bound == search.value == 4.0
+
+
+@pytest.mark.parametrize("after", [1, 2, 3])
+def test_ctrl_c_leaves_the_labels_and_what_is_proved(
+    monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    X, g = small(24, 1)
+    given: Any = {"groups": g, "n_clusters": 3, "fairness": of.balance(0.5)}
+    best = certified_kmeans(X, **given)
+    calls, bounded = [], PartitionRelaxation.bound
+
+    def interrupted(self: Any, *args: Any) -> Any:
+        calls.append(args)
+        if len(calls) == after:
+            raise KeyboardInterrupt
+        return bounded(self, *args)
+
+    # prices are of no use, so that cases are split
+    monkeypatch.setattr(SetSearch, "near", lambda self, u, target: np.zeros((0, 24), dtype=bool))
+    monkeypatch.setattr(SetSearch, "floor", lambda self, u, least: -np.inf)
+    monkeypatch.setattr(PartitionRelaxation, "bound", interrupted)
+    X = X * [1.0, 0.2]
+    rough = certified_kmeans(X, **given, gap=1e-9)
+    assert len(calls) == after
+    assert rough.bound <= certified_kmeans(X, **given).objective <= rough.objective
+    assert (rough.gap < 1.0) == (after > 1) and best.gap <= 1e-6
 
 
 @pytest.mark.parametrize("unit", [1e-6, 1e6])

@@ -12,7 +12,7 @@ import pytest
 
 import optfair as of
 from optfair.errors import UnsupportedProblem
-from optfair.methods.fair_clustering.algorithms.set_search import covering_sites
+from optfair.methods.fair_clustering.algorithms.site_tree import covering_sites
 from optfair.methods.fair_clustering.site_prices import located_sites
 
 FairFacilityLocation = of.fair_clustering.FairFacilityLocation

@@ -1,4 +1,4 @@
-"""Searches of sets: of rows that part them, generated and priced by branching; of sites that cover them all."""
+"""A search for clusters that part the rows: sets of them are generated, and priced by branching."""
 
 from __future__ import annotations
 
@@ -27,8 +27,6 @@ BATCH, ADDED, WAITING, STARTS = 512, 100, 100_000, 12
 PRICED, FEWEST, SOON = 150_000, 1_000, 0.5
 # Accuracy of prices that are optimal nearly; what is proved holds for any.
 CENTRAL = 1e-7
-# Cases of a cover looked at between two glances at the clock.
-GLANCE = 64
 
 
 class SetSearch:
@@ -72,7 +70,8 @@ class SetSearch:
         self.random = random
         self.sets, self.costs = np.zeros((0, n), dtype=bool), np.zeros(0)
         self.best, self.value = np.zeros((0, n), dtype=bool), np.inf
-        self.bound, self.nodes = 0.0, 0
+        # what is proved, of all cases and of the one at hand; sets that were looked at
+        self.bound, self.reached, self.nodes = 0.0, (0, 0.0), 0
         self.joined = self.parted = np.zeros((n, n), dtype=bool)
         # see `floor`
         gamma = 16.0 * (n * n + X.shape[1] + 8) * np.finfo(float).eps
@@ -149,43 +148,55 @@ class SetSearch:
         self.keep(sets)
 
     def run(self, gap: float, deadline: float) -> None:
-        """Search until the best partition is within the relative gap, or time is up.
+        """Search until the best partition is within the relative gap, time is up, or by Ctrl-C.
 
-        Where the program is not integral two rows are put together, or apart (Ryan and Foster).
+        Where the program is not integral two rows are put together, or apart (Ryan and Foster). A
+        case stays among the others until all that comes of it is there, whenever it is interrupted.
         """
-        n = len(self.X)
-        ends, order = np.inf, count()
-        nodes = [(0.0, next(order), np.zeros((2, n, n), dtype=bool))]
-        while nodes and time.perf_counter() < deadline:
-            low, at, pairs = heapq.heappop(nodes)
-            self.joined, self.parted = pairs
-            mixed, low = self._node(low, gap, deadline)
-            if at == 0 and mixed is not None:
-                self._whole(0.25 * gap, max(5.0, 0.1 * (deadline - time.perf_counter())))
-            if mixed is None and self.value - low > gap * self.value:
-                heapq.heappush(nodes, (low, at, pairs))  # time is up
-                break
-            if mixed is None or self.value - low <= gap * self.value:
-                ends = min(ends, low)
-                continue
-            for kind in (0, 1):
-                child = pairs.copy()
-                child[kind][mixed] = child[kind][mixed[::-1]] = True
-                heapq.heappush(nodes, (low, next(order), _closed(child)))
-        self.bound = min([ends, self.value, *(low for low, _, _ in nodes)])
+        n, order = len(self.X), count(1)
+        nodes, ends = [(0.0, 0, np.zeros((2, n, n), dtype=bool))], np.inf
+        try:
+            while nodes and time.perf_counter() < deadline:
+                low, at, pairs = nodes[0]
+                self.joined, self.parted = pairs
+                self.reached = at, low
+                mixed = self._node(gap, deadline)
+                low = self.reached[1]
+                if at == 0 and mixed is not None:
+                    self._whole(0.25 * gap, max(5.0, 0.1 * (deadline - time.perf_counter())))
+                done = self.value - low <= gap * self.value
+                if mixed is None and not done:
+                    break  # time is up
+                rest = nodes[1:]
+                if mixed is not None and not done:
+                    for kind in (0, 1):
+                        child = pairs.copy()
+                        child[kind][mixed] = child[kind][mixed[::-1]] = True
+                        rest.append((low, next(order), _closed(child)))
+                heapq.heapify(rest)
+                ends = min(ends, low) if done else ends
+                nodes = rest
+        except KeyboardInterrupt:
+            pass
+        at, least = self.reached
+        lows = (max(low, least) if node == at else low for low, node, _ in nodes)
+        self.bound = min([ends, self.value, *lows])
 
-    def _node(
-        self, low: float, gap: float, deadline: float
-    ) -> tuple[tuple[int, int] | None, float]:
-        """Return two rows that may be together, None where no case is left, and a bound."""
+    def _raise(self, low: float) -> None:
+        """Take a bound of the case at hand where it is the best."""
+        at, least = self.reached
+        self.reached = at, max(least, low)
+
+    def _node(self, gap: float, deadline: float) -> tuple[int, int] | None:
+        """Bound the case at hand; return two rows that may be together, None where none are left."""
         wanted = (1.0 - 0.5 * gap) * self.value
         least, Z = self.relaxation.bound(self.joined, self.parted, wanted, deadline)
-        low = max(low, least)
+        self._raise(least)
         self._rounded(Z, gap)
         halved = _halved(Z / np.sqrt(np.outer(np.diag(Z), np.diag(Z))), self.joined | self.parted)
-        while self.value - low > gap * self.value and time.perf_counter() < deadline:
+        while self.value - self.reached[1] > gap * self.value and time.perf_counter() < deadline:
             if halved is not None and self.priced < FEWEST:
-                return halved, low
+                return halved
             u, v = self.prices()
             # prices that prove enough already need not be those of a cheapest cluster
             enough = ((1.0 - 0.5 * gap) * self.value - float(u.sum())) / self.most
@@ -195,14 +206,14 @@ class SetSearch:
                 # what cannot be split is priced to the end
                 most = np.inf if halved is None else self.nodes + self.priced
                 sets, least = self.cheapest(u, target, deadline, most)
-                low = max(low, self.floor(u, least))
+                self._raise(self.floor(u, least))
                 if not len(sets) and self.nodes >= most:
                     self.priced //= 8  # what does not end is tried for less the next time
-                    return halved, low
+                    return halved
             if not len(sets):
-                return self.mixed() or halved, low
+                return self.mixed() or halved
             self.add(sets)
-        return None, low
+        return None
 
     def _rounded(self, Z: Floats, gap: float) -> None:
         """Take clusters near those of a relaxation into the program, and its best partition."""
@@ -508,83 +519,3 @@ def _closed(pairs: Members) -> Members:
 def _at(kept: Any, *arrays: Any) -> Any:
     """Return entries of several arrays."""
     return tuple(a[kept] for a in arrays)
-
-
-def covering_sites(
-    reach: Members, most: int, deadline: float = np.inf
-) -> tuple[Integers | None, bool]:
-    r"""Find at most so many sites that every row reaches one of, or exclude them all.
-
-    .. math:: \text{find } S,\; |S| \le k,\; \text{with } S \cap R_i \ne \emptyset \;\forall i
-
-    by cases on the row that reaches the fewest sites left: one of them is open, those before it
-    are closed. A case ends where the rows that the largest of them reach together are too few.
-    Nothing is rounded, so that a search that ends without sites proves that there are none.
-
-    Parameters
-    ----------
-    reach : array (n, m) of bool
-        Whether a row reaches a site.
-    most : int
-        Sites that may be open.
-    deadline : float
-        ``time.perf_counter()`` value at which the search gives up.
-
-    Returns
-    -------
-    sites : array or None
-    decided : bool
-        False where time was up.
-
-    Examples
-    --------
-    >>> reach = np.array([[True, False, True], [False, True, True], [True, False, False]])
-    >>> covering_sites(reach, 2)[0].tolist(), covering_sites(reach, 1)
-    ([0, 1], (None, True))
-    """
-    rows = _least(reach)
-    m = reach.shape[1]
-    every = np.ones(len(rows), dtype=bool), np.ones(m, dtype=bool)
-    cases: list[tuple[Members, Members, tuple[int, ...]]] = [(*every, ())]
-    looked = 0
-    while cases:
-        looked += 1
-        if looked % GLANCE == 0 and time.perf_counter() > deadline:
-            return None, False
-        left, free, opened = cases.pop()
-        here = rows[left] & free
-        if not len(here):
-            return np.array(sorted(opened), dtype=np.intp), True
-        picks = most - len(opened)
-        gains = here.sum(axis=0)
-        if picks <= 0 or np.sort(gains)[-picks:].sum() < len(here):
-            continue
-        each = here.sum(axis=1)
-        row = int(each.argmin())
-        sites = np.flatnonzero(here[row])
-        sites = sites[np.argsort(-gains[sites], kind="stable")]
-        at = np.flatnonzero(left)
-        further: list[tuple[Members, Members, tuple[int, ...]]] = []
-        for j in sites.tolist():
-            free = free.copy()
-            rest = left.copy()
-            rest[at[here[:, j]]] = False
-            free[j] = False
-            further.append((rest, free, (*opened, j)))
-        cases += reversed(further)
-    return None, True
-
-
-def _least(reach: Members) -> Members:
-    """Return the rows' sets of sites that contain no other row's set."""
-    rows = np.unique(reach, axis=0)
-    rows = rows[np.argsort(rows.sum(axis=1), kind="stable")].astype(np.float32)
-    kept = np.ones(len(rows), dtype=bool)
-    size = rows.sum(axis=1)
-    for start in range(0, len(rows), 512):
-        part = slice(start, start + 512)
-        # a set contains an earlier one: the one's sites all are in the other
-        inside = rows @ rows[part].T >= size[:, None]
-        earlier = np.arange(len(rows))[:, None] < np.arange(len(rows))[None, part]
-        kept[part] = ~(inside & earlier).any(axis=0)
-    return np.asarray(rows[kept] > 0.5)
