@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 
 # Points nearer than this part of the segment are the same.
 CLOSE = 1e-9
+
+logger = logging.getLogger("optfair")
 
 
 @checked(
@@ -113,7 +116,7 @@ def sweep(
     Returns
     -------
     Sweep
-        Points, a frame, the band and a picture.
+        Points, a frame, the band and a picture; after Ctrl-C of the points until then.
 
     Raises
     ------
@@ -332,7 +335,7 @@ class Run:
         self.problem, self.names, self.known, self.ends = problem, names, known, ends
         self.functions, self.keep = functions, keep
         self.points: dict[tuple[float, ...], Point] = {}
-        self.fresh = 0
+        self.fresh, self.interrupted = 0, False
         self.file = None if save is None else _File(Path(save), problem, names)
         if self.file is not None:
             # a function that is new has to see the solutions, which no file holds
@@ -369,10 +372,10 @@ class Run:
     def refine(self, width: float, points: int, jobs: int = 1) -> None:
         """Solve where the band is widest, until it is nowhere wider or there are so many points."""
         many = processes(jobs)
-        while self.fresh < points:
+        while self.fresh < points and not self.interrupted:
             edge = self.edge(width)
             if edge is not None:
-                self.point((edge,))
+                self.along([(edge,)])
                 continue
             wide = [g for g in gaps(self.result(), width) if g[0] > width and self.far(g[1])]
             if not wide:
@@ -381,14 +384,23 @@ class Run:
             self.along([(t,) for _, t in widest], jobs)
 
     def along(self, grid: Sequence[tuple[float, ...]], jobs: int = 1) -> None:
-        """Solve at values in turn, or pieces of them in processes; the file grows by pieces then."""
+        """Solve at values in turn, or pieces of them in processes; Ctrl-C ends it with what is there."""
         new = [at for at in grid if at not in self.points]
         many = min(processes(jobs), len(new))
-        if many < 2:
-            for at in new:
-                self.point(at)
-            return
-        # some pieces a process, so that a file has what is done and slow pieces even out
+        try:
+            if many < 2:
+                for at in new:
+                    self.point(at)
+            else:
+                self._in_pieces(many, new)
+        except KeyboardInterrupt:
+            if not self.points:
+                raise
+            self.interrupted = True
+            logger.warning("interrupted; %d points are kept", len(self.points))
+
+    def _in_pieces(self, many: int, new: Sequence[tuple[float, ...]]) -> None:
+        """Solve some pieces a process, so that a file has what is done and slow pieces even out."""
         size = max(1, len(new) // (4 * many))
         try:
             self._inprocesses(many, [new[i : i + size] for i in range(0, len(new), size)])
@@ -439,6 +451,8 @@ class Run:
         else:
             made = self._read(at, here, solution)
         self.points[at] = replace(made, seconds=time.perf_counter() - begin)
+        if made.status == "interrupted":
+            raise KeyboardInterrupt  # what a file holds is not solved again
         if self.file is not None:
             self.file.write(self.points)
 

@@ -391,12 +391,10 @@ class _Front:
             spaced = (w / self.ranges for w in np.array(_simplex(k, points)))
             given = spaced if values is None else _grid(values, k, "weights")
             grid = [tuple(float(v) for v in w) for w in given]
-            run.along(grid, self.jobs)
-            for at in grid:
-                self._read(run.points[at], at)
+            self._along(run, grid)
             return
         done: set[tuple[float, ...]] = set()
-        while run.fresh < points:
+        while run.fresh < points and not run.interrupted:
             edges = [e for e in self.result("weighted").edges() if e[1] not in done]
             wide = [e for e in edges if e[0] > (NARROW if width is None else width)]
             if not wide:
@@ -404,8 +402,12 @@ class _Front:
             many = min(processes(self.jobs), points - run.fresh)
             widest = [at for _, at in sorted(wide, reverse=True)[:many]]
             done.update(widest)
-            run.along(widest, self.jobs)
-            for at in widest:
+            self._along(run, widest)
+
+    def _along(self, run: Run, weights: Sequence[tuple[float, ...]]) -> None:
+        run.along(weights, self.jobs)
+        for at in weights:
+            if at in run.points:  # Ctrl-C did not come before
                 self._read(run.points[at], at)
 
     def levels(self, points: int, width: float | None, values: Any) -> None:

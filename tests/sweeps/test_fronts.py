@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import optfair as of
+from optfair.core.problem import Problem
 from optfair.sweeps import ParetoFront
 from optfair.sweeps.pareto_front import FrontPoint
 
@@ -249,3 +250,24 @@ def test_a_front_goes_on_with_further_functions_and_names_of_columns(tmp_path: P
     assert frame["within 2"].to_numpy() == pytest.approx(frame["x"] ** 2, abs=1e-9)
     assert frame["grade 2"].to_numpy() == pytest.approx((frame["x"] - 1) ** 2, abs=1e-9)
     assert frame["within"].max() < 1e-3 and set(frame["grade"]) == {"proved"}
+
+
+@pytest.mark.parametrize("method", ["weighted", "epsilon"])
+def test_ctrl_c_leaves_the_front_until_then(monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    x = cp.Variable(2, name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(0), [cp.sum(x) == 1, x >= 0]))
+    goals = {"first": cp.square(x[0]), "second": cp.square(x[1])}
+    whole = of.pareto(p, goals, method=method, points=9)
+    solve, calls = Problem.solve, []
+
+    def late(self: Any, *args: Any, **options: Any) -> Any:
+        calls.append(self)
+        if len(calls) == 7:
+            raise KeyboardInterrupt
+        return solve(self, *args, **options)
+
+    monkeypatch.setattr(Problem, "solve", late)
+    some = of.pareto(p, goals, method=method, points=9)
+    assert len(calls) == 7 and 2 < len(some) < len(whole)
+    at = [np.array(point.values) for point in whole.points]
+    assert all(min(np.abs(v - point.values).max() for v in at) < 1e-6 for point in some.points)

@@ -529,3 +529,39 @@ def test_a_label_that_is_a_number_is_no_index() -> None:
     labelled = p.with_labels(need=[2, 0, 1])
     assert "need[2]: 1 in" in repr(of.sensitivity(labelled.solve()))
     assert sweep(labelled, "need[2]", [4.0])[0].value == pytest.approx(9.0)
+
+
+@pytest.mark.parametrize("by_the_solver", [False, True])
+def test_ctrl_c_leaves_the_points_until_then(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, by_the_solver: bool
+) -> None:
+    x, b = cp.Variable(2, name="x"), cp.Parameter(name="b", value=1.0)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(x)), [cp.sum(x) >= b]))
+    solve, calls = type(p).solve, []
+
+    def third(self: Any, *args: Any, **options: Any) -> Any:
+        calls.append(self)
+        if len(calls) == 3 and not by_the_solver:
+            raise KeyboardInterrupt
+        s = solve(self, *args, **options)
+        if len(calls) == 3:  # solvers that are interrupted return what they have
+            s = replace(s, status=replace(s.status, termination="interrupted"))
+        return s
+
+    monkeypatch.setattr(type(p), "solve", third)
+    file = tmp_path / "sweep.json"
+    some = sweep(p, "b", np.arange(6.0), save=file)
+    assert len(calls) == 3 and len(some) == 2 + by_the_solver
+    assert [point.status for point in some][:2] == ["optimal", "optimal"]
+    # the rest is solved where it goes on, with what was interrupted
+    assert len(sweep(p, "b", np.arange(6.0), save=file)) == 6 and len(calls) == 7
+    # of those that are chosen; where there is none, there is nothing to return
+    calls.clear()
+    assert len(sweep(p, "b", (0.0, 4.0), width=1e-4)) == 2 + by_the_solver
+
+    def at_once(self: Any, *args: Any, **options: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(p), "solve", at_once)
+    with pytest.raises(KeyboardInterrupt):
+        sweep(p, "b", [1.0, 2.0])
