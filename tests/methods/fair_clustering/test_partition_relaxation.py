@@ -197,6 +197,10 @@ def test_nothing_is_proved_where_nothing_is_factored(monkeypatch: pytest.MonkeyP
     relaxation = searched(X, g, 2, of.balance(0.5)).relaxation
     A, b = relaxation._rows(np.zeros(0, dtype=np.int64))
     assert relaxation.proved(A, b, np.zeros((6, 6)), b) > -np.inf
+    with monkeypatch.context() as patched:  # eigenvalues that are wrong are no proof
+        values = np.linalg.eigvalsh
+        patched.setattr(np.linalg, "eigvalsh", lambda P: values(P) + 1e-6)
+        assert relaxation.proved(A, b, np.zeros((6, 6)), b) == -np.inf
     monkeypatch.setattr(partition_relaxation, "cholesky", lambda P, shift: None)
     assert relaxation.proved(A, b, np.zeros((6, 6)), b) == -np.inf
 
