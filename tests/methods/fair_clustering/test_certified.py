@@ -506,3 +506,37 @@ def test_the_cheapest_set_of_a_case_is_that_of_all_sets(seed: int) -> None:
                 low = search.cheapest(u, target, np.inf, most)[1]
                 assert low <= reduced[0] + 1e-12
         assert search.cheapest(u, reduced[0] - 1e-9, np.inf)[1] == reduced[0] - 1e-9
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_floors_of_a_node_are_below_all_its_sets(seed: int) -> None:
+    """Of sets of some size with all of some rows and some of others: all, those with a row, those without."""
+    n, B, rng = 8, 60, np.random.default_rng(seed)
+    X, g = small(n, seed)
+    counts = np.array([c for c in product(range(5), range(5)) if sum(c) and abs(c[0] - c[1]) <= 2])
+    search = SetSearch(X, g, counts, 3, False, generator(0))
+    held = {tuple(c) for c in counts.tolist()}
+    every = np.array(list(product([False, True], repeat=n)))
+    fits = [tuple(int(row[m].sum()) for m in search.members) in held for row in every]
+    every = every[fits]
+    # rows that are worth less than their company costs, and more
+    for worth in (0.1, 0.5, 1.5):
+        u = search.D.mean() * rng.uniform(-worth, worth, n)
+        reduced = search.cost(every) - every @ u
+        J = rng.random((B, n)) < 0.2
+        F = (rng.random((B, n)) < 0.7) & ~J
+        size = rng.integers(1, 7, B)
+        low, sets, _, with_it, without = search._bounded(J, F, size, u)
+        met = 0
+        for b in range(B):
+            own = (every.sum(axis=1) == size[b]) & every[:, J[b]].all(axis=1)
+            own &= ~every[:, ~(J[b] | F[b])].any(axis=1)
+            values, rows = reduced[own], every[own]
+            assert low[b] <= values.min(initial=np.inf) + 1e-12
+            for f in np.flatnonzero(F[b]):
+                assert with_it[b, f] <= values[rows[:, f]].min(initial=np.inf) + 1e-12
+                assert without[b, f] <= values[~rows[:, f]].min(initial=np.inf) + 1e-12
+            if np.isfinite(low[b]):
+                assert (rows == sets[b]).all(axis=1).any()
+                met += 1
+        assert met > 10
