@@ -1042,16 +1042,16 @@ def test_no_sum_of_opposite_rows_says_more_than_two_of_them(seed: int) -> None:
     order = np.arange(wide) if seed % 2 else np.arange(wide)[::-1]
     stated = sp.csr_array(A[:, order])
     for i in range(count):  # entries of a row in any order
-        own = slice(*stated.indptr[i : i + 2])
-        turn = rng.permutation(own.stop - own.start)
-        stated.indices[own], stated.data[own] = stated.indices[own][turn], stated.data[own][turn]
+        at = np.arange(*stated.indptr[i : i + 2])
+        turned = rng.permutation(at)
+        stated.indices[at], stated.data[at] = stated.indices[turned], stated.data[turned]
     A = A[:, order]
     nothing = np.zeros((3, 0), dtype=int), np.zeros((2, 0))
     rows = columns.Rows(stated, np.full(count, -np.inf), side, side, *nothing)
     lower, upper = bounds.opposite_sums(rows, np.full(wide, -np.inf), np.full(wide, np.inf))
     # what each two of the rows say, in fractions
-    low = [[-np.inf] for _ in range(wide)]
-    high = [[np.inf] for _ in range(wide)]
+    low: list[list[Any]] = [[-np.inf] for _ in range(wide)]
+    high: list[list[Any]] = [[np.inf] for _ in range(wide)]
     for i, k in combinations(np.flatnonzero(np.isfinite(side)).tolist(), 2):
         own, other = np.flatnonzero(A[i]), np.flatnonzero(A[k])
         if own.size != 2 or not np.array_equal(own, other):
