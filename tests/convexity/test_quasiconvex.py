@@ -13,7 +13,7 @@ import pytest
 import optfair as of
 from optfair.convexity.algebra import Algebra
 from optfair.convexity.domain import Domain
-from optfair.convexity.expression import Leaf, Node, constant, select
+from optfair.convexity.expression import Leaf, Node, constant, raw_call, select
 from optfair.convexity.intervals import Interval
 from optfair.convexity.quasiconvex import Increasing, increasing, inward, outward, rewritten
 
@@ -113,6 +113,29 @@ def test_a_root_or_logarithm_is_taken_off_where_nothing_is_lost() -> None:
     (outer, inner), *_ = increasing(A.scaled(-2.0, log(A.total([X, Y]))), A)
     assert outer == Increasing("log", ONE, True, 2.0) and inner is A.scaled(-1.0, A.total([X, Y]))
     assert select(inner, [0]) is inner
+
+
+def test_functions_of_other_entries_or_of_several_terms_are_not_taken_off() -> None:
+    free = Leaf(("test of quasiconvex", "free"), "free", 1, (1,))
+    assert not list(increasing(A.total([log(X), log(A.total([X, Y]))]), A))
+    assert not list(increasing(A.total([log(X), Y, constant([1.0])]), A))
+    two = Leaf(("test of quasiconvex", "two"), "two", 2, (2,))
+    assert not list(increasing(A.call("exp", [two], 2), A))
+    # a part of a function grows as it does, and a larger one
+    for c in (0.5, 3.0):
+        [(outer, inner)] = increasing(A.scaled(c, log(A.total([X, Y]))), A)
+        assert outer == Increasing("log", ONE, False, c) and inner is A.total([X, Y])
+    exp_x, exp_free = (A.call("exp", [n], 1) for n in (X, free))
+    for word in ("of all: maximum", "of all: minimum"):
+        own = raw_call(word, [exp_x, exp_free], 1)
+        [(outer, inner)] = increasing(own, A)
+        assert outer == Increasing("exp") and inner is raw_call(word, [X, free], 1)
+        [(outer, inner)] = increasing(raw_call(word, [log(X), log(Y)], 1), A)
+        assert outer == Increasing("log") and inner is raw_call(word, [X, Y], 1)
+        # of two functions, beside none, of what may be negative, and of what does not grow
+        others = (log(free), X), (exp_x, log(X)), (exp_x, X), (log(X), log(free))
+        for pair in (*others, tuple(A.call("abs", [n], 1) for n in (X, free))):
+            assert not list(increasing(raw_call(word, list(pair), 1), A))
 
 
 rng = np.random.default_rng(0)
