@@ -15,7 +15,15 @@ from optfair.convexity.algebra import Algebra
 from optfair.convexity.domain import Domain
 from optfair.convexity.expression import Leaf, Node, constant, raw_call, select
 from optfair.convexity.intervals import Interval
-from optfair.convexity.quasiconvex import Increasing, increasing, inward, outward, rewritten
+from optfair.convexity.quasiconvex import (
+    Increasing,
+    increasing,
+    inward,
+    log_of_objective,
+    outward,
+    ratio,
+    rewritten,
+)
 
 # x is positive, y not negative, m negative
 X, Y, M = (Leaf(("test of quasiconvex", n), n, 1, (1,)) for n in "xym")
@@ -136,6 +144,48 @@ def test_functions_of_other_entries_or_of_several_terms_are_not_taken_off() -> N
         others = (log(free), X), (exp_x, log(X)), (exp_x, X), (log(X), log(free))
         for pair in (*others, tuple(A.call("abs", [n], 1) for n in (X, free))):
             assert not list(increasing(raw_call(word, list(pair), 1), A))
+
+
+def test_the_logarithm_of_an_objective_is_that_of_what_is_positive() -> None:
+    f = A.total([X, A.product([(X, ONE), (Y, ONE)])], [1.0, 2.0])
+    least, most = (
+        log_of_objective(f, A, "minimize"),
+        log_of_objective(A.scaled(-1.0, f), A, "maximize"),
+    )
+    assert least is not None and most is not None
+    for seed in range(5):
+        at = point(seed)
+        assert value(least, at) == pytest.approx(np.log(value(f, at)))
+        assert value(most, at) == pytest.approx(-np.log(value(f, at)))
+    assert log_of_objective(f, A, "maximize") is None
+    assert log_of_objective(A.scaled(-1.0, f), A, "minimize") is None
+    assert log_of_objective(A.total([X, Y], [1.0, -1.0]), A, "minimize") is None
+    # the least value may be 0, the largest is not
+    assert log_of_objective(Y, A, "minimize") is None
+    assert log_of_objective(A.scaled(-1.0, Y), A, "maximize") is not None
+
+
+def test_a_ratio_has_convex_levels_only_with_the_signs_for_it() -> None:
+    root, square = A.product([(X, -HALF)]), A.product([(X, -TWO)])
+    either = A.total([Y, M])
+
+    def over(p: Node, q: Node) -> Node:
+        return A.product([(p, ONE), (q, ONE)])
+
+    known = [
+        over(either, A.product([(A.total([X, Y]), -ONE)])),
+        over(Y, root),
+        over(M, square),
+    ]
+    for goal in known:
+        pair = ratio(goal, A)
+        assert pair is not None
+        for seed in range(5):
+            at = point(seed)
+            assert value(pair[1], at) > 0.0
+            assert value(pair[0], at) / value(pair[1], at) == pytest.approx(value(goal, at))
+    for goal in (over(either, root), over(either, square), over(M, root), over(Y, square)):
+        assert ratio(goal, A) is None
 
 
 rng = np.random.default_rng(0)
