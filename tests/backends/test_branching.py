@@ -648,6 +648,39 @@ def test_integers_a_rounding_beyond_a_limit_are_not_split_there() -> None:
     assert not search.fractions(((first, True, 1), (second, False, 2)), x)[:2].any()
 
 
+def test_nothing_is_proved_by_a_tree_with_a_case_that_is_not() -> None:
+    """Whatever the others are, and whatever is wrong with it: x is 0 to 3, so no case is empty."""
+    form, whole = half_line(3.0, 0.0), np.array([0])
+    good = Case(np.zeros(1), np.array([0.0, 1.0, 0.0]))
+    assert bound_of(form, whole, Split(0, 1, good, good)).value == pytest.approx(0.0)
+    faults = {
+        "rows of integers have some": Remainder((0,), (Fraction(1),)),
+        "a case has multipliers of other rows": Case(np.zeros(1), np.array([0.0, 1.0])),
+        "a case is not excluded": Case(None, np.array([1.0, 1.0, 0.0])),
+    }
+    for fault, node in faults.items():
+        for tree in (Split(0, 1, node, good), Split(0, 1, good, node)):
+            found = bound_of(form, whole, tree)
+            assert found.value == -np.inf and found.fault == fault
+    # above 3 there is none, so that excludes the case
+    none = Case(None, np.array([1.0, 0.0, 1.0]))
+    assert bound_of(form, whole, Split(0, 3, good, none)).value == pytest.approx(0.0)
+
+
+def test_limits_are_in_the_units_of_their_columns() -> None:
+    form = half_line(3.0, 0.0)
+    rows, columns = np.array([2.0, 4.0]), np.array([8.0])
+    form.__dict__["congruent"] = form.in_units(rows, columns), rows, columns
+    own = within(form, ((0, True, 2), (0, False, 1)))
+    assert own.congruent is not None
+    there, units, lengths = own.congruent
+    np.testing.assert_array_equal(own.b, [3.0, 0.0, 2.0, -1.0])
+    made = own.in_units(units, lengths)
+    assert (there.A != made.A).nnz == 0 and np.array_equal(there.b, made.b)
+    assert np.array_equal(there.q, made.q) and there.congruent is None
+    assert (np.abs(there.A.toarray()[2:]) == 1.0).all() and there.cones == own.cones
+
+
 def test_limits_are_rows_below_the_others() -> None:
     x, z = cp.Variable(name="x"), cp.Variable(3, integer=True, name="z")
     rows = [cp.norm(z) <= 5, cp.sum(z) + 1e6 * x >= 1, x <= 3e6, z[0] <= 4, z[0] >= -4]

@@ -13,9 +13,17 @@ import pytest
 import optfair as of
 from optfair.convexity.algebra import Algebra
 from optfair.convexity.domain import Domain
-from optfair.convexity.expression import Leaf, Node, constant, select
+from optfair.convexity.expression import Leaf, Node, constant, raw_call, select
 from optfair.convexity.intervals import Interval
-from optfair.convexity.quasiconvex import Increasing, increasing, inward, outward, rewritten
+from optfair.convexity.quasiconvex import (
+    Increasing,
+    increasing,
+    inward,
+    log_of_objective,
+    outward,
+    ratio,
+    rewritten,
+)
 
 # x is positive, y not negative, m negative
 X, Y, M = (Leaf(("test of quasiconvex", n), n, 1, (1,)) for n in "xym")
@@ -113,6 +121,71 @@ def test_a_root_or_logarithm_is_taken_off_where_nothing_is_lost() -> None:
     (outer, inner), *_ = increasing(A.scaled(-2.0, log(A.total([X, Y]))), A)
     assert outer == Increasing("log", ONE, True, 2.0) and inner is A.scaled(-1.0, A.total([X, Y]))
     assert select(inner, [0]) is inner
+
+
+def test_functions_of_other_entries_or_of_several_terms_are_not_taken_off() -> None:
+    free = Leaf(("test of quasiconvex", "free"), "free", 1, (1,))
+    assert not list(increasing(A.total([log(X), log(A.total([X, Y]))]), A))
+    assert not list(increasing(A.total([log(X), Y, constant([1.0])]), A))
+    two = Leaf(("test of quasiconvex", "two"), "two", 2, (2,))
+    assert not list(increasing(A.call("exp", [two], 2), A))
+    # a part of a function grows as it does, and a larger one
+    for c in (0.5, 3.0):
+        [(outer, inner)] = increasing(A.scaled(c, log(A.total([X, Y]))), A)
+        assert outer == Increasing("log", ONE, False, c) and inner is A.total([X, Y])
+    exp_x, exp_free = (A.call("exp", [n], 1) for n in (X, free))
+    for word in ("of all: maximum", "of all: minimum"):
+        own = raw_call(word, [exp_x, exp_free], 1)
+        [(outer, inner)] = increasing(own, A)
+        assert outer == Increasing("exp") and inner is raw_call(word, [X, free], 1)
+        [(outer, inner)] = increasing(raw_call(word, [log(X), log(Y)], 1), A)
+        assert outer == Increasing("log") and inner is raw_call(word, [X, Y], 1)
+        # of two functions, beside none, of what may be negative, and of what does not grow
+        others = (log(free), X), (exp_x, log(X)), (exp_x, X), (log(X), log(free))
+        for pair in (*others, tuple(A.call("abs", [n], 1) for n in (X, free))):
+            assert not list(increasing(raw_call(word, list(pair), 1), A))
+
+
+def test_the_logarithm_of_an_objective_is_that_of_what_is_positive() -> None:
+    f = A.total([X, A.product([(X, ONE), (Y, ONE)])], [1.0, 2.0])
+    least, most = (
+        log_of_objective(f, A, "minimize"),
+        log_of_objective(A.scaled(-1.0, f), A, "maximize"),
+    )
+    assert least is not None and most is not None
+    for seed in range(5):
+        at = point(seed)
+        assert value(least, at) == pytest.approx(np.log(value(f, at)))
+        assert value(most, at) == pytest.approx(-np.log(value(f, at)))
+    assert log_of_objective(f, A, "maximize") is None
+    assert log_of_objective(A.scaled(-1.0, f), A, "minimize") is None
+    assert log_of_objective(A.total([X, Y], [1.0, -1.0]), A, "minimize") is None
+    # the least value may be 0, the largest is not
+    assert log_of_objective(Y, A, "minimize") is None
+    assert log_of_objective(A.scaled(-1.0, Y), A, "maximize") is not None
+
+
+def test_a_ratio_has_convex_levels_only_with_the_signs_for_it() -> None:
+    root, square = A.product([(X, -HALF)]), A.product([(X, -TWO)])
+    either = A.total([Y, M])
+
+    def over(p: Node, q: Node) -> Node:
+        return A.product([(p, ONE), (q, ONE)])
+
+    known = [
+        over(either, A.product([(A.total([X, Y]), -ONE)])),
+        over(Y, root),
+        over(M, square),
+    ]
+    for goal in known:
+        pair = ratio(goal, A)
+        assert pair is not None
+        for seed in range(5):
+            at = point(seed)
+            assert value(pair[1], at) > 0.0
+            assert value(pair[0], at) / value(pair[1], at) == pytest.approx(value(goal, at))
+    for goal in (over(either, root), over(either, square), over(M, root), over(Y, square)):
+        assert ratio(goal, A) is None
 
 
 rng = np.random.default_rng(0)

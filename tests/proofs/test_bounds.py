@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
+from itertools import combinations
 from types import SimpleNamespace
 from typing import Any
 
@@ -1026,6 +1027,66 @@ def test_sums_of_opposite_rows_are_bounds_that_hold(seed: int) -> None:
     assert others == [-np.inf] * 4
     again = bounds.opposite_sums(rows, np.full(3, 9.0), np.full(3, -9.0))
     assert (again[0] == 9.0).all() and (again[1] == -9.0).all()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_sum_of_opposite_rows_says_more_than_two_of_them(seed: int) -> None:
+    """Among rows of one to three columns, of equal and other entries, with and without sides."""
+    rng = np.random.default_rng(seed)
+    wide, count = 3, 14
+    A = rng.choice([-2.0, -1.0, 1.0, 2.0], (count, wide))
+    A[np.arange(count), rng.integers(wide, size=count)] *= rng.random(count) < 0.2
+    A[:2, 1] = A[1, 0] = 0.0  # of one column
+    side = rng.choice([-1.0, 0.0, 0.1, 0.3, 1e16, np.inf], count)
+    side[3], A[3] = -side[2], A[2] * [1.0, -1.0, 1.0]
+    order = np.arange(wide) if seed % 2 else np.arange(wide)[::-1]
+    stated = sp.csr_array(A[:, order])
+    for i in range(count):  # entries of a row in any order
+        at = np.arange(*stated.indptr[i : i + 2])
+        turned = rng.permutation(at)
+        stated.indices[at], stated.data[at] = stated.indices[turned], stated.data[turned]
+    A = A[:, order]
+    nothing = np.zeros((3, 0), dtype=int), np.zeros((2, 0))
+    rows = columns.Rows(stated, np.full(count, -np.inf), side, side, *nothing)
+    lower, upper = bounds.opposite_sums(rows, np.full(wide, -np.inf), np.full(wide, np.inf))
+    # what each two of the rows say, in fractions
+    low: list[list[Any]] = [[-np.inf] for _ in range(wide)]
+    high: list[list[Any]] = [[np.inf] for _ in range(wide)]
+    for i, k in combinations(np.flatnonzero(np.isfinite(side)).tolist(), 2):
+        own, other = np.flatnonzero(A[i]), np.flatnonzero(A[k])
+        if own.size != 2 or not np.array_equal(own, other):
+            continue
+        for kept, lost in (own, own[::-1]):
+            if A[i, lost] == -A[k, lost] and A[i, kept] == A[k, kept]:
+                end = (Fraction(side[i]) + Fraction(side[k])) / (2 * Fraction(A[i, kept]))
+                (high if A[i, kept] > 0.0 else low)[kept].append(end)
+    for j in range(wide):
+        assert lower[j] <= max(low[j]) and min(high[j]) <= upper[j]
+        # and each is what some two of them say
+        assert pytest.approx(lower[j], rel=1e-12, abs=1e-300) in [float(v) for v in low[j]]
+        assert pytest.approx(upper[j], rel=1e-12, abs=1e-300) in [float(v) for v in high[j]]
+
+
+def test_sums_of_opposite_rows_are_rounded_outward_where_they_are_rounded() -> None:
+    nothing = np.zeros((3, 0), dtype=int), np.zeros((2, 0))
+
+    def ends(a: float, first: float, second: float) -> tuple[float, float]:
+        A = sp.csr_array(np.array([[a, 1.0], [a, -1.0]]))
+        side = np.array([first, second])
+        rows = columns.Rows(A, np.full(2, -np.inf), side, side, *nothing)
+        lower, upper = bounds.opposite_sums(rows, np.full(2, -np.inf), np.full(2, np.inf))
+        return float(lower[0]), float(upper[0])
+
+    for first, second in ((1.0, 2.0**-60), (1.0, 2.0**-53), (0.1, 0.7), (-1.0, 2.0**-60)):
+        end = (Fraction(first) + Fraction(second)) / 2
+        assert Fraction(ends(1.0, first, second)[1]) >= end
+        assert Fraction(ends(-1.0, first, second)[0]) <= -end
+    assert 0.0 <= ends(1.0, 0.25, -0.25)[1] <= 1e-300
+    assert 0.0 >= ends(-1.0, 0.25, -0.25)[0] >= -1e-300
+    # twice the entry is no float, nor is the sum of the sides
+    assert ends(1.7e308, 1.0, 1.0) == (-np.inf, np.inf)
+    assert ends(1.0, 1.7e308, 1.7e308)[1] >= 1.7e308
+    assert ends(1.0, -1.7e308, -1.7e308)[1] >= -1.7e308
 
 
 def test_basis_pursuit_of_many_columns_is_proved_everywhere() -> None:

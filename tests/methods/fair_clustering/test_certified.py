@@ -350,3 +350,193 @@ def test_a_case_that_cannot_be_split_is_priced_to_the_end(monkeypatch: pytest.Mo
     best = certified_kmeans(X, groups=g, n_clusters=3)
     assert search.value * search.unit == pytest.approx(best.objective)
     assert search.bound >= (1.0 - 1e-6) * search.value
+
+
+def stated_partitions(n: int) -> list[np.ndarray]:
+    """Return the partitions of rows, as which of them are together."""
+    every = {
+        tuple((np.equal.outer(c, c)).ravel().tolist()) for c in product(range(n), repeat=n - 1)
+        for c in [(0, *c)]
+    }  # fmt: skip
+    return [np.array(c).reshape(n, n) for c in sorted(every)]
+
+
+@pytest.mark.parametrize("ends", ["all", "time", "before", "after"])
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_left_of_the_cases_is_bounded_wherever_the_search_ends(
+    monkeypatch: pytest.MonkeyPatch, seed: int, ends: str
+) -> None:
+    """Partitions with costs at random; a case is bounded below the least that it has."""
+    n, gap, rng = 4, 0.2, np.random.default_rng(seed)
+    X, g = small(n, 0)
+    every = stated_partitions(n)
+    assert len(every) == 15
+    costs = 0.1 + 0.1 * rng.random(15)
+    counts = np.array([[1, 1], [2, 2]])
+    last, seen = 0, 0
+    while seen >= last:
+        last += 1 if ends != "all" else 1000
+        search = SetSearch(X, g, counts, 4, False, generator(0))
+        search.value, seen, stopped = float(costs.max()), 0, False
+        draws = np.random.default_rng(seed)
+
+        def bounded(
+            wanted: float,
+            deadline: float,
+            search: SetSearch = search,
+            last: int = last,
+            draws: np.random.Generator = draws,
+        ) -> Any:
+            nonlocal seen, stopped
+            seen += 1
+            stopped = seen == last and ends == "before"
+            if stopped:
+                raise KeyboardInterrupt
+            own = [
+                (c, Z)
+                for c, Z in zip(costs, every, strict=True)
+                if Z[search.joined].all() and not Z[search.parted].any()
+            ]
+            least, first = min(own, key=lambda at: at[0], default=(np.inf, None))
+            alone = len(own) <= 1
+            assert all((P == P.T).all() for P in (search.joined, search.parted))
+            search._raise(-np.inf)  # nothing that was known is lost
+            search._raise(least if alone else least * draws.uniform(0.6, 1.0))
+            stopped = seen == last and ends == "after"
+            if stopped:
+                raise KeyboardInterrupt
+            if own:
+                search.value = min(search.value, own[draws.integers(len(own))][0])
+            if alone:
+                assert first is None or search.value <= least
+                return None
+            stopped = seen == last and ends == "time"
+            if stopped:
+                return None
+            free = np.argwhere(np.triu(~(search.joined | search.parted), 1))
+            i, j = free[draws.integers(len(free))]
+            return int(i), int(j)
+
+        monkeypatch.setattr(search, "_node", bounded)
+        monkeypatch.setattr(search, "_whole", lambda gap, time_limit: None)
+        search.run(gap, np.inf)
+        assert search.bound <= min(costs.min(), search.value)
+        # the first case bounds the others, once it is bounded
+        first_was = last > 1 or ends != "before" or not stopped
+        assert search.bound >= 0.06 if first_was else search.bound == 0.0
+    assert search.bound >= (1.0 - gap) * search.value
+
+
+@pytest.mark.parametrize("filled", [True, False])
+def test_the_bound_of_prices_is_charged_for_each_sum(filled: bool) -> None:
+    X, g = small(6, 0)
+    search = SetSearch(X, g, np.array([[1, 1], [2, 2]]), 3, filled, generator(0))
+    cost = float(search.cost(np.ones((1, 6), dtype=bool))[0])
+    gamma, whole = search.rounding
+    assert whole == pytest.approx(cost) and (36 + 10) * 2.0**-52 <= gamma < 1e-12
+    search.rounding = 0.125, 2.0
+    u = np.array([1.0, -2.0, 3.0, 4.0, -5.0, 6.0])
+    slack = 0.125 * (2.0 + 21.0)
+    for least in (-4.0, 0.0, 1.0, 8.0):
+        paid = least - slack if filled else min(least - slack, 0.0)
+        assert search.floor(u, least) == 7.0 + 3.0 * paid - slack
+
+
+def test_a_case_keeps_the_best_of_its_bounds() -> None:
+    X, g = small(6, 0)
+    search = SetSearch(X, g, np.array([[1, 1], [2, 2]]), 3, False, generator(0))
+    search.reached = 4, 1.0
+    for low, best in ((0.5, 1.0), (2.0, 2.0), (-np.inf, 2.0), (1.5, 2.0)):
+        search._raise(low)
+        assert search.reached == (4, best)
+
+
+def test_all_follows_of_rows_together_and_apart() -> None:
+    n = 6
+    every = stated_partitions(n)
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        pairs = np.zeros((2, n, n), dtype=bool)
+        Z = every[rng.integers(len(every))]
+        for _ in range(4):
+            i, j = rng.choice(n, 2, replace=False)
+            pairs[0 if Z[i, j] else 1][[i, j], [j, i]] = True
+        own = [P for P in every if P[pairs[0]].all() and not P[pairs[1]].any()]
+        joined, parted = set_search._closed(pairs)
+        assert np.array_equal(joined | np.eye(n, dtype=bool), np.all(own, axis=0))
+        assert np.array_equal(parted, ~np.any(own, axis=0))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_cheapest_set_of_a_case_is_that_of_all_sets(seed: int) -> None:
+    """With rows together and apart: whatever the target, no set is below the floor."""
+    n, rng = 9, np.random.default_rng(seed)
+    X, g = small(n, seed)
+    counts = np.array([c for c in product(range(5), range(5)) if sum(c) and abs(c[0] - c[1]) <= 1])
+    search = SetSearch(X, g, counts, 3, False, generator(0))
+    pairs = np.zeros((2, n, n), dtype=bool)
+    pairs[0][[0, 3], [3, 0]] = pairs[0][[3, 4], [4, 3]] = True
+    pairs[1][[4, 7], [7, 4]] = pairs[1][[1, 2], [2, 1]] = True
+    search.joined, search.parted = set_search._closed(pairs)
+    every = np.array(list(product([False, True], repeat=n)))
+    held = {tuple(c) for c in counts.tolist()}
+    fits = np.array([
+        tuple(int(row[m].sum()) for m in search.members) in held
+        and row[0] == row[3] == row[4] and not (row[4] and row[7]) and not (row[1] and row[2])
+        for row in every
+    ])  # fmt: skip
+    several = np.array([row.any() for row in every])
+    holds = np.array([
+        row[0] == row[3] == row[4] and not (row[4] and row[7]) and not (row[1] and row[2])
+        for row in every
+    ])  # fmt: skip
+    assert np.array_equal(search._holds(every[several]), holds[several])
+    every = every[fits]
+    for scale in (0.2, 0.5, 0.8):
+        u = search.D.mean() * rng.uniform(-0.1, scale, n)
+        reduced = np.sort(search.cost(every) - every @ u)
+        for rank in (0, 1, 3, 8):
+            target = 0.5 * (reduced[rank] + reduced[rank + 1])
+            sets, least = search.cheapest(u, target, np.inf)
+            assert len(sets) == rank + 1
+            assert least == pytest.approx(reduced[0], abs=1e-12)
+            # stopped wherever, the floor is one
+            for most in (1, 4, 16):
+                search.nodes = 0
+                low = search.cheapest(u, target, np.inf, most)[1]
+                assert low <= reduced[0] + 1e-12
+        assert search.cheapest(u, reduced[0] - 1e-9, np.inf)[1] == reduced[0] - 1e-9
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_floors_of_a_node_are_below_all_its_sets(seed: int) -> None:
+    """Of sets of some size with all of some rows and some of others: all, those with a row, those without."""
+    n, B, rng = 8, 60, np.random.default_rng(seed)
+    X, g = small(n, seed)
+    counts = np.array([c for c in product(range(5), range(5)) if sum(c) and abs(c[0] - c[1]) <= 2])
+    search = SetSearch(X, g, counts, 3, False, generator(0))
+    held = {tuple(c) for c in counts.tolist()}
+    every = np.array(list(product([False, True], repeat=n)))
+    fits = [tuple(int(row[m].sum()) for m in search.members) in held for row in every]
+    every = every[fits]
+    # rows that are worth less than their company costs, and more
+    for worth in (0.1, 0.5, 1.5):
+        u = search.D.mean() * rng.uniform(-worth, worth, n)
+        reduced = search.cost(every) - every @ u
+        J = rng.random((B, n)) < 0.2
+        F = (rng.random((B, n)) < 0.7) & ~J
+        size = rng.integers(1, 7, B)
+        low, sets, _, with_it, without = search._bounded(J, F, size, u)
+        met = 0
+        for b in range(B):
+            own = (every.sum(axis=1) == size[b]) & every[:, J[b]].all(axis=1)
+            own &= ~every[:, ~(J[b] | F[b])].any(axis=1)
+            values, rows = reduced[own], every[own]
+            assert low[b] <= values.min(initial=np.inf) + 1e-12
+            for f in np.flatnonzero(F[b]):
+                assert with_it[b, f] <= values[rows[:, f]].min(initial=np.inf) + 1e-12
+                assert without[b, f] <= values[~rows[:, f]].min(initial=np.inf) + 1e-12
+            if np.isfinite(low[b]):
+                assert (rows == sets[b]).all(axis=1).any()
+                met += 1
+        assert met > 10

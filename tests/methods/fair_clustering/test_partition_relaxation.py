@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 import optfair as of
+from optfair.methods.fair_clustering.algorithms import partition_relaxation
 from optfair.methods.fair_clustering.algorithms.partition_relaxation import (
+    PartitionRelaxation,
     hull_sides,
 )
 from optfair.methods.fair_clustering.algorithms.set_search import SetSearch
@@ -108,6 +110,145 @@ def test_every_partition_obeys_every_row(rule: Any) -> None:
         tight |= s < 1e-12
     # and no row of a triangle or pair could be stricter
     assert tight[: len(triangles) + len(pairs)].all()
+
+
+def stated_row(relaxation: PartitionRelaxation, code: int) -> tuple[np.ndarray, float]:
+    """Return a row by its number as the statement of the program has it, and its side."""
+    n = relaxation.size
+    row = np.zeros((n, n))
+    if code < n**3:
+        i, j, k = code // n**2, code // n % n, code % n
+        for at, value in (((i, j), 1.0), ((i, k), 1.0), ((i, i), -1.0), ((j, k), -1.0)):
+            row[at] += value
+        return row, 0.0
+    code -= n**3
+    if code < n**2:
+        i, j = divmod(code, n)
+        row[i, j] += 1.0
+        row[i, i] -= 1.0
+        return row, 0.0
+    side, i = divmod(code - n**2, n)
+    normal = relaxation.normals[side]
+    row[i, i] = normal[0]
+    for g, value in enumerate(normal[1:]):
+        row[i, relaxation.own[:, g] > 0.0] += value
+    return row, float(relaxation.offsets[side])
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3])
+def test_each_number_stands_for_the_row_that_is_stated(groups: int) -> None:
+    n = 5
+    members = [np.flatnonzero(np.arange(n) % groups == g) for g in range(groups)]
+    counts = np.array([c for c in product(range(3), repeat=groups) if sum(c)])
+    D = np.square(np.subtract.outer(np.arange(5.0), np.arange(5.0)))
+    relaxation = PartitionRelaxation(D, members, counts, 3, False, 1e-15)
+    assert relaxation.normals.shape[1] == groups
+    every = np.random.default_rng(0).permutation(n**3 + n**2 + n * len(relaxation.normals))
+    A, b = relaxation._rows(every)
+    for code, own, side in zip(every.tolist(), A.toarray(), b.tolist(), strict=True):
+        row, end = stated_row(relaxation, code)
+        assert np.abs(own.reshape(n, n) - 0.5 * (row + row.T)).max() < 1e-15 and side == end
+
+
+@pytest.mark.parametrize("filled", [True, False])
+@pytest.mark.parametrize("convex", [True, False])
+def test_what_is_proved_is_the_formula_less_what_rounding_may_cost(
+    filled: bool, convex: bool
+) -> None:
+    """With a large rounding the charge is the most of it: each of its parts is there, and is added."""
+    n, K = 6, 3
+    X, g = small(n, 1)
+    counts = np.array([c for c in product(range(4), repeat=2) if sum(c)])
+    D = np.square(X[:, None] - X).sum(axis=2)
+    members = [np.flatnonzero(g == k) for k in (0, 1)]
+
+    def stated(rounding: float) -> PartitionRelaxation:
+        return PartitionRelaxation(D, members, counts, K, filled, rounding)
+
+    plain, rng = stated(0.0), np.random.default_rng(0)
+    numbers = rng.permutation(n**3 + n**2 + n * len(plain.normals))[:150]
+    A, b = plain._rows(numbers)
+    N, y = rng.random((n, n)), rng.random(b.size)
+    # many eigenvalues below 0, or none
+    N = N + N.T + (0.0 if convex else 5.0) * np.eye(n) - (40.0 if convex else 0.0) * np.eye(n)
+    N[0, 1] = N[1, 0] = -3.0  # of rows that are apart
+    M = 0.5 * D - N + (A.T @ y).reshape(n, n)
+    across = np.eye(n) - 1.0 / n
+    P = across @ M @ across
+    size = np.abs(M).max()
+    least = np.linalg.eigvalsh(P + size)[0]
+    assert (least > 0.0) == convex
+    paid = (K - 1.0) * (least if filled else min(least, 0.0))
+    value = M.sum() / n - b @ y + paid
+    terms = (0.5 * D + np.abs(N) + (np.abs(A.toarray()).T @ y).reshape(n, n)).max()
+    unit = n * terms + 8.0 * n * K * (size + abs(least)) + np.abs(b) @ y
+    own = plain.proved(A, b, N, y)
+    assert own == pytest.approx(value, rel=1e-9) and own < value
+    for rounding in (1e-3, 10.0):
+        found = stated(rounding).proved(A, b, N, y)
+        assert own - found == pytest.approx(rounding * unit, rel=1e-9)
+    # sums of so many rows have as many roundings
+    rows = 4.0 * b.size * np.finfo(float).eps
+    assert stated(-rows).proved(A, b, N, y) - own == pytest.approx(rows * unit, rel=1e-2)
+
+
+def test_nothing_is_proved_where_nothing_is_factored(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, g = small(6, 0)
+    relaxation = searched(X, g, 2, of.balance(0.5)).relaxation
+    A, b = relaxation._rows(np.zeros(0, dtype=np.int64))
+    assert relaxation.proved(A, b, np.zeros((6, 6)), b) > -np.inf
+    with monkeypatch.context() as patched:  # eigenvalues that are wrong are no proof
+        values = np.linalg.eigvalsh
+        patched.setattr(np.linalg, "eigvalsh", lambda P: values(P) + 1e-6)
+        assert relaxation.proved(A, b, np.zeros((6, 6)), b) == -np.inf
+    monkeypatch.setattr(partition_relaxation, "cholesky", lambda P, shift: None)
+    assert relaxation.proved(A, b, np.zeros((6, 6)), b) == -np.inf
+
+
+@pytest.mark.parametrize("largest", [4, 9])
+@pytest.mark.parametrize("groups", [1, 2, 3])
+def test_counts_are_within_their_hull_in_fractions(groups: int, largest: int) -> None:
+    """Shares of counts are rounded, and so are the sums that the offsets come from."""
+    counts = np.array([c for c in product(range(largest), repeat=groups) if sum(c)])
+    size = counts.sum(axis=1, keepdims=True)
+    normals, offsets = hull_sides(np.hstack([1.0 / size, counts[:, :-1] / size]), flat=True)
+    exact = [[Fraction(1, sum(c)), *(Fraction(x, sum(c)) for x in c[:-1])] for c in counts.tolist()]
+    for normal, end in zip(normals.tolist(), offsets.tolist(), strict=True):
+        a = [Fraction(x) for x in normal]
+        gaps = [Fraction(end) - sum(x * y for x, y in zip(a, p, strict=True)) for p in exact]
+        assert 0 <= min(gaps) < Fraction(1, 10**12)
+
+
+@pytest.mark.parametrize("filled", [True, False])
+def test_multipliers_have_the_signs_that_the_proof_asks_for(
+    monkeypatch: pytest.MonkeyPatch, filled: bool
+) -> None:
+    """Of either sign are those of entries of rows apart, and of equations of rows together."""
+    X, g = small(8, 0, 1)
+    search = searched(X, g, 3, of.balance(0.5))
+    search.filled = filled
+    joined, parted = nothing(8), nothing(8)
+    joined[np.ix_([1, 4, 6], [1, 4, 6])] = True
+    np.fill_diagonal(joined, False)
+    parted[np.ix_([1, 4, 6], [0])] = parted[np.ix_([0], [1, 4, 6])] = True
+    fits = [c for c in partitions(search) if c[1] == c[4] == c[6] != c[0]]
+    least = min(exact_cost(search.D, c) for c in fits)
+    every = [(c[:, None] == c) / (c[:, None] == c).sum(axis=0) for c in fits]
+    proved, values = PartitionRelaxation.proved, []
+
+    def checked(self: PartitionRelaxation, A: Any, b: Any, N: Any, y: Any) -> float:
+        assert (N[~parted] >= 0.0).all() and (N[parted] < 0.0).any()
+        assert (y[4:] >= 0.0).all()
+        sides = np.array([A @ Z.ravel() - b for Z in every])
+        assert np.abs(sides[:, :4]).max() <= 1e-15 and sides.max() <= 1e-15
+        own = proved(self, A, b, N, y)
+        assert Fraction(own) <= least if np.isfinite(own) else own < 0.0
+        values.append(own)
+        return own
+
+    monkeypatch.setattr(PartitionRelaxation, "proved", checked)
+    found, _ = search.relaxation.bound(joined, parted, NEVER, NEVER)
+    assert found == max(values) >= 0.8 * float(least) and len(values) > 5
 
 
 @pytest.mark.parametrize("seed", range(30))
