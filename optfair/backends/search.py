@@ -81,10 +81,8 @@ class Search:
         self.best: tuple[tuple[Any, ...], Solution] | None = None
         self.answer: Solution | None = None
         self.hope, self.asked, self.further, self.bent = HOPE, 0, False, False
-        self.compiled, self.cut = (
-            0.0,
-            False,
-        )  # seconds, and whether a share ended the last who was asked
+        # seconds, and whether a share ended the last who was asked
+        self.compiled, self.cut = 0.0, False
         self.near: Floats | None = None  # its answer in compiled columns
         self.again: tuple[Any, ...] | None = None  # what was looked at in haste, and what passed
         self.general = candidates[0].via != "structured"  # others multiply large matrices

@@ -35,8 +35,7 @@ def factors(P: Any, shift: float) -> tuple[NDArray[np.int32], Any, Any, Floats] 
 def _long_last(P: Any) -> NDArray[np.int64] | None:
     """Return an order in which lines that meet most others come last, None where there are none.
 
-    The minimum degree of all lines takes longer than their factors then: 1.04 s of 1.09 of order 6050
-    with 50 full lines.
+    The minimum degree of all lines takes longer than their factors then.
     """
     n, count = P.shape[0], np.diff(P.indptr)
     long = count > max(LONG, LONG * sqrt(n))

@@ -104,13 +104,8 @@ class PartitionRelaxation:
         rounding: float,
     ) -> None:
         n = len(D)
-        self.C, self.size, self.most, self.filled, self.rounding = (
-            0.5 * D,
-            n,
-            most,
-            filled,
-            rounding,
-        )
+        self.C, self.size, self.rounding = 0.5 * D, n, rounding
+        self.most, self.filled = most, filled
         self.typical = most / n
         self.pull = max(float(self.C.mean()), 1e-300) / self.typical
         group = np.zeros(n, dtype=np.intp)
