@@ -14,6 +14,7 @@ from optfair.backends.registry import claimed_infeasible
 from optfair.backends.request import LEAST, SMALL, Outcome, Request, SolverProfile
 from optfair.backends.unattained import DISTANCES, nearing
 from optfair.convexity.derivatives import gradient_at
+from optfair.convexity.domain import Domain
 from optfair.convexity.expression import Leaf, Node, subnodes
 from optfair.convexity.intervals import Interval
 from optfair.convexity.quasiconvex import inward, outward
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 
 # Levels that are tried, and those of them that may be neither reached nor proved out of reach.
 LEVELS, FAILURES = 60, 10
+# Sizes of the objective below it at which a level is the last one that is tried.
+FAR = 1e3
 # Derivatives of all entries of a part of a row.
 MOST_SLOPES = 2_000_000
 
@@ -151,6 +154,8 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
             "bound the variables it depends on",
         ) from None
     way, solution, values = solved
+    if solution is None:
+        return Outcome(status, values, {}, None, {"solve": time.perf_counter() - begin})
     multipliers = {} if problem.integers else _multipliers(problem, way, solution, values)
     seconds = {"solve": time.perf_counter() - begin}
     proof = RecastProof(problem, way, solution, values, multipliers)
@@ -186,7 +191,7 @@ def _next_to_nothing(
     return None
 
 
-Solved = tuple[Recast, "Solution", dict[str, Any]]
+Solved = tuple[Recast, "Solution | None", dict[str, Any]]
 
 
 def _solved(problem: Problem, way: Recast, inside: Request, request: Request) -> tuple[Solved, str]:
@@ -209,8 +214,9 @@ def _solved(problem: Problem, way: Recast, inside: Request, request: Request) ->
         start = way.inner.with_terms({}, way.inner.constraints)
         best = _values(way, solve_as_asked(start, None, inside))
     upper, lower = objective(best), -np.inf
+    most = way.choice.most
     for level in (0.0, 1.0, 1e3, 1e6):  # a high level asks for a denominator that is not 0
-        if np.isfinite(upper):
+        if np.isfinite(upper) and upper < most:
             break
         try:
             best = _values(way, solve_as_asked(way.at(level).inner, None, inside))
@@ -222,6 +228,11 @@ def _solved(problem: Problem, way: Recast, inside: Request, request: Request) ->
         upper = objective(best)
     if not np.isfinite(upper):
         raise SolverFailure("no point was met at which the objective is defined")
+    if not upper < most:
+        raise SolverFailure(
+            f"levels are convex below {most:g}, and no point was met whose level is",
+            f"{way}; {upper:.3g} is reached",
+        )
     proved: Solved | None = None
     rough = replace(inside, tolerance=request.tolerance)  # where only the sign counts
     met, further, failed = upper, 0.4, 0  # what is reached, if only along a ray
@@ -247,7 +258,7 @@ def _solved(problem: Problem, way: Recast, inside: Request, request: Request) ->
             solution = solve_as_asked(here.inner, None, asked)
         except SolverFailure as e:  # its bound may do, as only its sign counts, and its point
             failed += 1
-            if failed > FAILURES:
+            if failed > FAILURES or further * request.tolerance > FAR:
                 break
             if e.solution is None:
                 further *= 64.0
@@ -268,12 +279,17 @@ def _solved(problem: Problem, way: Recast, inside: Request, request: Request) ->
         reached = objective(values)
         if np.isfinite(reached) and reached < upper and request.satisfied(problem, values):
             upper, best = reached, values
-        if (lower, upper) == before:  # so near that rounding decides
-            further *= 64.0
+        if (
+            lower,
+            upper,
+        ) == before:  # so near that rounding decides, or reached where nothing is defined
+            further, failed = 64.0 * further, failed + 1
+            if failed > FAILURES or further * request.tolerance > FAR:
+                break
         if time.perf_counter() > request.deadline:
             break
     if proved is None:
-        raise SolverFailure("no level was proved to be out of reach", solution=None)
+        return (way, None, best), "inaccurate"  # no level was proved to be out of reach
     close = request.tolerance * max(SMALL * (seen or 1.0), abs(upper))
     status = "optimal" if upper - lower <= close else "inaccurate"
     return (proved[0], proved[1], best), status
@@ -321,11 +337,11 @@ def _multipliers(
 
     before, after = way.choice.goal
     if way.way == "level":
-        value = gradient_at(after, moved)
+        there = Domain(boxes={leaf: Interval.exactly(v) for leaf, v in moved.items()})
+        own = float(there.range(after).high.max())
         bent = any(f.function for f in way.choice.outer)
-        if value is None or bent:  # the size of a level is not known, so no price is
+        if bent or not np.isfinite(own):  # the size of a level is not known, so no price is
             return {}
-        own = float(value[0].high.max())
     else:
         own = float(slope(before, after)[0])
     own = own if own > 0.0 else 1.0

@@ -13,12 +13,6 @@ from optfair.convexity.algebra import Algebra
 from optfair.convexity.domain import Domain
 from optfair.convexity.expression import Call, Leaf, Node, Opaque, Product, Sum, affine
 from optfair.convexity.intervals import Interval
-from optfair.convexity.polynomials import (
-    Matrix,
-    Quadratic,
-    not_above,
-    quadratic,
-)
 from optfair.convexity.powers import line_of, multiple_of_inverse, quadratic_form
 from optfair.convexity.proof import CurvatureProof, Step
 from optfair.convexity.quadratic_cones import (
@@ -31,6 +25,15 @@ from optfair.convexity.quadratic_cones import (
     over_affine,
     sheet,
     trace_inverse,
+)
+from optfair.convexity.quadratics import (
+    Matrix,
+    Quadratic,
+    QuadraticInFloats,
+    few,
+    not_above,
+    quadratic,
+    quadratic_in_floats,
 )
 from optfair.convexity.reading import leaf_of
 from optfair.convexity.rules import positive_multiple, signed_factors
@@ -202,12 +205,16 @@ class Writer:
         return total
 
     def quadratic(self, step: Step) -> Any:
-        """Write a quadratic of few variables with its matrix."""
-        q = known(quadratic(step.node), "quadratic")
-        if not q.entries:
+        """Write a quadratic with its matrix."""
+        q = quadratic(step.node) if few(step.node) else None
+        if q is not None and not q.entries:
             return cp.Constant([float(q.matrix[-1][-1])])
         sign = 1.0 if step.kind == "convex" else -1.0
-        x, M = self.entries(q), np.array(q.matrix, dtype=float)
+        if q is not None:
+            x, M = self.entries(q), np.array(q.matrix, dtype=float)
+        else:
+            read = known(quadratic_in_floats(step.node), "quadratic")
+            x, M = self.lines(read), read.matrix
         P, b, c = M[:-1, :-1], 2.0 * M[:-1, -1], M[-1, -1]
         form = cp.quad_form(x, cp.psd_wrap(sign * P))
         return one_entry(sign * form + b @ x + c)
@@ -215,6 +222,18 @@ class Writer:
     def entries(self, q: Quadratic) -> Any:
         """Return the variables of a quadratic."""
         return cp.hstack([self.affine(n) for n in q.entries]) if q.entries else cp.Constant([])
+
+    def lines(self, q: QuadraticInFloats) -> Any:
+        """Return the entries of a quadratic; what is no entry of a leaf is a variable of its own."""
+        out = []
+        for node, lines in q.lines:
+            base, at = self.affine(node), lines[:, 0].astype(int)
+            own = base[at]
+            if not isinstance(node, Leaf) or (lines[:, 1:] != (1.0, 0.0)).any():
+                own = cp.Variable(at.size)
+                self.sides.append(own == cp.multiply(lines[:, 1], base[at]) + lines[:, 2])
+            out.append(own)
+        return cp.hstack(out)
 
     def large_quadratic(self, step: Step) -> Any:
         """Write a quadratic of many variables."""

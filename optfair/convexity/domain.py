@@ -24,6 +24,7 @@ from optfair.convexity.expression import (
     spend,
 )
 from optfair.convexity.intervals import Interval
+from optfair.convexity.quadratics import squared_norm
 from optfair.core.labels import free_name
 from optfair.core.variables import entries_at, sign_constraints
 
@@ -263,7 +264,7 @@ class Domain:
             total = Interval.exactly(node.constant)
             for M, n in node.parts:
                 total = total + self.range(n).linear(M)
-            return self._by_rows(node, total)
+            return self._by_rows(node, total) if affine(node) else _by_squares(node, total)
         if isinstance(node, Product):
             out = None
             for n, a in node.factors:
@@ -292,7 +293,7 @@ class Domain:
     def _by_rows(self, node: Sum, enclosure: Interval) -> Interval:
         """Return tighter ranges of an affine function: bounds of it minus multiples of rows."""
         stated = getattr(self, "_stated", None)  # not while they are propagated
-        if stated is None or not stated.rows or node.size > ROWS or not affine(node):
+        if stated is None or not stated.rows or node.size > ROWS:
             return enclosure
         low, high = enclosure.low.copy(), enclosure.high.copy()
         for i in range(node.size):
@@ -460,6 +461,13 @@ def times_its_logarithm(node: Node) -> Node | None:
         if isinstance(log, Call) and log.function == "log" and log.args[0] is x:
             return x
     return None
+
+
+def _by_squares(node: Sum, enclosure: Interval) -> Interval:
+    """Return ranges of a sum that is a squared norm, which no signs of its terms may show."""
+    if node.size > 1 or enclosure.low[0] >= 0.0 or not squared_norm(node):
+        return enclosure
+    return Interval(np.maximum(enclosure.low, 0.0), enclosure.high)
 
 
 def _entropy(values: Interval) -> Interval:

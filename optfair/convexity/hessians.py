@@ -32,7 +32,6 @@ from optfair.convexity.polynomials import (
     Polynomial,
     derivative,
     expanded,
-    inertia,
     is_polynomial,
     nonnegative_on,
     plus,
@@ -40,6 +39,7 @@ from optfair.convexity.polynomials import (
     times,
     univariate,
 )
+from optfair.convexity.quadratics import inertia
 from optfair.convexity.rules import Goal, Kind, rule
 from optfair.core.coefficients import quadratic_map
 from optfair.core.quadratics import Definiteness, NotQuadratic, QuadraticMap, curvature_of

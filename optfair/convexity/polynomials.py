@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from itertools import pairwise
-from operator import mul
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from optfair.convexity.expression import Leaf, Node, Product, Sum, affine, linear, select
-from optfair.numbers import Floats
+from optfair.convexity.expression import (
+    Leaf,
+    Node,
+    Product,
+    Sum,
+    affine,
+    linear,
+    select,
+)
 
 Monomial = tuple[tuple[Node, Fraction], ...]
 Polynomial = dict[Monomial, Fraction]
-Matrix = list[list[Fraction]]
 
 # Terms and degree that are multiplied out.
 TERMS, DEGREE = 600, 12
 ONE = Fraction(1)
-# By how much a root may be less than what is next to it.
-LESS = 2.0**-44
 _NOTHING: Polynomial = {(): ONE}
 
 
@@ -145,143 +148,9 @@ def is_polynomial(terms: Polynomial) -> bool:
     )
 
 
-class Quadratic:
-    """A quadratic function with rational coefficients.
-
-    Attributes
-    ----------
-    entries : tuple of Node
-        Its variables, entries of leaves.
-    matrix : list of lists of Fraction
-        Symmetric M of order n + 1 with f(x) = [x; 1]' M [x; 1].
-    """
-
-    def __init__(self, entries: Sequence[Node], matrix: Matrix) -> None:
-        self.entries, self.matrix = tuple(entries), matrix
-
-    @property
-    def form(self) -> Matrix:
-        """The part of degree two."""
-        n = len(self.entries)
-        return [row[:n] for row in self.matrix[:n]]
-
-    @property
-    def homogeneous(self) -> bool:
-        """Whether it has neither linear terms nor a constant."""
-        return not any(self.matrix[-1])
-
-    def on_hyperplane(self, normal: Sequence[Fraction]) -> Matrix:
-        """Return the matrix restricted to {v: normal'v = 0}, in coordinates without one entry."""
-        p = next(k for k, c in enumerate(normal) if c)
-        rest = [k for k in range(len(normal)) if k != p]
-        ratio = [normal[k] / normal[p] for k in rest]
-        M = self.matrix
-        return [
-            [
-                M[i][j] - ratio[a] * M[p][j] - ratio[b] * M[i][p] + ratio[a] * ratio[b] * M[p][p]
-                for b, j in enumerate(rest)
-            ]
-            for a, i in enumerate(rest)
-        ]
-
-
-def quadratic(node: Node, entries: Iterable[Node] = ()) -> Quadratic | None:
-    """Return an entry as a quadratic of entries of leaves, None when it is none.
-
-    Parameters
-    ----------
-    node : Node
-        Of one entry.
-    entries : iterable of Node
-        Variables that must be among its own.
-    """
-    terms = expanded(node)
-    return None if terms is None else quadratic_of(terms, entries)
-
-
-def quadratic_of(terms: Polynomial, entries: Iterable[Node]) -> Quadratic | None:
-    """Return an expanded polynomial as a quadratic, None when it is none."""
-    if not is_polynomial(terms) or any(sum(p for _, p in m) > 2 for m in terms):
-        return None
-    own = {n for m in terms for n, _ in m} | set(entries)
-    names = sorted(own, key=lambda n: n.serial)
-    at = {n: k for k, n in enumerate(names)}
-    size = len(names) + 1
-    M = [[Fraction(0)] * size for _ in range(size)]
-    for monomial, c in terms.items():
-        places = [at[n] for n, p in monomial for _ in range(int(p))]
-        i, j = (*places, *([size - 1] * (2 - len(places))))
-        M[i][j] += c / 2
-        M[j][i] += c / 2
-    return Quadratic(names, M)
-
-
-def coefficients(node: Node, entries: Sequence[Node]) -> list[Fraction] | None:
-    """Return an affine entry as coefficients of given entries and 1, None where it has others."""
-    form = quadratic(node, entries)
-    if form is None or any(any(row) for row in form.form):
-        return None
-    if len(form.entries) > len(entries):
-        return None
-    at = {n: k for k, n in enumerate(form.entries)}
-    last = form.matrix[-1]
-    return [2 * last[at[n]] for n in entries] + [last[-1]]
-
-
-def inertia(M: Matrix) -> tuple[int, int, int]:
-    """Return how many eigenvalues of a symmetric rational matrix are positive, negative and 0.
-
-    By congruence (Sylvester's law), so it is exact.
-
-    Examples
-    --------
-    >>> inertia([[Fraction(1), Fraction(1)], [Fraction(1), Fraction(1)]])
-    (1, 0, 1)
-    >>> inertia([[Fraction(0), Fraction(1)], [Fraction(1), Fraction(0)]])
-    (1, 1, 0)
-    """
-    A = [list(row) for row in M]
-    positive = negative = 0
-    left = list(range(len(A)))
-    while left:
-        p = next((k for k in left if A[k][k]), None)
-        if p is None:
-            pair = next(((i, j) for i in left for j in left if i < j and A[i][j]), None)
-            if pair is None:
-                break
-            i, j = pair
-            for k in left:
-                A[i][k] += A[j][k]
-            for k in left:
-                A[k][i] += A[k][j]
-            p = i
-        pivot = A[p][p]
-        positive, negative = positive + (pivot > 0), negative + (pivot < 0)
-        left.remove(p)
-        for i in left:
-            if A[i][p]:
-                factor = A[i][p] / pivot
-                for j in left:
-                    A[i][j] -= factor * A[p][j]
-    return positive, negative, len(M) - positive - negative
-
-
 # --- one variable --------------------------------------------------------------------------------
 
 Line = list[Fraction]  # coefficients, constant first
-
-
-def not_above(M: Matrix, near: Floats) -> tuple[Floats, bool]:
-    """Return F next to a root of a semidefinite matrix, and whether F'F is proved to be below it."""
-    for F in (near, near * (1.0 - LESS)):
-        exact = [[Fraction(v) for v in column] for column in F.T.tolist()]
-        off = [
-            [c - sum(map(mul, a, b), Fraction(0)) for c, b in zip(row, exact, strict=True)]
-            for row, a in zip(M, exact, strict=True)
-        ]
-        if not inertia(off)[1]:
-            return F, True
-    return near, False
 
 
 def univariate(terms: Polynomial, entry: Node) -> Line | None:

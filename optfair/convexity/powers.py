@@ -24,21 +24,20 @@ from optfair.convexity.expression import (
     affine,
     linear,
     raw_product,
-    scalars,
     select,
 )
 from optfair.convexity.hessians import quadratic_curvature
 from optfair.convexity.intervals import Interval
-from optfair.convexity.polynomials import (
-    Polynomial,
+from optfair.convexity.polynomials import Polynomial, expand, expanded, is_polynomial
+from optfair.convexity.quadratics import (
     Quadratic,
     coefficients,
-    expand,
-    expanded,
+    few,
     inertia,
-    is_polynomial,
     quadratic,
+    quadratic_in_floats,
     quadratic_of,
+    squared_norm,
 )
 from optfair.convexity.rules import (
     Goal,
@@ -254,14 +253,6 @@ def _positive_number(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[
 
 # Rules of quadratics: exact matrices, Lorentz cones, ratios to affine functions.
 
-#: Variables of a quadratic whose matrix is eliminated in fractions.
-VARIABLES = 40
-
-
-def few(node: Node) -> bool:
-    """Return whether a node is a number of few scalars."""
-    return node.size == 1 and len(scalars(node)) <= VARIABLES
-
 
 def definite_matrix(matrix: list[list[Fraction]], kind: Kind) -> bool:
     """Return whether a rational matrix is semidefinite with the sign of a curvature."""
@@ -278,10 +269,12 @@ def definite_matrix(matrix: list[list[Fraction]], kind: Kind) -> bool:
     "x*x + 3*x*y + 4*y*y",
 )
 def _quadratic(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
-    if not few(node) or not isinstance(node, (Sum, Product)):
+    if node.size != 1 or not isinstance(node, (Sum, Product)):
         return None
-    q = quadratic(node)
-    return [] if q is not None and definite_matrix(q.form, kind) else None
+    if few(node) and (q := quadratic(node)) is not None:
+        return [] if definite_matrix(q.form, kind) else None
+    read = quadratic_in_floats(node)
+    return [] if read is not None and read.bends(kind) else None
 
 
 @rule(
@@ -301,16 +294,17 @@ def large_quadratic(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[G
 
 @rule("quadratic part", "a quadratic that is convex, plus the rest", "x*x - x*y + y*y + exp(x)")
 def _quadratic_part(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
-    if not isinstance(node, Sum) or not few(node):
+    if not isinstance(node, Sum) or node.size != 1:
         return None
     two: list[Any] = []
     rest: list[Any] = []
     for M, n in node.parts:
         if affine(n) or not n.leaves:
             continue
-        q = quadratic(linear([(M, n)], np.zeros(1)))
-        (rest if q is None else two).append((M, n))
-    if len(two) < 2 or not rest:
+        one = linear([(M, n)], np.zeros(1))
+        q = (few(one) and quadratic(one)) or quadratic_in_floats(one)
+        (two if q else rest).append((M, n))
+    if sum(n.size for _, n in two) < 2 or not rest:
         return None
     return [Goal(linear(part, np.zeros(1)), kind) for part in (two, rest)]
 
@@ -321,18 +315,10 @@ def _quadratic_part(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[G
     "sqrt(x*x - 2*x*y + 2*y*y + 1)",
 )
 def _root_of_quadratic(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] | None:
-    if (
-        kind == "concave"
-        or not isinstance(node, Product)
-        or len(node.factors) != 1
-        or not few(node)
-    ):
+    if kind == "concave" or not isinstance(node, Product) or len(node.factors) != 1:
         return None
     base, p = node.factors[0]
-    if p < Fraction(1, 2):
-        return None
-    q = quadratic(base)
-    return [] if q is not None and definite_matrix(q.matrix, "convex") else None
+    return [] if node.size == 1 and p >= Fraction(1, 2) and squared_norm(base) else None
 
 
 def _lorentzian(q: Quadratic, sheet: Node, a: Algebra, strictly: bool) -> bool:

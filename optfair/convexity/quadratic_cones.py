@@ -10,9 +10,16 @@ import numpy as np
 
 from optfair.convexity.expression import Call, Node
 from optfair.convexity.intervals import Interval
-from optfair.convexity.polynomials import Quadratic, coefficients, expand, quadratic, quadratic_of
+from optfair.convexity.polynomials import expand
 from optfair.convexity.powers import line_of, ratio
 from optfair.convexity.proof import Step
+from optfair.convexity.quadratics import (
+    Quadratic,
+    coefficients,
+    quadratic,
+    quadratic_in_floats,
+    quadratic_of,
+)
 from optfair.numbers import Floats
 
 if TYPE_CHECKING:
@@ -40,8 +47,13 @@ def known(proof: T | None, what: str) -> T:
 def norm_of_map(writer: Writer, step: Step) -> Any:
     """Write (x'Px + 2b'x + c)^p as a power of a norm."""
     base, p = step.node.factors[0]  # type: ignore[attr-defined]
-    q = known(quadratic(base), "norm")
-    out = cp.norm(writer.root(q.matrix) @ cp.hstack([writer.entries(q), 1.0]), 2)
+    if (read := quadratic_in_floats(base)) is not None:
+        (F, below), x = read.root, writer.lines(read)
+        writer.rounded |= not below
+    else:
+        q = known(quadratic(base), "norm")
+        F, x = writer.root(q.matrix), writer.entries(q)
+    out = cp.norm(F @ cp.hstack([x, 1.0]), 2)
     return one_entry(out if p == Fraction(1, 2) else cp.power(out, float(2 * p), approx=False))
 
 

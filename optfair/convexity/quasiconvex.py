@@ -46,8 +46,8 @@ Way = Literal["itself", "logarithm", "level"]
 # Increasing functions, and of those that have one their inverses, in exact arithmetic.
 INVERSES = {"exp": "log", "log": "exp", "sinh": "asinh", "asinh": "sinh"}
 INCREASING = {*INVERSES, "ceil", "tanh", "atan"}
-# Increasing functions of one another that are taken off an objective.
-DEPTH = 3
+# Increasing functions of one another that are taken off an objective, and the largest denominator of exponents.
+DEPTH, SIMPLE = 3, 64
 # Steps for one proof.
 PROOF = 500
 
@@ -81,6 +81,7 @@ class Increasing:
         """Return its values on an interval."""
         inner = -v if self.turned else v
         if self.function == "power":
+            inner = Interval(np.maximum(inner.low, 0.0), np.maximum(inner.high, 0.0))
             inner = inner.power(self.exponent)
         elif self.function:
             inner = inner.call(self.function)
@@ -112,9 +113,17 @@ def increasing(node: Node, a: Algebra) -> Iterator[tuple[Increasing, Node]]:
     """
     terms = terms_of(node)
     numbers, own = [c for c, n in terms if n is ONE], [t for t in terms if t[1] is not ONE]
-    if len(own) != 1 or len(numbers) > 1 or node.size != 1:
+    if not own or len(numbers) > 1 or node.size != 1:
         return
     (c, n), d = own[0], sum(numbers)
+    if len(own) > 1:
+        logs = [
+            (n.args[0], Fraction(c)) for c, n in own if isinstance(n, Call) and n.function == "log"
+        ]
+        simple = all(p.denominator <= SIMPLE and a.nonnegative(f) for f, p in logs)
+        if len(logs) == len(own) and simple:
+            yield Increasing("log", d=d), a.product(logs)
+        return
     for function, p, inner in _outermost(n, a):
         turned = c < 0.0
         yield Increasing(function, p, turned, abs(c), d), a.scaled(-1.0, inner) if turned else inner
@@ -191,12 +200,15 @@ class Choice:
         Whether the core f > 0 is minimised or maximised where the logarithm is taken of it, or of 1/f.
     outer : tuple of Increasing
         What the objective is of the core.
+    most : float
+        Below which levels are convex.
     """
 
     way: Way
     goal: tuple[Node, Node]
     sense: str
     outer: Outer = ()
+    most: float = np.inf
 
 
 # To minimise -f is to maximise f: the declared sense first.
@@ -225,6 +237,10 @@ def minimised(goal: Node, stated: Algebra, a: Algebra, declared: str) -> Choice 
         levels = ratio(core, a) if sublevel_of(core, 0.0) is None else (core, core)
         if levels is not None and invertible(outer):
             return Choice("level", levels, declared, outer)
+    for outer, core in within(goal, stated):
+        levels = ratio(core, a, negative=True) if invertible(outer) else None
+        if levels is not None:
+            return Choice("level", levels, declared, outer, 0.0)
     return None
 
 
@@ -268,8 +284,11 @@ def _largest(goal: Node, a: Algebra) -> list[Node]:
     return [a.scaled(c, f) for f in n.args]
 
 
-def ratio(goal: Node, a: Algebra) -> tuple[Node, Node] | None:
-    """Return p and q > 0 with f = p/q whose levels are convex: p - t q, for every level that f has."""
+def ratio(goal: Node, a: Algebra, *, negative: bool = False) -> tuple[Node, Node] | None:
+    """Return p and q > 0 with f = p/q whose levels are convex: p - t q, for every level that f has.
+
+    Or for every one below 0, if no more is asked for.
+    """
     if each := _largest(goal, a):
         known = list[tuple[Node, Node]]()
         for n in each:  # ratios of one form are one; a search for what is not there takes long
@@ -286,7 +305,7 @@ def ratio(goal: Node, a: Algebra) -> tuple[Node, Node] | None:
         if not proved(p, a):
             continue
         above = a.nonnegative(p) and proved(q, a, "concave")
-        if affine(q) or above or (a.nonpositive(p) and proved(q, a)):
+        if affine(q) or above or ((negative or a.nonpositive(p)) and proved(q, a)):
             return p, q
     return None
 
@@ -340,7 +359,7 @@ def cleared(terms: list[Term], q: Node, a: Algebra) -> Node:
 def rewritten(node: Node, a: Algebra, depth: int = 2) -> Iterator[Node]:
     """Yield functions that are at most 0 wherever a function of one entry is, and nowhere else.
 
-    Numbers are rounded so that no point is lost.
+    But where what it is divided by is 0. Numbers are rounded so that no point is lost.
     """
     yield node
     if depth == 0:
@@ -349,7 +368,9 @@ def rewritten(node: Node, a: Algebra, depth: int = 2) -> Iterator[Node]:
         if (most := outer.most()) is not None:
             yield from rewritten(a.total([inner, constant(most)], [1.0, -1.0]), a, depth - 1)
     for q in denominators(node, a):
-        yield from rewritten(_times(terms_of(node), q, a), a, depth - 1)
+        ways = _times(terms_of(node), q, a), cleared(terms_of(node), q, a)
+        for way in dict.fromkeys(ways):
+            yield from rewritten(way, a, depth - 1)
     sides = sides_of(node, a)
     if sides is None or not sides[0] or len(sides[1]) != 1:
         return

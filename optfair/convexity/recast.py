@@ -62,9 +62,10 @@ from optfair.errors import OptfairError, SolverFailure
 
 Word = Literal["log-log convex", "quasiconvex"]
 
-# Scalars of a problem that is looked at, rows of a term, steps for all and for each row, times as many where
-# CVXPY's rules take it for a geometric program. A step is about 0.1 ms; they are counted, not timed.
-SCALARS, ROWS, TOGETHER, EACH, GEOMETRIC = 2000, 64, 2000, 60, 25
+# Scalars of a problem that is looked at, rows of a term, steps for all, for each row and for an objective of
+# one core after another, times as many where CVXPY's rules take it for a geometric program. A step is about
+# 0.1 ms; they are counted, not timed.
+SCALARS, ROWS, TOGETHER, EACH, GOAL, GEOMETRIC = 2000, 64, 2000, 60, 4000, 25
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +77,8 @@ class Piece:
     name : str
         The new constraint, empty where the row always holds.
     before, after : Node
-        Both are at most 0 at the same points, up to constants that are rounded towards holding.
+        Both are at most 0 at the same points where the former is defined, up to constants that are
+        rounded towards holding.
     cones : cvxpy.Expression, optional
         What stands for the latter where it is known.
     """
@@ -124,6 +126,11 @@ class Recast(Certificate):
     def way(self) -> Way:
         """What is minimised of the objective, as its choice says."""
         return self.choice.way
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether the objective has the curvature of its word everywhere, not only below some level."""
+        return self.choice.most == np.inf
 
     @property
     def in_logarithms(self) -> bool:
@@ -174,7 +181,8 @@ class Recast(Certificate):
         grows = any(f.function for f in self.choice.outer)
         inside = "; what the objective grows with is minimised" if grows else ""
         what = "with x = exp(u)" if self.in_logarithms else f"{changed or 'no row'} rewritten"
-        return f"{self.word}: {what}{inside}{how[self.way]}"
+        where = "" if self.everywhere else f" where its core is below {self.choice.most:g}"
+        return f"{self.word}{where}: {what}{inside}{how[self.way]}"
 
 
 def recast(problem: Any) -> Recast | None:
@@ -196,7 +204,7 @@ def recast(problem: Any) -> Recast | None:
             if (way := _in_logarithms(problem, domain)) is not None:
                 return way
         rows = sum(math.prod(t.shape) for n, t in problem.constraints.items() if n not in convex)
-        with limited(TOGETHER + EACH * rows):
+        with limited(TOGETHER + GOAL + EACH * rows):
             return _term_by_term(problem, domain, convex)
     except (OptfairError, Unread, Exhausted):
         return None  # a part is defined nowhere, not read, or too much: nothing is known

@@ -41,9 +41,9 @@ from optfair.convexity.hessians import (
     hessian_form,
 )
 from optfair.convexity.intervals import Interval
-from optfair.convexity.polynomials import expanded, inertia, quadratic
-from optfair.convexity.powers import few
+from optfair.convexity.polynomials import expanded
 from optfair.convexity.proof import Step
+from optfair.convexity.quadratics import few, inertia, quadratic
 from optfair.convexity.rules import RULES, Goal, Kind, along
 from optfair.convexity.witness import Sample, sample
 from optfair.numbers import Floats

@@ -46,7 +46,7 @@ def explain(problem: Problem) -> Explanation:
     rows.append(f"together: {problem.problem_class}")
     if problem.recast is not None:
         rows.append(str(problem.recast))
-    elif problem.witness is not None:
+    if not (problem.recast and problem.recast.everywhere) and problem.witness is not None:
         rows.append(f"witness: {problem.witness}")
     return Explanation("\n".join(rows))
 

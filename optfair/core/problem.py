@@ -239,7 +239,7 @@ class Problem(ProblemVerbs, Labels):
             cached = ProblemClass()
             for row in self.evidence:
                 cached |= row.problem_class
-            if not cached.convex and self.recast is not None:
+            if not cached.convex and self.recast is not None and self.recast.everywhere:
                 cached = cached.with_curvature(self.recast.word)
             elif not cached.convex and self.witness is not None:
                 cached = cached.with_curvature("nonconvex")
@@ -279,9 +279,8 @@ class Problem(ProblemVerbs, Labels):
     @property
     def certificate(self) -> Curvature | NonconvexityWitness | Recast:
         """Evidence for the class that can be verified again."""
-        if not all(t.evidence.problem_class.convex for t in self.terms) and self.recast is not None:
-            return self.recast
-        return self.witness or Curvature(self)
+        other = self.recast  # None where all terms are convex
+        return other if other and other.everywhere else self.witness or Curvature(self)
 
     def structure_refusal(self, name: str) -> str:
         """Return why a structure does not stand on this problem, empty if it does."""

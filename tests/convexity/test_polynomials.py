@@ -11,15 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optfair.convexity.polynomials import (
-    derivative,
-    inertia,
-    nonnegative_on,
-    not_above,
-    plus,
-    positive_inside,
-    times,
-)
+from optfair.convexity.polynomials import derivative, nonnegative_on, plus, positive_inside, times
+from optfair.convexity.quadratics import inertia, not_above
 
 ONE = Fraction(1)
 ROOTS = st.fractions(-3, 3, max_denominator=4)

@@ -123,9 +123,25 @@ def test_a_root_or_logarithm_is_taken_off_where_nothing_is_lost() -> None:
     assert select(inner, [0]) is inner
 
 
+def test_a_sum_of_logarithms_is_the_logarithm_of_a_product() -> None:
+    (outer, inner), *others = increasing(
+        A.total([log(X), log(Y), constant([2.0])], [-1.0, 0.5, 1.0]), A
+    )
+    assert outer == Increasing("log", d=2.0) and not others
+    assert inner is A.product([(X, -ONE), (Y, HALF)])
+
+
+def test_a_power_has_no_values_of_what_is_negative() -> None:
+    """A bound below what is squared says that the square is not negative, and no more."""
+    squared = Increasing("power", Fraction(2), turned=True)  # -(-v)^2 of v <= 0
+    assert squared.of(Interval.of(np.array(-3.0), np.array(np.inf))).low == -9.0
+    assert outward((squared,), Interval.of(np.array(-3.0), np.array(np.inf))).low == -9.0
+
+
 def test_functions_of_other_entries_or_of_several_terms_are_not_taken_off() -> None:
     free = Leaf(("test of quasiconvex", "free"), "free", 1, (1,))
-    assert not list(increasing(A.total([log(X), log(A.total([X, Y]))]), A))
+    assert not list(increasing(A.total([log(X), log(A.total([X, free]))]), A))
+    assert not list(increasing(A.total([log(X), log(Y)], [1.0, 0.1]), A))  # no simple exponent
     assert not list(increasing(A.total([log(X), Y, constant([1.0])]), A))
     two = Leaf(("test of quasiconvex", "two"), "two", 2, (2,))
     assert not list(increasing(A.call("exp", [two], 2), A))
