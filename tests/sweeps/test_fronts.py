@@ -200,6 +200,12 @@ def test_it_shows_itself() -> None:
     assert isinstance(frame, pd.DataFrame)
     assert {"risk", "return", "within", "largest"} <= set(frame.columns)
     assert front.plot().get_ylabel() == "return (more is better)"
+    p, goals = curved()[:2]
+    y = p["x"]
+    goals |= {"least_$": cp.Maximize(cp.min(y)), "most": cp.max(y)}
+    ax = of.pareto(p, goals, points=3).plot()
+    assert ax.figure.axes[1].get_ylabel() == r"least_\$ (more is better)"
+    assert "not drawn: most" in " ".join(t.get_text() for t in ax.texts)
     assert "<table>" in front._repr_html_() and "proved" in repr(front)
 
 
