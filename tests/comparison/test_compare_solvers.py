@@ -8,6 +8,7 @@ import re
 import signal
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import cvxpy as cp
@@ -20,6 +21,7 @@ from optfair.comparison import ConfiguredSolver, compare_solvers, server
 from optfair.comparison.compare import subjects
 from optfair.comparison.run import (
     _allow_memory,
+    _point,
     _wanted_memory,
     can_limit_memory,
     environment,
@@ -133,6 +135,14 @@ def test_an_interrupted_comparison_keeps_what_is_done(tmp_path, monkeypatch):
     c = compare_solvers(names, "highs", out=tmp_path)
     assert asked == [*names, "textbook/knapsack"]
     assert set(outcomes(c).values()) == {"solved"}
+
+
+def test_why_a_run_has_no_answer_is_said_in_words():
+    s = small().solve()
+    late = replace(s, status=replace(s.status, termination="time_limit"))
+    point = _point(late, -1.0)
+    assert point["outcome"] == "time_limit"
+    assert point["reason"].startswith("it ended: time limit; ")
 
 
 def test_ctrl_c_leaves_the_runs_until_then(monkeypatch, caplog):
