@@ -156,6 +156,12 @@ class Run:
         """Whether the solver was asked."""
         return self.outcome not in UNASKED
 
+    def __repr__(self) -> str:
+        took = "" if self.seconds is None else f" in {self.seconds:.3g} s"
+        came = "" if self.objective is None else f", objective {self.objective:.10g}"
+        why = f" ({self.reason})" if self.reason else ""
+        return f"Run of {self.problem} by {self.solver}: {self.outcome}{took}{came}{why}"
+
     def at(self, tolerance: float) -> Run:
         """Return the run judged at another tolerance, by the residuals it has.
 

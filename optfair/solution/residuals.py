@@ -204,7 +204,7 @@ class Residuals:
                 reasons.append(f"a value of {size:.1e} is {what}: {why}")
         return tuple(reasons)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         rows = [f"{name:<24} {v:.1e}" for name, v in self.primal.items()]
         rows += [
             f"{'objective mismatch':<24} {self.objective:.1e}",

@@ -139,8 +139,9 @@ def test_an_interrupted_comparison_keeps_what_is_done(tmp_path, monkeypatch):
 
 def test_why_a_run_has_no_answer_is_said_in_words():
     s = small().solve()
-    late = replace(s, status=replace(s.status, termination="time_limit"))
-    point = _point(late, -1.0)
+    values = {name: v + 1.0 for name, v in s.values.items()}
+    late = replace(s, status=replace(s.status, termination="time_limit"), values=values)
+    point = _point(late, 1e-8)
     assert point["outcome"] == "time_limit"
     assert point["reason"].startswith("it ended: time limit; ")
 

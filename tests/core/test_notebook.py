@@ -205,3 +205,12 @@ def test_formulas_say_where_variables_live() -> None:
     assert r"\text{s.t.}\quad & k_{\mathrm{0}} \in \mathbb{Z}" in free
     rounded = of.from_cvxpy(cp.Problem(cp.Minimize(cp.ceil(x[0])), [cp.floor(x[1]) >= 1]))
     assert r"\left\lceil {x}_{0} \right\rceil" in rounded._repr_latex_()
+
+
+def test_what_a_solution_holds_prints_on_few_lines() -> None:
+    x = cp.Variable(3, name="x")
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(x)), [x >= 1])).solve("clarabel")
+    assert repr(s.residuals()) == str(s.residuals())
+    assert repr(s.residuals()).splitlines()[-1].startswith("consistency")
+    assert repr(s.proof) == "ConicProof of CVXPY problem by duality: 3 columns, 3 rows of CLARABEL"
+    assert repr(s.problem.scalar_rows) == "ScalarRows: 0 rows"
