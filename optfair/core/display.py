@@ -76,9 +76,12 @@ def html_folded(title: str, inside: str) -> str:
 def html_lines(text: str) -> str:
     """Return text as it stands, its first line bold."""
     first, _, rest = text.partition("\n")
-    return f"<p><b>{html.escape(first)}</b></p>" + (
-        f"<pre>{html.escape(rest)}</pre>" if rest else ""
-    )
+    return f"<p><b>{html.escape(first)}</b></p>" + (html_text(rest) if rest else "")
+
+
+def html_text(text: str) -> str:
+    """Return text as it stands, folded where the page ends."""
+    return f"<pre style='white-space:pre-wrap'>{html.escape(text)}</pre>"
 
 
 def html_problem(p: Problem) -> str:

@@ -285,13 +285,15 @@ class ParetoFront(Tabled):
 
     def _table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         head = (*self.names, "no better than", "")
-        rows = [(*(f"{v:.6g}" for v in p.values), f"{p.within:.1e}", p.grade) for p in self.points]
+        rows = [
+            (*(f"{v + 0.0:.6g}" for v in p.values), f"{p.within:.1e}", p.grade) for p in self.points
+        ]
         return head, rows
 
     @property
     def _title(self) -> str:
         return (
-            f"ParetoFront of {', '.join(self.names)}: {len(self)} points, {self.method}; "
+            f"ParetoFront of {', '.join(self.names)}: {len(self)} point{'s' * (len(self) != 1)}, {self.method}; "
             f"none is dominated by more than {max(p.within for p in self.points):.1e}"
             f" of the ranges ({self.grade})"
         )

@@ -214,3 +214,12 @@ def test_what_a_solution_holds_prints_on_few_lines() -> None:
     assert repr(s.residuals()).splitlines()[-1].startswith("consistency")
     assert repr(s.proof) == "ConicProof of CVXPY problem by duality: 3 columns, 3 rows of CLARABEL"
     assert repr(s.problem.scalar_rows) == "ScalarRows: 0 rows"
+
+
+def test_long_lines_fold_and_lists_have_no_headline() -> None:
+    x = cp.Variable(2, name="x")
+    shown = of.prove(x[0] * x[1])._repr_html_()  # type: ignore[union-attr]
+    assert shown.startswith("<pre style='white-space:pre-wrap'>neither: ")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x[0]), [x >= 1, x <= 0]))
+    looked = p.diagnose()._repr_html_().partition("what was looked at")[2]
+    assert "convexity of every term\n" in looked and "<b>" not in looked

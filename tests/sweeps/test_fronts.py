@@ -277,3 +277,10 @@ def test_ctrl_c_leaves_the_front_until_then(monkeypatch: pytest.MonkeyPatch, met
     assert len(calls) == 7 and 2 < len(some) < len(whole)
     at = [np.array(point.values) for point in whole.points]
     assert all(min(np.abs(v - point.values).max() for v in at) < 1e-6 for point in some.points)
+
+
+def test_a_front_of_one_point() -> None:
+    x = cp.Variable(2, name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(0), [x >= 0, x <= 1]))
+    front = of.pareto(p, {"a": -0.0 * x[0] + x[1], "b": x[0]}, points=3)
+    assert len(front) == 1 and ": 1 point, " in repr(front) and "-0 " not in repr(front)
