@@ -14,6 +14,7 @@ from optfair.registry import attach_registered
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
     from matplotlib.transforms import Bbox
 
@@ -108,6 +109,33 @@ def tidy(
     for side in ("top", "right", *hidden):
         ax.spines[side].set_visible(False)
     ax.tick_params(labelsize=9.5, colors=INK)
+    for axis in (ax.xaxis, ax.yaxis):
+        _whole_numbers(axis)
+
+
+def _whole_numbers(axis: Axis) -> None:
+    """Write large and small numbers at their ticks: a common factor would stand in the note."""
+    from matplotlib.ticker import ScalarFormatter
+
+    class Whole(ScalarFormatter):
+        def format_ticks(self, values: Any) -> list[str]:
+            texts = super().format_ticks(values)
+            factored = bool(super().get_offset())
+            return [self.fix_minus(_whole(v)) for v in values] if factored else texts
+
+        def get_offset(self) -> str:
+            return ""
+
+    if type(axis.get_major_formatter()) is ScalarFormatter:
+        axis.set_major_formatter(Whole())
+
+
+def _whole(value: float) -> str:
+    """Return a number to 12 digits, in its shortest form."""
+    plainly = f"{value:,.12g}"
+    each = (f"{value:.{digits}g}" for digits in range(1, 12))
+    same = [text for text in each if "e" in text and float(text) == float(f"{value:.12g}")]
+    return min([plainly, *same], key=lambda text: len(text) + 3 * ("e" in text))
 
 
 def plain(text: object, longest: int = LONGEST) -> str:
@@ -192,8 +220,9 @@ def draw_chords(
         seen = (f >= known.min() - room) & (f <= known.max() + room)
         ax.plot(x, np.where(seen, f, np.nan), color=INK, label="f")
     ax.set_xlabel(
-        "from the first point of a chord (0) to the second (1)" if graph is None else name
+        "from the first point of a chord (0) to the second (1)" if graph is None else plain(name)
     )
+    ax.set_ylabel("f")
     lines: list[Any] = [*ax.get_lines()]
     for i, ((place, f, said), colour) in enumerate(zip(chords, colours, strict=False)):
         own = ax if graph is not None or i == 0 else ax.twinx()

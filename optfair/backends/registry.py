@@ -161,7 +161,19 @@ class SolverTable:
 
 
 def solvers() -> SolverTable:
-    """Return a table of all solvers: version, classes, licence, its state and how to get it."""
+    """Return a table of all solvers: version, classes, licence, its state and how to get it.
+
+    Returns
+    -------
+    SolverTable
+        A row each; ``to_frame()`` has what the table leaves out.
+
+    Examples
+    --------
+    >>> import optfair as of
+    >>> [row["classes"] for row in of.solvers() if row["solver"] == "highs"]
+    ['LP, QP, MILP']
+    """
     rows = []
     for p in profiles().values():
         what = ", ".join(p.classes) + (f" with {p.structure}" if p.structure else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
 import os
@@ -279,11 +280,19 @@ def piped() -> Problem:
 
 
 def is_model(text: str) -> bool:
-    """Whether a text names a file with a model, or an instance; otherwise it may be a formula."""
+    """Whether a text means a file with a model, or an instance; otherwise it may be a formula."""
     from optfair.formats.text import is_problem_file
     from optfair.library import names
 
-    return is_problem_file(text) or any(text in (n, n.rpartition("/")[2]) for n in names())
+    if is_problem_file(text):
+        return True
+    split = [n.partition("/") for n in names()]
+    family, slash, name = text.partition("/")
+    if slash:
+        return name.isidentifier() and any(family == own for own, _, _ in split)
+    # a word that is nearly a name is one that was mistyped, not a variable
+    near = difflib.get_close_matches(text, [own for _, _, own in split], n=1, cutoff=0.85)
+    return text.isidentifier() and bool(near)
 
 
 # Options that several commands share, and what was typed.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -48,6 +49,8 @@ from optfair.numbers import (
 )
 from optfair.registry import nearest_of_families
 from optfair.rows.restarts import progress_bar
+
+logger = logging.getLogger("optfair")
 
 # What is to be solved: instances by name or pattern, and problems in memory.
 
@@ -317,6 +320,7 @@ def compare_solvers(
     Returns
     -------
     Comparison
+        Of all runs; after Ctrl-C of those that had ended, where one had.
 
     Raises
     ------
@@ -390,14 +394,23 @@ def compare_solvers(
                         stated=run.stated,
                     )
     order = [*done, *(_place(run) for run, _, _ in jobs)]
-    for run, key, result in _results(jobs, n_jobs, verbose):
-        ended = replace(run, **{"environment": environment(), **result})
-        done[_place(run)] = ended
-        if store is not None:
-            store.write(key, ended)
+    try:
+        for run, key, result in _results(jobs, n_jobs, verbose):
+            ended = replace(run, **{"environment": environment(), **result})
+            done[_place(run)] = ended
+            if store is not None:
+                store.write(key, ended)
+    except KeyboardInterrupt:
+        finished = sum(run.asked for run in done.values())
+        if not finished:
+            raise
+        left = sum(place not in done for place in order)
+        logger.warning("interrupted; runs kept: %d, not made: %d", finished, left)
     names = [s.name for s in given], [s.label for s in configured]
     order.sort(key=lambda place: (names[0].index(place[0]), names[1].index(place[1]), place[2]))
-    comparison = Comparison(tuple(done[p] for p in order), tolerance, time_limit, repeats)
+    comparison = Comparison(
+        tuple(done[p] for p in order if p in done), tolerance, time_limit, repeats
+    )
     if store is not None:
         for ending in ("json", "csv"):
             comparison.save(store.folder / f"comparison.{ending}")

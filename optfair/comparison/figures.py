@@ -389,7 +389,8 @@ def _accuracy_picture(c: Comparison, measure: str, draw: Any) -> Picture:
         lambda ax: draw(c, measure=measure, title="", ax=ax),
         measure,
         of_what[measure],
-        f"{caption[measure]} A small dot is a run, a large mark the medians of a solver.",
+        f"{caption[measure]} A small dot is a run, a large mark the medians of a solver; the legend"
+        " has how many of its runs were verified.",
         3.6 + 0.12 * len(rows),
         title=f"{of_what[measure]} against time",
         description=f"Medians over the runs of each solver: {medians}.",

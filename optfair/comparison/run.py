@@ -156,6 +156,12 @@ class Run:
         """Whether the solver was asked."""
         return self.outcome not in UNASKED
 
+    def __repr__(self) -> str:
+        took = "" if self.seconds is None else f" in {self.seconds:.3g} s"
+        came = "" if self.objective is None else f", objective {self.objective:.10g}"
+        why = f" ({self.reason})" if self.reason else ""
+        return f"Run of {self.problem} by {self.solver}: {self.outcome}{took}{came}{why}"
+
     def at(self, tolerance: float) -> Run:
         """Return the run judged at another tolerance, by the residuals it has.
 
@@ -463,7 +469,7 @@ def measured(
             # what it came to is a finding, too; that it was not accepted stays one
             outcome = _point(error.solution, tolerance) | outcome
     if seconds > time_limit and outcome["outcome"] not in (*UNASKED, "crashed"):
-        late = f"{outcome['outcome']} after {seconds:.1f} s"
+        late = f"{outcome['outcome'].replace('_', ' ')} after {seconds:.1f} s"
         late = ": ".join(filter(None, (late, outcome["reason"])))
         outcome |= {"outcome": "time_limit", "reason": late}
     return outcome | {
@@ -495,7 +501,7 @@ def _point(s: Solution, tolerance: float) -> dict[str, Any]:
         outcome, reason = "local", "a local optimum, as its solver says; no bound"
     else:
         outcome = "time_limit" if s.status.termination == "time_limit" else "failed"
-        reason = "; ".join([f"it ended {s.status.termination}", *above])
+        reason = "; ".join([f"it ended: {s.status.termination.replace('_', ' ')}", *above])
     return {
         "outcome": outcome,
         "reason": reason,

@@ -71,8 +71,13 @@ def in_fork(job: Callable[[], dict[str, Any]]) -> dict[str, Any]:
             os.close(reader)
             _return(job, writer)
         os.close(writer)
-    with os.fdopen(reader, "rb") as pipe:
-        said = pipe.read()
+    try:
+        with os.fdopen(reader, "rb") as pipe:
+            said = pipe.read()
+    except BaseException:  # Ctrl-C: nobody waits for the copy any more
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        raise
     _, status = os.waitpid(child, 0)
     code = os.waitstatus_to_exitcode(status)
     if code or not said:

@@ -169,6 +169,10 @@ class ConicProof:
     source: str = "duality"
     tolerance: float = 0.0
 
+    def __repr__(self) -> str:
+        sizes = f"{self.x.size} columns, {self.z.size} rows of {self.compiled.interface.name()}"
+        return f"ConicProof of {self.problem.title} by {self.source}: {sizes}"
+
     def check(self, values: Values, multipliers: Mapping[str, Any]) -> DualCheck:
         """Recompute the bound from the compiled data."""
         ours, duals = self.compiled.by_name(self.x, self.z)

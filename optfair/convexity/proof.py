@@ -19,6 +19,7 @@ from optfair.convexity.expression import Leaf, Node, Opaque, select, text
 from optfair.convexity.intervals import Interval
 from optfair.convexity.reading import demanded, read
 from optfair.convexity.rules import RULES, Goal, Kind
+from optfair.core.display import html_text
 from optfair.errors import OptfairError
 from optfair.numbers import Floats
 from optfair.plots import draw_chords, new_axes, plain, tidy
@@ -259,7 +260,7 @@ class _Answer:
         return str(self)
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(self.explain())}</pre>"
+        return html_text(self.explain())
 
 
 @dataclass(frozen=True, eq=False, repr=False)

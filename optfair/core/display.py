@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -76,9 +76,12 @@ def html_folded(title: str, inside: str) -> str:
 def html_lines(text: str) -> str:
     """Return text as it stands, its first line bold."""
     first, _, rest = text.partition("\n")
-    return f"<p><b>{html.escape(first)}</b></p>" + (
-        f"<pre>{html.escape(rest)}</pre>" if rest else ""
-    )
+    return f"<p><b>{html.escape(first)}</b></p>" + (html_text(rest) if rest else "")
+
+
+def html_text(text: str) -> str:
+    """Return text as it stands, folded where the page ends."""
+    return f"<pre style='white-space:pre-wrap'>{html.escape(text)}</pre>"
 
 
 def html_problem(p: Problem) -> str:
@@ -198,8 +201,34 @@ def formulation(problem: Problem) -> str:
         lines.append(rf"{lead}{formula} && {_tag(listed(names, 3))}")
     if len(called) > SHOWN or len(terms) > READ:
         lines.append(r"& \dots")
+    for formula, word in _domains(problem):
+        lead = r"& " if terms else r"\text{s.t.}\quad & "
+        lines.append(rf"{lead}{formula} && \text{{({word})}}")
     body = " \\\\\n".join(lines)
     return f"$$\\begin{{aligned}}\n{body}\n\\end{{aligned}}$$"
+
+
+def _domains(problem: Problem) -> Iterator[tuple[str, str]]:
+    """Yield where variables live that are not any arrays of numbers: what no term says."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    terms = list(problem.constraints.values())[:READ]
+    order = (r"\succeq", r"\preceq")
+    ordered = [t for t in terms if any(sign in t.formula for sign in order)]
+    compared = {name for t in ordered for name in t.scope}  # as symmetric matrices
+    for name, v in problem.variables.items():
+        if name in problem.integers:
+            size = r" \times ".join(map(str, v.shape))
+            said = (r"\in \mathbb{Z}" + (f"^{{{size}}}" if size else ""), "integer")
+        elif v.attributes["diag"]:
+            said = (r"\text{ diagonal}", "diagonal")
+        elif v.attributes["symmetric"] and name not in compared:
+            said = (rf"\in \mathbb{{S}}^{{{v.shape[0]}}}", "symmetric")
+        else:
+            continue
+        alike.setdefault(said, []).append(_name(name))
+    for (where, word), names in alike.items():
+        shown = [*names[:6], *([r"\dots"] if len(names) > 6 else [])]
+        yield f"{', '.join(shown)} {where}", word
 
 
 def _tag(name: str) -> str:
@@ -388,6 +417,11 @@ def _summed(e: Any) -> tuple[str, int]:
         return _text(inside)
     if inside.ndim > 2:
         return _along(r"\operatorname{sum}", e, [_text(inside)[0]]), BASE
+    if type(inside).__name__ == "multiply" and axis is None and inside.ndim == 2:
+        left, right = inside.args
+        if type(right).__name__ == "transpose":  # how CVXPY writes the trace of a product
+            product = _product((left, right.args[0]), "MulExpression")[0]
+            return rf"\operatorname{{tr}}\left({product}\right)", BASE
     text = _bracketed(inside, ATOM)
     rows = "" if inside.ndim == 2 and axis == 1 else r"\mathbf 1^\top "
     columns = r"\, \mathbf 1" if inside.ndim == 2 and axis != 0 else ""
@@ -447,6 +481,8 @@ def _atom(e: Any, kind: str) -> tuple[str, int]:
         return rf"{{{_bracketed(e.args[0], BASE)}}}_{{{', '.join(places)}}}", BASE
     if kind == "abs":
         return rf"\left|{inside[0]}\right|", BASE
+    if kind in ("ceil", "floor"):
+        return rf"\left\l{kind} {inside[0]} \right\r{kind}", BASE
     if kind in ("norm1", "norm_inf", "Pnorm", "PnormApprox", "normNuc"):
         return _norm(e, kind), BASE
     if kind == "quad_over_lin" and getattr(e, "axis", None) is None:

@@ -427,6 +427,9 @@ class ScalarRows:
             if len(rows) >= SEVERAL
         ]
 
+    def __repr__(self) -> str:
+        return f"ScalarRows: {sum(len(names) for _, names, *_ in self._groups)} rows"
+
     def violations(self, values: Values, unit: float = 1.0) -> dict[str, tuple[float, float]]:
         """Return what `ConstraintTerm.violations` does, by name."""
         by_name: dict[str, tuple[float, float]] = {}

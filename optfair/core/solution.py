@@ -139,6 +139,8 @@ class Solution(SolutionVerbs):
         further; other. They add up to what the call took.
     options : dict
         What was asked for: tolerance, time_limit, threads ...
+    transforms : tuple of str
+        Through which transforms it came, in order.
     attempts : tuple of str
         Who else was asked, whose result did not pass or proved no more, and why.
     progress : tuple

@@ -144,9 +144,8 @@ class Diagnosis:
     def _repr_html_(self) -> str:
         parts = "".join(finding._repr_html_() for finding in self.findings)
         stopped = f" ({self.stopped})" if self.stopped else ""
-        checked = display.html_folded(
-            "what was looked at", display.html_lines("\n".join(self.checked))
-        )
+        looked = display.html_text("\n".join(self.checked))
+        checked = display.html_folded("what was looked at", looked)
         return display.html_lines(f"{self.verdict}{stopped}") + parts + checked
 
     def __iter__(self) -> Iterator[Finding]:

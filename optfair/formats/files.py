@@ -411,6 +411,15 @@ def load_solution(path: str | Path, problem: Problem) -> Solution:
         With its proof, where that is a primal-dual pair of a compiled program; the problem is
         compiled for it. The bound of a special algorithm is on record only: ``is_optimal()`` is
         false until it is solved again with ``warm_start=``.
+
+    Examples
+    --------
+    >>> import tempfile, optfair as of
+    >>> p = of.library.load("diet").problem()
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     p.solve("highs").save(f"{folder}/diet.json")
+    ...     of.load_solution(f"{folder}/diet.json", p).is_optimal()
+    True
     """
     record, arrays = read_archive(path)
     check_record(record, RECORD, str(path))

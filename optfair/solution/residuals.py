@@ -204,7 +204,7 @@ class Residuals:
                 reasons.append(f"a value of {size:.1e} is {what}: {why}")
         return tuple(reasons)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         rows = [f"{name:<24} {v:.1e}" for name, v in self.primal.items()]
         rows += [
             f"{'objective mismatch':<24} {self.objective:.1e}",
@@ -480,6 +480,12 @@ def residuals(solution: Solution) -> Residuals:
     -------
     Residuals
         Infinite entries where there are no values, or no bound.
+
+    Examples
+    --------
+    >>> import optfair as of
+    >>> of.residuals(of.library.load("diet").problem().solve(tolerance=1e-8)).feasibility <= 1e-8
+    True
     """
     measured = measure(solution.problem, solution.values, solution.multipliers, solution.proof)
     return measured.against(solution.objective, solution.bound)
@@ -499,6 +505,24 @@ def shadow_prices(solution: Solution) -> Mapping[str, Any]:
     With multipliers y of the minimisation of f + Σ⟨y, left - right⟩, raising the right-hand
     side by δ changes the optimum by -⟨y, δ⟩; under ``maximize`` the optimum is that of -f,
     so its sign turns once more.
+
+    Parameters
+    ----------
+    solution : Solution
+        With multipliers.
+
+    Returns
+    -------
+    mapping
+        A number or an array in the shape of each constraint.
+
+    Examples
+    --------
+    >>> import cvxpy as cp, optfair as of
+    >>> x = cp.Variable(name="x")
+    >>> s = of.from_cvxpy(cp.Problem(cp.Minimize(x**2), [x >= 3]), ["least"]).solve()
+    >>> round(float(of.shadow_prices(s)["least"]), 4)  # of the optimum least² by least
+    6.0
     """
     p = solution.problem
 

@@ -12,7 +12,7 @@ import numpy as np
 from optfair.core import display
 from optfair.errors import DeclarationError, Tabled, data_frame
 from optfair.numbers import Floats, check_number, checked
-from optfair.plots import COLOURS, new_axes, plain, tidy
+from optfair.plots import COLOURS, colour_bar, new_axes, plain, tidy
 from optfair.sweeps.sweep_result import columns
 
 if TYPE_CHECKING:
@@ -258,6 +258,10 @@ class ParetoFront(Tabled):
         """Draw the points; of two objectives with the band that no feasible point is beyond."""
         ax = new_axes(ax, 6.0, 3.8)
         values = self.values
+        labels = [
+            plain(name) + ("" if sense > 0 else " (more is better)")
+            for name, sense in zip(self.names, self.senses, strict=True)
+        ]
         if len(self.names) == 2:
             own = np.sort(values[:, 1])
             fine = np.unique(np.concatenate([np.linspace(own[0], own[-1], 201), own]))
@@ -268,23 +272,28 @@ class ParetoFront(Tabled):
             ax.plot(values[:, 0], values[:, 1], "o", ms=3.5, color=COLOURS[0])
         else:
             drawn = ax.scatter(values[:, 0], values[:, 1], c=values[:, 2], s=30)
-            ax.figure.colorbar(drawn, ax=ax, label=self.names[2])
-        for axis, name, sense in zip("xy", self.names, self.senses, strict=False):
-            getattr(ax, f"set_{axis}label")(name if sense > 0 else f"{name} (more is better)")
+            colour_bar(drawn, labels[2], ax=ax)
+        ax.set_xlabel(labels[0])
+        ax.set_ylabel(labels[1])
         worst = max(p.within for p in self.points)
         beside = f"no point is dominated by more than {worst:.1e} of the ranges ({self.grade})"
-        tidy(ax, f"Front of {plain(' and '.join(self.names))}", beside)
+        if labels[3:]:
+            beside += f"\nnot drawn: {', '.join(labels[3:])}"
+        names = f"{', '.join(self.names[:-1])} and {self.names[-1]}"
+        tidy(ax, f"Front of {plain(names)}", beside)
         return ax
 
     def _table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         head = (*self.names, "no better than", "")
-        rows = [(*(f"{v:.6g}" for v in p.values), f"{p.within:.1e}", p.grade) for p in self.points]
+        rows = [
+            (*(f"{v + 0.0:.6g}" for v in p.values), f"{p.within:.1e}", p.grade) for p in self.points
+        ]
         return head, rows
 
     @property
     def _title(self) -> str:
         return (
-            f"ParetoFront of {', '.join(self.names)}: {len(self)} points, {self.method}; "
+            f"ParetoFront of {', '.join(self.names)}: {len(self)} point{'s' * (len(self) != 1)}, {self.method}; "
             f"none is dominated by more than {max(p.within for p in self.points):.1e}"
             f" of the ranges ({self.grade})"
         )

@@ -20,8 +20,8 @@ from optfair.core.labels import free_name
 from optfair.core.parameters import Family, Parameter, chosen, parameters
 from optfair.core.problem import Problem, check_problem
 from optfair.errors import DeclarationError, Tabled, UnsupportedProblem, data_frame
-from optfair.numbers import check_number, checked
-from optfair.plots import COLOURS, legend_below, new_axes, plain, tidy
+from optfair.numbers import Floats, check_number, checked
+from optfair.plots import COLOURS, colour_bar, legend_below, new_axes, plain, tidy
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
@@ -377,29 +377,30 @@ class Sweep(Tabled):
     def plot(self, ax: Any = None) -> Any:
         """Draw the optimal value, and the band it lies in."""
         ax = new_axes(ax, 6.0, 3.6)
+        solved = [p for p in self.points if p.solved]
+        without = [p for p in self.points if p.status == "infeasible"]
         if len(self.names) == 2:
-            a, b, v = (
-                np.array(c) for c in zip(*((*p.at, p.value) for p in self.points), strict=True)
-            )
-            drawn = ax.scatter(a, b, c=v, s=40)
-            ax.figure.colorbar(drawn, ax=ax, label="optimum")
-            ax.set_xlabel(self.names[0])
-            ax.set_ylabel(self.names[1])
+            drawn = ax.scatter(*_places(solved), c=[p.value for p in solved], s=40, label="solved")
+            colour_bar(drawn, "optimum", ax=ax)
+            if without:
+                ax.scatter(*_places(without), marker="x", color=COLOURS[5], label="infeasible")
+                legend_below(ax, ax.get_legend_handles_labels()[0])
+            ax.set_xlabel(plain(self.names[0]))
+            ax.set_ylabel(plain(self.names[1]))
             tidy(ax, "Optimum", plain(self.dependence, 80))
             return ax
-        solved = [p for p in self.points if p.solved]
         ts = np.array([p.at[0] for p in solved])
         if self._banded and ts.size > 1:
             fine = np.unique(np.concatenate([np.linspace(ts[0], ts[-1], 201), ts]))
             lower, upper = np.array([self.band(t) for t in fine]).T
             ax.fill_between(fine, lower, upper, color=COLOURS[0], alpha=0.25, lw=1.2, label="band")
         ax.plot(ts, [p.value for p in solved], "o", ms=3.5, color=COLOURS[0], label="solved")
-        without, label = [p.at[0] for p in self.points if p.status == "infeasible"], "infeasible"
-        for t in without:
-            ax.axvline(t, color=COLOURS[5], lw=0.8, alpha=0.6, label=label)
+        label = "infeasible"
+        for p in without:
+            ax.axvline(p.at[0], color=COLOURS[5], lw=0.8, alpha=0.6, label=label)
             label = "_" + label  # one entry of the legend
         tidy(ax, f"Optimum along {plain(self.names[0])}", plain(self.dependence, 80))
-        ax.set_xlabel(self.names[0])
+        ax.set_xlabel(plain(self.names[0]))
         ax.set_ylabel("optimum")
         handles = ax.get_legend_handles_labels()[0]
         if len(handles) > 1:
@@ -431,6 +432,10 @@ class Sweep(Tabled):
 
 _TURNED = {"convex": "concave", "nonincreasing": "nondecreasing"}
 _TURNED |= {after: before for before, after in _TURNED.items()}
+
+
+def _places(points: Sequence[Point]) -> Floats:
+    return np.array([p.at for p in points], dtype=float).reshape(-1, 2).T
 
 
 def as_minimised(word: str, sense: str) -> str:

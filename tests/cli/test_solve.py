@@ -140,6 +140,15 @@ def test_arrays_of_a_file_and_patterns_that_match_nothing_are_told(tmp_path: Pat
     assert nothing.exit_code == 2 and "did you mean 'textbook/*'" in nothing.stderr
 
 
+@pytest.mark.parametrize("command", ["explain", "prove"])
+def test_a_mistyped_instance_is_no_formula(command: str) -> None:
+    for name in ("diett", "textbook/diett"):
+        refused = run(command, name)
+        assert refused.exit_code == 2 and "did you mean" in refused.output
+    for formula in ("x", "cost", "x/diet"):
+        assert "instance" not in run(command, formula).output
+
+
 def test_explain_takes_models(diet: Path) -> None:
     assert "minimum nutrition: affine in Nonpositive -> LP" in run("explain", "diet").stdout
     assert json.loads(run("explain", diet, "--json").stdout)["class"] == "LP"

@@ -8,6 +8,7 @@ import re
 import signal
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import cvxpy as cp
@@ -20,6 +21,7 @@ from optfair.comparison import ConfiguredSolver, compare_solvers, server
 from optfair.comparison.compare import subjects
 from optfair.comparison.run import (
     _allow_memory,
+    _point,
     _wanted_memory,
     can_limit_memory,
     environment,
@@ -127,12 +129,61 @@ def test_an_interrupted_comparison_keeps_what_is_done(tmp_path, monkeypatch):
 
     monkeypatch.setattr(module, "run_instance", interrupted)
     names = ["textbook/diet", "textbook/knapsack"]
-    with pytest.raises(KeyboardInterrupt):
-        compare_solvers(names, "highs", out=tmp_path)
+    some = compare_solvers(names, "highs", out=tmp_path)
+    assert outcomes(some) == {("diet", "highs"): "solved"}
     assert len(list((tmp_path / "runs").iterdir())) == 1
     c = compare_solvers(names, "highs", out=tmp_path)
     assert asked == [*names, "textbook/knapsack"]
     assert set(outcomes(c).values()) == {"solved"}
+
+
+def test_why_a_run_has_no_answer_is_said_in_words():
+    s = small().solve()
+    values = {name: v + 1.0 for name, v in s.values.items()}
+    late = replace(s, status=replace(s.status, termination="time_limit"), values=values)
+    point = _point(late, 1e-8)
+    assert point["outcome"] == "time_limit"
+    assert point["reason"].startswith("it ended: time limit; ")
+
+
+def test_ctrl_c_leaves_the_runs_until_then(monkeypatch, caplog):
+    def pressed(job):
+        if len(runs) == limit:
+            raise KeyboardInterrupt
+        runs.append(job)
+        return {"outcome": "solved", "seconds": 1.0, "objective": 2.0}
+
+    monkeypatch.setattr("optfair.comparison.compare.in_fork", pressed)
+    runs, limit = [], 3
+    some = compare_solvers({"a": small(), "b": small(2)}, ["highs", "clarabel"])
+    done = outcomes(some)
+    assert done == dict.fromkeys([("a", "highs"), ("a", "clarabel"), ("b", "highs")], "solved")
+    assert "interrupted; runs kept: 3, not made: 1" in caplog.text
+    assert len(some.to_frame()) == 3 and "2 problems" in repr(some)
+    # where none had ended there is nothing to return
+    runs, limit = [], 0
+    with pytest.raises(KeyboardInterrupt):
+        compare_solvers(small(), ["highs"])
+
+
+def test_ctrl_c_ends_the_copy_that_runs(tmp_path):
+    file, main = tmp_path / "pid", os.getpid()
+
+    def job():
+        file.with_suffix(".part").write_text(str(os.getpid()))
+        file.with_suffix(".part").rename(file)
+        time.sleep(600)
+
+    def press():
+        while not file.exists():
+            time.sleep(0.01)
+        os.kill(main, signal.SIGINT)
+
+    threading.Thread(target=press, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        in_fork(job)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(file.read_text()), 0)
 
 
 @pytest.mark.slow

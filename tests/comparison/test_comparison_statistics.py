@@ -370,3 +370,8 @@ def test_a_solver_that_took_nothing_says_why():
     assert "m is not licensed: m is installed but has no licence" in repr(here)
     assert here.unavailable() == (bought,) and bought not in (*here.refusals(), *here.failures())
     assert [row.refused for row in here.summary() if row.solver == "m"] == [0]
+
+
+def test_a_run_prints_as_one_line():
+    assert repr(run("p", "a")) == "Run of p by a: solved in 1 s, objective 5"
+    assert repr(run("s", "a", "refused", None)) == "Run of s by a: refused (why not)"

@@ -101,7 +101,10 @@ def test_chords_are_drawn_over_one_variable_or_each_on_a_scale_of_its_own() -> N
     x, y = cp.Variable(name="x"), cp.Variable(name="y")
     one = prove(x * x * x - 2 * x, [x <= 4, x >= -4])
     ax = one.plot()
-    assert ax.get_xlabel() == "x" and ax.get_title(loc="left") == "Neither convex nor concave"
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("x", "f")
+    money = cp.Variable(name="money_$a$")
+    assert prove(cp.exp(money)).plot().get_xlabel() == r"money_\$a\$"
+    assert ax.get_title(loc="left") == "Neither convex nor concave"
     graph = ax.get_lines()[0].get_xydata()
     assert np.allclose(graph[:, 1], graph[:, 0] ** 3 - 2 * graph[:, 0])
     for c, drawn in zip(one.chords, ax.get_lines()[2::2], strict=True):

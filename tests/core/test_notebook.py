@@ -174,3 +174,52 @@ def test_rows_that_read_the_same_keep_their_names_and_long_lists_are_counted() -
     s = of.from_cvxpy(cp.Problem(cp.Minimize(sum(each)), [each[0] >= 1])).solve()
     assert "y0, y1" in repr(s) and "and 29 more" in repr(s)
     assert r"\text{AddExpression of } y_{\mathrm{0}}" in s.problem._repr_latex_()
+
+
+def test_formulas_say_where_variables_live() -> None:
+    n, y = cp.Variable((2, 3), name="n", integer=True), cp.Variable(name="y", boolean=True)
+    S = cp.Variable((2, 2), name="S", symmetric=True)
+    D = cp.Variable((2, 2), name="D", diag=True)
+    C = np.array([[1.0, 2.0], [0.0, 3.0]])
+    goal = cp.sum(n) + y + cp.trace(C @ S) + cp.trace(D)
+    shown = of.from_cvxpy(cp.Problem(cp.Minimize(goal), [S >= 1, n >= 0, D >= 0]))._repr_latex_()
+    for line in (
+        r"n \in \mathbb{Z}^{2 \times 3} && \text{(integer)}",
+        r"y \in \mathbb{Z} && \text{(integer)}",
+        r"S \in \mathbb{S}^{2} && \text{(symmetric)}",
+        r"D \text{ diagonal}",
+        # CVXPY keeps the trace of a product as a sum of products of entries
+        r"\operatorname{tr}\left(\begin{bmatrix} 1 & 2 \\ 0 & 3 \end{bmatrix}\, S\right)",
+    ):
+        assert line in shown
+    ordered = of.from_cvxpy(cp.Problem(cp.Minimize(cp.trace(S)), [S >> np.eye(2)]))
+    assert r"\mathbb{S}" not in ordered._repr_latex_()  # which the order of matrices says
+    x = cp.Variable(2, name="x", nonneg=True)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), []))
+    assert r"\mathbb" not in p._repr_latex_()
+    assert r"x \in \mathbb{Z}^{2}" in p.with_integrality("x")._repr_latex_()
+    many = [cp.Variable(name=f"k{i}", integer=True) for i in range(9)]
+    shown = of.from_cvxpy(cp.Problem(cp.Minimize(0), [sum(many) == 1]))._repr_latex_()
+    assert r"k_{\mathrm{5}}, \dots \in \mathbb{Z}" in shown
+    free = of.from_cvxpy(cp.Problem(cp.Minimize(cp.square(many[0])), []))._repr_latex_()
+    assert r"\text{s.t.}\quad & k_{\mathrm{0}} \in \mathbb{Z}" in free
+    rounded = of.from_cvxpy(cp.Problem(cp.Minimize(cp.ceil(x[0])), [cp.floor(x[1]) >= 1]))
+    assert r"\left\lceil {x}_{0} \right\rceil" in rounded._repr_latex_()
+
+
+def test_what_a_solution_holds_prints_on_few_lines() -> None:
+    x = cp.Variable(3, name="x")
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum_squares(x)), [x >= 1])).solve("clarabel")
+    assert repr(s.residuals()) == str(s.residuals())
+    assert repr(s.residuals()).splitlines()[-1].startswith("consistency")
+    assert repr(s.proof) == "ConicProof of CVXPY problem by duality: 3 columns, 3 rows of CLARABEL"
+    assert repr(s.problem.scalar_rows) == "ScalarRows: 0 rows"
+
+
+def test_long_lines_fold_and_lists_have_no_headline() -> None:
+    x = cp.Variable(2, name="x")
+    shown = of.prove(x[0] * x[1])._repr_html_()  # type: ignore[union-attr]
+    assert shown.startswith("<pre style='white-space:pre-wrap'>neither: ")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x[0]), [x >= 1, x <= 0]))
+    looked = p.diagnose()._repr_html_().partition("what was looked at")[2]
+    assert "convexity of every term\n" in looked and "<b>" not in looked

@@ -164,7 +164,7 @@ def test_a_row_is_explained_by_its_tree() -> None:
     assert str(p.explain("d")).splitlines()[1:] == ["  reshape(z, (1,), F): affine", "  x: affine"]
     assert str(p.explain("e")).splitlines()[1:] == ["  x[0] + -z: affine"]
     assert "convex in" in str(p.explain("objective")) and "fixed" in str(p.explain("objective"))
-    assert "<pre>" in p.explain("a")._repr_html_()
+    assert "<pre style='white-space:pre-wrap'>" in p.explain("a")._repr_html_()
     with pytest.raises(of.DeclarationError, match=r"no constraint or objective 'objectiv'"):
         p.explain("objectiv")
     with pytest.raises(of.DataError, match="name is 3"):

@@ -200,6 +200,12 @@ def test_it_shows_itself() -> None:
     assert isinstance(frame, pd.DataFrame)
     assert {"risk", "return", "within", "largest"} <= set(frame.columns)
     assert front.plot().get_ylabel() == "return (more is better)"
+    p, goals = curved()[:2]
+    y = p["x"]
+    goals |= {"least_$": cp.Maximize(cp.min(y)), "most": cp.max(y)}
+    ax = of.pareto(p, goals, points=3).plot()
+    assert ax.figure.axes[1].get_ylabel() == r"least_\$ (more is better)"
+    assert "not drawn: most" in " ".join(t.get_text() for t in ax.texts)
     assert "<table>" in front._repr_html_() and "proved" in repr(front)
 
 
@@ -271,3 +277,10 @@ def test_ctrl_c_leaves_the_front_until_then(monkeypatch: pytest.MonkeyPatch, met
     assert len(calls) == 7 and 2 < len(some) < len(whole)
     at = [np.array(point.values) for point in whole.points]
     assert all(min(np.abs(v - point.values).max() for v in at) < 1e-6 for point in some.points)
+
+
+def test_a_front_of_one_point() -> None:
+    x = cp.Variable(2, name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(0), [x >= 0, x <= 1]))
+    front = of.pareto(p, {"a": -0.0 * x[0] + x[1], "b": x[0]}, points=3)
+    assert len(front) == 1 and ": 1 point, " in repr(front) and "-0 " not in repr(front)

@@ -297,6 +297,29 @@ def test_the_picture_has_points_and_a_band() -> None:
     plt.close("all")
 
 
+def test_names_are_drawn_as_they_stand_and_points_without_solution_too() -> None:
+    plt = pytest.importorskip("matplotlib.pyplot")
+    x = cp.Variable(name="x")
+    a, b = cp.Parameter(name="a_$1$", value=1.0), cp.Parameter(name="b", value=1.0)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(1e9 * cp.square(x)), [x >= a, x <= b]))
+    ax = sweep(p, ["a_$1$", "b"], [[0.0, 2.0], [1.0, 3.0]]).plot()
+    assert ax.get_xlabel() == r"a_\$1\$"
+    solved, without = ax.collections
+    assert solved.get_offsets().tolist() == [[0.0, 1.0], [0.0, 3.0], [2.0, 3.0]]
+    assert without.get_offsets().tolist() == [[2.0, 1.0]]
+    assert [t.get_text() for t in ax.get_legend().get_texts()] == ["solved", "infeasible"]
+    # no common factor, which would stand in the note below the title
+    ax = sweep(p.at(b=3.0), "a_$1$", [1.0, 2.0]).plot()
+    assert ax.get_xlabel() == r"a_\$1\$"
+    ax.figure.canvas.draw()
+    assert ax.yaxis.get_offset_text().get_text() == ""
+    assert {"1e+09", "2e+09"} <= {t.get_text() for t in ax.get_yticklabels()}
+    ax.set_ylim(13_999_960_000, 13_999_995_000)
+    ax.figure.canvas.draw()
+    assert "13,999,980,000" in {t.get_text() for t in ax.get_yticklabels()}
+    plt.close("all")
+
+
 @pytest.mark.parametrize("backend", ["threading", pytest.param("loky", marks=pytest.mark.slow)])
 def test_pieces_in_processes_are_the_same_points(tmp_path: Path, backend: str) -> None:
     import joblib

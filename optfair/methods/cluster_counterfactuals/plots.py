@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optfair.errors import DataError, kind_of
-from optfair.numbers import Floats, check_matrix
+from optfair.numbers import Floats, check_mapping, check_matrix
 from optfair.plots import (
     COLOURS,
     MANY_COLOURS,
@@ -430,8 +430,13 @@ def plot_separability(
     NotInstalled
         matplotlib is missing.
     DataError
-        Names that do not fit, an unknown statistic.
+        Something else than distances of clusters, names that do not fit, an unknown statistic.
     """
+    if not hasattr(separability, "matrix"):
+        raise DataError(
+            f"separability is {kind_of(separability)}",
+            remedy="give what the separability() of an explainer returns",
+        )
     matrix = np.asarray(separability.matrix(statistic), dtype=float)
     K = matrix.shape[0]
     labels = _names(names, K)
@@ -512,6 +517,7 @@ def plot_distances(
     >>> [t.get_text() for t in ax.get_xticklabels()]
     ['ours', 'theirs']
     """
+    check_mapping(distances, "distances")
     given = {str(k): np.asarray(v, dtype=float).ravel() for k, v in distances.items()}
     if not any(np.isfinite(v).any() for v in given.values()):
         raise DataError("there are no distances to draw", remedy="give at least one finite number")

@@ -339,7 +339,8 @@ def plot_category_profiles(
         weight = "bold" if j == 0 else "normal"
         in_cell(ax, i, j, f"{100 * value:.0f}", strong=strong, fontsize=8.5, fontweight=weight)
     _frame(ax, blocks, labels, weights)
-    tidy(ax, title, "per cent of the rows; colours: difference to all rows", left=True, bottom=True)
+    note = "per cent of the rows\ncolours: difference to all rows"  # the picture may be narrow
+    tidy(ax, title, note, left=True, bottom=True)
     place = {"ax": ax, "shrink": 0.6, "pad": 0.02, "extend": _ends(change)}
     bar = colour_bar(image, "difference to all rows", **place)
     bar.set_ticks([-STRONGEST, 0.0, STRONGEST], labels=["-50", "0", "+50"])

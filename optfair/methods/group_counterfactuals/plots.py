@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from optfair.errors import DataError, DeclarationError, kind_of
 from optfair.features.feature_problem import checked_names, column_index
 from optfair.features.linear_score import LinearScore
 from optfair.methods.group_counterfactuals.metrics import moved_members
-from optfair.numbers import Floats
+from optfair.numbers import Floats, check_mapping
 from optfair.plots import (
     COLOURS,
     INK,
@@ -159,7 +159,7 @@ def plot_groups(X: Any, counterfactuals: Mapping[str, Any], **options: Any) -> F
     NotInstalled
         matplotlib is missing.
     DataError
-        No panel or more than four; otherwise as `plot_arrows`.
+        No mapping, no panel or more than four; otherwise as `plot_arrows`.
 
     Examples
     --------
@@ -171,6 +171,7 @@ def plot_groups(X: Any, counterfactuals: Mapping[str, Any], **options: Any) -> F
     >>> len(plot_groups(X, both, score=([0.0, 1.0], -2.0)).axes)
     2
     """
+    check_mapping(counterfactuals, "counterfactuals")
     if not 1 <= len(counterfactuals) <= 4:
         raise DataError(
             f"{len(counterfactuals)} panels", remedy="give between one and four by title"
@@ -301,7 +302,9 @@ def plot_counterfactual_front(
     >>> of.plots.plot_counterfactual_front(front).get_xlabel()
     'distortion of the members, 1 − 1 / max(K, k)'
     """
-    several: Sequence[Any] = [fronts] if hasattr(fronts, "transport_cost") else list(fronts)
+    several: Sequence[Any] = [fronts]
+    if not hasattr(fronts, "transport_cost") and isinstance(fronts, Iterable):
+        several = list(fronts)
     if not 1 <= len(several) <= len(ORDER) or not all(hasattr(f, "distortion") for f in several):
         raise DataError(
             f"{len(several)} fronts cannot be drawn together",

@@ -123,6 +123,8 @@ def test_cells_are_the_matrix(apart):
     assert plot_separability(apart, statistic=0.9).images
     with pytest.raises(of.DataError, match="names"):
         plot_separability(apart, names=["a"])
+    with pytest.raises(of.DataError, match="explainer"):
+        plot_separability(apart.matrix())
 
 
 def test_violins_have_the_quartiles():
@@ -140,6 +142,8 @@ def test_violins_have_the_quartiles():
     assert log.get_yscale() == "log" and "(1 left out)" in log.get_xticklabels()[0].get_text()
     with pytest.raises(of.DataError, match="no distances"):
         plot_distances({"a": [np.nan]})
+    with pytest.raises(of.DataError, match="no mapping"):
+        plot_distances([1.0, 2.0])
 
 
 def test_a_print_counts_the_pairs_it_leaves_out():

@@ -160,6 +160,11 @@ def test_front_of_cost_and_distortion():
     assert words == ["psd, sweep of K", "psd, NSGA-II (interrupted)"]
     assert any("each by itself" in t.get_text() for t in ax.texts)
     assert ax.get_ylim()[0] == 0.0
+    for odd in (None, 3, [1.0]):
+        with pytest.raises(of.DataError, match="cannot be drawn"):
+            plot_counterfactual_front(odd)
+    with pytest.raises(of.DataError, match="no mapping"):
+        plot_groups(X, Z)
 
 
 def test_without_matplotlib(monkeypatch):
