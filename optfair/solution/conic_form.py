@@ -268,7 +268,7 @@ class ConicForm:
         i, j = np.append(row, np.arange(m)), np.append(column, np.full(m, n))
         # a row in units that steps would lead out of the floats says what it says in nearer ones
         top = np.fmax(np.asarray(self.sizes.max(axis=1).todense()).ravel(), np.abs(self.b))
-        own = np.clip(1.0, FAINT * top, np.minimum(top, 1.0) / FAINT)
+        own = np.maximum(np.minimum(1.0, np.minimum(top, 1.0) / FAINT), FAINT * top)
         own = np.where((top > 0.0) & np.isfinite(top), own, 1.0)
         b = self.b / own
         side = float(np.abs(b[np.isfinite(b)]).max(initial=0.0))

@@ -643,21 +643,3 @@ def test_a_name_that_stands_twice_is_refused(tmp_path: Path) -> None:
         assert check_proof.main([str(file)]) == 1
         with pytest.raises(of.DataError, match="two entries of an object are called"):
             load_proof(file)
-
-
-def test_a_row_below_the_normal_floats_does_not_tell_the_units_of_columns() -> None:
-    def units(unit: float) -> list[float]:
-        entries = [(1.0).hex(), (-1.0).hex(), unit.hex()]
-        record = {
-            "A": ([0, 0, 1], [0, 1, 1], entries),
-            "P": ([], [], []),
-            "b": [(3.0).hex(), (1.5 * unit).hex()],
-            "q": [(1.0).hex(), (0.0).hex()],
-            "offset": (0.0).hex(),
-            "cones": [["zero", 2, []]],
-            "sign": 1,
-            "integer": [],
-        }
-        return [float(u) for u in check_proof.Form(record).units()]
-
-    assert units(2.0**-1060) == pytest.approx(units(1.0), rel=1.0)
