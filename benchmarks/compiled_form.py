@@ -37,8 +37,9 @@ import optfair as of
 from optfair.backends.linear_program import _passed
 from optfair.compile import form
 from optfair.compile.form import compile_problem
-from optfair.diagnosis.conflict import System, find_conflict
+from optfair.diagnosis.conflict import find_conflict
 from optfair.diagnosis.report import Clock
+from optfair.diagnosis.system import System
 
 # Of the collection that OPTFAIR_COLLECTIONS names.
 NETLIB = ("adlittle", "e226")

@@ -408,7 +408,8 @@ class Beside:
             return None
         at = by_row.indptr[block]
         column, entry = by_row.indices[at].astype(np.int64), by_row.data[at]
-        if np.unique(column).size < column.size or not (entry != 0.0).all():
+        least = float(np.finfo(float).tiny)  # the inverse of smaller ones is no float
+        if np.unique(column).size < column.size or not (np.abs(entry) >= least).all():
             return None
         loose = np.setdiff1d(np.arange(n), column)
         across = sp.csr_array(by_row[other].T)  # (n, o)

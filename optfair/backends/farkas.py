@@ -46,8 +46,8 @@ from optfair.transforms.relaxation import relaxed
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
 
-# Seconds that direction and start of a ray may take in fractions.
-EXACT = 20.0
+# Seconds that direction and start of a ray may take in fractions; the least power of two with an inverse.
+EXACT, LEAST = 20.0, -1022.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -557,7 +557,8 @@ def _shortest(form: ConicForm, seconds: float | None, weight: float) -> Floats |
     A = form.A
     if linear:  # no row has a side, so each may be in a unit of its own
         sizes = np.asarray(abs(form.rows).max(axis=1).todense()).ravel()
-        A = sp.diags_array(np.exp2(-np.round(np.log2(np.where(sizes > 0.0, sizes, 1.0))))) @ A
+        powers = np.round(np.log2(np.where(sizes > 0.0, sizes, 1.0)))
+        A = sp.diags_array(np.exp2(-np.maximum(powers, LEAST))) @ A
     half = sp.vstack([A, form.P, q])
     both = sp.csc_array(sp.hstack([half, -half]))
     sides, cost = np.append(np.zeros(m + n), -1.0), np.full(2 * n, weight)

@@ -474,16 +474,16 @@ def _with_evidence(term: Any, evidence: Evidence) -> Any:
 def looks_geometric(terms: Iterable[Any], domain: Domain) -> bool:
     """Whether CVXPY's rules for positive variables take all terms: where to look, and no proof."""
     for written in terms:
-        variables = written.variables()
+        known, variables = False, written.variables()
         if any((domain.box(leaf_of(v)).low < 0.0).any() or v.is_complex() for v in variables):
             return False
         twin = substitute(written, {id(v): cp.Variable(v.shape, pos=True) for v in variables})
-        if isinstance(twin, cp.Constraint):
-            below = twin.args[0]
-            signs = isinstance(twin, Inequality) and below.is_constant() and below.value is not None
-            known = twin.is_dgp() or (signs and bool((below.value <= 0.0).all()))
-        else:
-            known = twin.is_log_log_convex() or twin.is_log_log_concave()
+        with contextlib.suppress(ValueError):  # they do not compare sparse matrices with 0
+            if not isinstance(twin, cp.Constraint):
+                known = twin.is_log_log_convex() or twin.is_log_log_concave()
+            elif not (known := twin.is_dgp()) and isinstance(twin, Inequality):
+                below = twin.args[0].value if twin.args[0].is_constant() else None
+                known = below is not None and bool((below <= 0.0).all())
         if not known:
             return False
     return True

@@ -15,10 +15,11 @@ from optfair.backends.unattained import UnattainedOptimum, unattained
 from optfair.core.expressions import check_parameters
 from optfair.core.problem import Problem, check_problem
 from optfair.core.term import family
-from optfair.diagnosis.conflict import Conflict, FeasiblePoint, System
+from optfair.diagnosis.conflict import Conflict
 from optfair.diagnosis.infeasible import excluded_finding, infeasible_findings
 from optfair.diagnosis.report import Clock, Diagnosis, Finding, listed, plain
 from optfair.diagnosis.scaling import Scaling, measure_scaling
+from optfair.diagnosis.system import FeasiblePoint, System
 from optfair.errors import DeclarationError, Infeasible, OptfairError, Unbounded, nearest
 from optfair.numbers import check_positive, check_seconds, checked
 

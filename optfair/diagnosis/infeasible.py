@@ -23,8 +23,9 @@ from optfair.core.labels import free_name
 from optfair.core.problem import Declaration, Problem
 from optfair.core.solution import Solution
 from optfair.core.term import family
-from optfair.diagnosis.conflict import Answer, Conflict, System, find_conflict
+from optfair.diagnosis.conflict import Conflict, find_conflict
 from optfair.diagnosis.report import Clock, Finding
+from optfair.diagnosis.system import Answer, System
 from optfair.errors import DeclarationError, Infeasible, OptfairError, SolverFailure
 from optfair.numbers import Floats
 from optfair.transforms.relaxation import relaxed
@@ -41,7 +42,8 @@ class ElasticProblem(Problem):
         G_k(x) + s_k e \in K_k
 
     :math:`\beta_k` is the size of the right-hand side and u that of a number in the data, at
-    most 1, so that all constraints give in relative terms; e is a point inside the cone: (1, 0) of the second-order cone, I of the
+    most 1, so that all constraints give in relative terms (:math:`u + \beta_k` is `System.size`,
+    less for rows in small units of their own); e is a point inside the cone: (1, 0) of the second-order cone, I of the
     semidefinite cone, (-1, 1, 1) of the exponential cone, (1, 1, 0) of a power cone.
 
     Class: that of the constraints.
@@ -147,9 +149,9 @@ class Relaxation(Certificate):
         """Return what each constraint gives, entry by entry, in its own units."""
         if self.solution is None:
             return {}
-        sizes = {name: self.system.size(name) for name in self.elastic}
+        sizes = {name: self.system.sizes(name, self.solution.values) for name in self.elastic}
         given = {name: _gives(self.solution, name) for name in self.elastic}
-        worst = max(float(v.max(initial=0.0)) / sizes[name] for name, v in given.items())
+        worst = max(float(np.max(v / sizes[name], initial=0.0)) for name, v in given.items())
         # what an interior-point method leaves beside the amounts that count
         noise = max(1e-2 * self.system.tolerance, 1e-6 * worst)
         return {name: np.where(v > noise * sizes[name], v, 0.0) for name, v in given.items()}
@@ -169,7 +171,7 @@ class Relaxation(Certificate):
         solution, least = self.solution, 1e-2 * self.system.tolerance
         others = [] if solution is None else solution.problem.data["elastic"]
         return any(
-            float(_gives(solution, name).max(initial=0.0)) > least * self.system.size(name)
+            bool((_gives(solution, name) > least * self.system.sizes(name, solution.values)).any())
             for name in others
             if solution is not None and name not in self.elastic
         )
@@ -536,8 +538,8 @@ def _proof(solution: Solution, seconds: float) -> Solution | None:
 
 def _within_tolerance(r: Relaxation, system: System) -> bool:
     """Whether a point that violates what gives would count as feasible."""
-    name = r.elastic[0]
-    return r.largest(name) <= system.tolerance * system.size(name)
+    name, values = r.elastic[0], r.solution.values if r.solution is not None else {}
+    return bool((r.amounts()[name] <= system.tolerance * system.sizes(name, values)).all())
 
 
 def _alone(r: Relaxation | None, problem: Problem) -> tuple[str, str]:

@@ -19,7 +19,7 @@ import sys
 from fractions import Fraction
 from typing import Any
 
-FORMAT, SCHEMA, DIGITS, SMALL = "optfair proof", 3, 52, 2048
+FORMAT, SCHEMA, DIGITS, SMALL, FAR = "optfair proof", 3, 52, 2048, 10**60
 MARGINS, SHIFTS = (-(2.0**-46), -(2.0**-40), -(2.0**-32), 0.0), (2.0**-46, 2.0**-40, 2.0**-32)
 
 
@@ -111,14 +111,14 @@ class Form:
 
     def units(self) -> list[Fraction]:
         """Return the sizes of columns that bring entries and right-hand sides near 1."""
-        entries = [*self.A, *((i, self.n, v) for i, v in enumerate(self.b))]
-        sizes = [(i, self.m + j, abs(v) / self.unit) for i, j, v in entries if v]
+        ends = ((i, self.n, v) for i, v in enumerate(self.b))
+        entries = sorted((abs(v), i, self.m + j) for i, j, v in (*self.A, *ends) if v)
+        own = {i: min(max(self.unit, v // FAR), v * FAR) for v, i, _ in entries}
         unit = [1.0] * (self.m + self.n + 1)
         for _ in range(8):
             most = [0.0] * len(unit)
-            for i, j, v in sizes:
-                scaled = unit[i] * v * unit[j]
-                most[i], most[j] = max(most[i], scaled), max(most[j], scaled)
+            for i, j, v in ((i, j, unit[i] * (v / own[i]) * unit[j]) for v, i, j in entries):
+                most[i], most[j] = max(most[i], v), max(most[j], v)
             unit = [u / math.sqrt(min(v, 1e300) or 1.0) for u, v in zip(unit, most, strict=True)]
         return [Fraction(min(u / (unit[-1] or 1.0), 1e300)) for u in unit[self.m : -1]]
 

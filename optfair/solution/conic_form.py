@@ -38,8 +38,9 @@ Says = tuple[str, Floats | None]
 
 # Violations of rows below this share of their terms are as good as none, and rounding of slacks.
 NEGLIGIBLE, ROUGH = 1e-12, 8.0 * np.finfo(float).eps
-# Right-hand sides, the largest of which is less, are in a unit of their own.
-LEAST = 1e-290
+# Right-hand sides, the largest of which is less, are in a unit of their own; least largest number of a
+# row, and the inverse of the most, from which units are sought.
+LEAST, FAINT = 1e-290, 1e-60
 # Curvature of programs in other units: beyond it sides over tiny coefficients are no size of points.
 CURVED = 2.0**60
 # How often an entry of a semidefinite block exceeds the diagonal of a line that is then asked for.
@@ -265,9 +266,14 @@ class ConicForm:
         m, n = self.A.shape
         row, column, entry = coordinates(self.columns_of_rows)
         i, j = np.append(row, np.arange(m)), np.append(column, np.full(m, n))
-        side = float(np.abs(self.b[np.isfinite(self.b)]).max(initial=0.0))
+        # a row in units that steps would lead out of the floats says what it says in nearer ones
+        top = np.fmax(np.asarray(self.sizes.max(axis=1).todense()).ravel(), np.abs(self.b))
+        own = np.maximum(np.minimum(1.0, np.minimum(top, 1.0) / FAINT), FAINT * top)
+        own = np.where((top > 0.0) & np.isfinite(top), own, 1.0)
+        b = self.b / own
+        side = float(np.abs(b[np.isfinite(b)]).max(initial=0.0))
         side = side if 0.0 < side < LEAST else 1.0  # the inverse of smaller ones is no float
-        sizes = np.abs(np.concatenate([entry, self.b / side]))
+        sizes = np.abs(np.concatenate([entry / own[row], b / side]))
         used = (sizes > 0.0) & np.isfinite(sizes)
         units = equilibrated(i[used], j[used], sizes[used], (m, n + 1))[1]
         return np.asarray(units[:-1] / units[-1] * side)

@@ -540,3 +540,11 @@ def test_a_conflict_of_rows_nearly_parallel_is_proved() -> None:
     assert any("proved for |x| ≤ " in line for line in found["conflict"].lines)
     grade = found["conflict"].verify().grade
     assert grade.word == "within" and grade.radius >= 1e15
+
+
+def test_a_ray_beside_a_row_below_the_normal_floats_is_proved() -> None:
+    x = cp.Variable(2, name="x")
+    rows = [2.0**-1060 * (x[0] - x[1]) <= 2.0**-1060, x >= 0.0]
+    with pytest.raises(of.Unbounded) as e:
+        of.from_cvxpy(cp.Problem(cp.Minimize(-x[0] - x[1]), rows)).solve()
+    assert e.value.certificate.verify()

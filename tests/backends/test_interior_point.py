@@ -358,3 +358,11 @@ def test_lines_and_vectors_that_equations_exclude_are_proved(kind: str, n: int) 
     V = scipy.linalg.null_space(v[None, :] if kind != "two lines" else np.eye(n)[:2])
     least = np.linalg.eigvalsh(V.T @ (C + C.T) @ V)[0]
     assert s.objective == pytest.approx(least, rel=3e-6, abs=3e-6)
+
+
+def test_rows_below_the_normal_floats_end_without_an_answer() -> None:
+    X, unit = cp.Variable((2, 2), symmetric=True, name="X"), 8.095e-320
+    cost = cp.trace(np.array([[1.0, 2.0], [2.0, -1.0]]) @ X)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cost), [unit * X >> 0, unit * cp.trace(X) == unit]))
+    with pytest.raises(of.SolverFailure):
+        p.solve()

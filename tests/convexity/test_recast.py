@@ -853,3 +853,10 @@ def test_decimal_exponents_are_products_with_floats_in_logarithms() -> None:
     s = p.solve()
     assert s.is_optimal(1e-6)
     assert s.objective == pytest.approx(plain.solve(gp=True, solver="CLARABEL"), rel=1e-6)
+
+
+def test_curvature_in_a_sparse_matrix_is_not_compared_entry_by_entry() -> None:
+    z = cp.Variable(2, name="z", nonneg=True)
+    curved = cp.quad_form(z, cp.psd_wrap(sp.csc_array([[2.0, 1.0], [1.0, 1.0]])))
+    p = of.from_cvxpy(cp.Problem(cp.Maximize(curved), [cp.sum(z) <= 1.0]))
+    assert p.solve().objective == pytest.approx(2.0, rel=1e-6)

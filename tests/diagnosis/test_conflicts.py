@@ -13,14 +13,15 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 import optfair as of
-import optfair.diagnosis.conflict as system_module
+import optfair.diagnosis.system as system_module
 from optfair.backends import search as search_module
 from optfair.diagnosis import conflict as conflict_module
 from optfair.diagnosis import infeasible
-from optfair.diagnosis.conflict import Conflict, FeasiblePoint, System, find_conflict
+from optfair.diagnosis.conflict import Conflict, find_conflict
 from optfair.diagnosis.diagnose import diagnose
 from optfair.diagnosis.infeasible import ElasticProblem, elastic_names, least_relaxation
 from optfair.diagnosis.report import Clock
+from optfair.diagnosis.system import FeasiblePoint, System
 
 ROOT = np.sqrt(2.0)
 
@@ -306,7 +307,7 @@ def test_integers_of_which_only_the_bounds_have_a_proof_are_proved_with_these(mo
 
 
 def test_what_is_left_of_integers_without_a_box_may_be_branched_on_for_ever(monkeypatch):
-    monkeypatch.setattr(system_module, "SECONDS", 0.3)
+    monkeypatch.setattr("optfair.diagnosis.conflict.SECONDS", 0.3)
     x = cp.Variable(3, name="x")
     rows = {"low": x >= -5, "high": x <= 5, "odd": 2 * x[0] + 4 * x[1] - 6 * x[2] == 3}
     found = diagnose(adopted(rows, integers=["x"])).findings[0].evidence
@@ -609,3 +610,32 @@ def test_constraints_that_are_kept_may_exclude_each_other() -> None:
 def test_names_to_keep_must_be_constraints(keep: Any) -> None:
     with pytest.raises(of.DeclarationError, match="keep"):
         rooms().diagnose(keep=keep)
+
+
+@pytest.mark.parametrize("unit", [2.0**-40, 1e-9])
+def test_no_subset_that_is_infeasible_in_small_units_is_called_feasible(unit: float) -> None:
+    x = cp.Variable(2, name="x")
+    rows = {"none": 0.0 * x[0] == unit, "low": x[0] <= 1, "high": x[0] >= 3}
+    conflict = find_conflict(System(adopted(rows, x[1]), 1e-7), Clock(None))
+    assert isinstance(conflict, Conflict)
+    assert conflict.names == ("none",)
+
+
+@pytest.mark.parametrize("unit", [2.0**-40, 2.0**-30])
+def test_a_constraint_does_not_end_a_conflict_of_others_in_small_units(unit: float) -> None:
+    x = cp.Variable(name="x")
+    rows = {"one": unit * x == unit, "two": unit * x == 2.0 * unit, "three": x >= 3}
+    relaxation = adopted(rows, x).diagnose()["relaxation"]
+    assert relaxation.numbers["alone"].get("three") is None
+    assert not any("give by" in remedy for remedy in relaxation.remedies)
+
+
+def test_the_least_relaxation_of_rows_in_small_units_is_the_least() -> None:
+    x, unit = cp.Variable(2, name="x"), 2.0**-40
+    A, b = np.array([[-2.0, 1.0], [-1.0, -2.0]]), np.array([2.0, -1.0])
+    rows = {
+        "hard": np.array([[-1.0, -1.0], [-1.0, 0.0]]) @ x >= np.array([1.0, -2.0]),
+        "small": (unit * A) @ x == unit * b,
+    }
+    amounts = adopted(rows, cp.sum(x)).diagnose()["relaxation"].numbers["alone"]
+    assert amounts["small"] == pytest.approx(2.0 * unit, rel=1e-6)

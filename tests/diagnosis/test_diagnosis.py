@@ -14,7 +14,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import optfair as of
-import optfair.diagnosis.conflict as system_module
+import optfair.diagnosis.system as system_module
 from optfair.backends.farkas import find_ray
 from optfair.cli.app import diagnose as command
 from optfair.diagnosis.diagnose import diagnose

@@ -140,3 +140,12 @@ def test_the_checker_measures_by_what_the_form_measures_by(seed: int) -> None:
     exact = check_proof.Form(form_record(form))
     assert [float(u) for u in exact.units()] == form.column_units.tolist()
     assert float(exact.scale()) == pytest.approx(form.unit, rel=1e-15)
+
+
+@pytest.mark.parametrize("unit", [2.0**-1060, 2.0**-1000, 2.0**1000])
+def test_the_checker_measures_alike_beside_rows_at_the_ends_of_the_floats(unit: float) -> None:
+    A, b = np.array([[1.0, -1.0], [0.0, unit]]), np.array([3.0, 1.5 * unit])
+    form = form_of(A, b, (Cone("nonneg", 0, 2),), np.ones(2))
+    units = [float(u) for u in check_proof.Form(form_record(form)).units()]
+    assert units == pytest.approx(form.column_units.tolist(), rel=1e-9)
+    assert unit > 1.0 or 1.0 < min(units) <= max(units) < 4.0

@@ -370,6 +370,19 @@ def test_entropies_of_matrices_are_no_quadratures() -> None:
         relative.solve("clarabel")
 
 
+@pytest.mark.filterwarnings("ignore:overflow:RuntimeWarning")  # where a contradiction is looked for
+@pytest.mark.parametrize("unit", [2.0**-1060, 2.0**-1000, 1.0])
+def test_a_point_that_misses_all_a_tiny_row_says_is_not_proved(unit: float) -> None:
+    x = cp.Variable(2, name="x")
+    rows = [x[0] - x[1] == 3.0, unit * x[1] == 1.5 * unit, x[0] == 3.0]
+    try:
+        s = adopted(cp.Minimize(x[0] - x[1]), rows).solve()
+    except of.OptfairError:
+        return
+    assert s.grade.word != "proved"
+    assert not s.certificate.verify()
+
+
 @pytest.mark.parametrize("small", [5e-324, 1e-310])
 def test_numbers_at_the_end_of_the_floats_are_refused_without_a_warning(small: float) -> None:
     x = cp.Variable(2, name="x")

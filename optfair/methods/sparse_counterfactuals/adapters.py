@@ -244,7 +244,7 @@ class DistanceProof:
     r"""Least distance from 0 of any sum within the budget, recomputed from the effects.
 
     The dynamic program gives the ends L and U of the range of the sum under the budget, so
-    :math:`\eta \ge \max(L, -U, 0)`. With a window w, every plan with \|sum\| < w is looked for
+    :math:`\eta \ge \max(L, -U, 0)`, less what additions are rounded by. With a window w, every plan with \|sum\| < w is looked for
     again; when there is none, :math:`\eta \ge w` up to rounding.
     """
 
@@ -256,7 +256,7 @@ class DistanceProof:
         """Recompute the bound; an integer program has no multipliers."""
         table = row_table(self.problem)
         capacity = _capacity(self.problem, table)
-        bound = end_bound(reach(table, capacity), capacity)
+        bound = end_bound(table, reach(table, capacity), capacity)
         bound = max(bound, window_bound(table, capacity, self.window))
         return DualCheck(bound, 0.0, consistency=unvouched(multipliers))
 

@@ -44,8 +44,13 @@ def merge_width(table: RowTable) -> float:
     It is far above the rounding of a sum and far below any tolerance; merging over n rows
     moves a sum by at most n times this much.
     """
+    return 1e-14 * _largest_sum(table)
+
+
+def _largest_sum(table: RowTable) -> float:
+    """Return what the sizes of effects, the largest of each row, add up to."""
     largest = np.maximum(np.abs(table.lower), np.abs(table.upper))
-    return 1e-14 * float(np.where(np.isfinite(largest), largest, 0.0).max(axis=1).sum())
+    return float(np.where(np.isfinite(largest), largest, 0.0).max(axis=1).sum())
 
 
 def search_labels(
@@ -351,9 +356,13 @@ class Closest:
     rounds: tuple[tuple[str, float], ...]
 
 
-def end_bound(reached: Reach, budget: int) -> float:
-    """Return the least distance from 0 of any number between the ends of the range."""
-    return max(float(reached.lower[budget]), -float(reached.upper[budget]), 0.0)
+def end_bound(table: RowTable, reached: Reach, budget: int) -> float:
+    """Return a float below the distance from 0 of any sum within a budget.
+
+    It is that of the ends of the range, less twice what the additions of rows may be rounded by.
+    """
+    near = max(float(reached.lower[budget]), -float(reached.upper[budget]))
+    return max(near - (table.rows - 1) * 2.0**-52 * _largest_sum(table), 0.0)
 
 
 def window_bound(table: RowTable, capacity: int, window: float) -> float:
@@ -407,7 +416,7 @@ def closest(
         chosen = reached.least(capacity) if low >= 0.0 else reached.largest(capacity)
         d = distance(table, chosen)
         return Closest(
-            chosen, d, end_bound(reached, capacity), 0.0, True, (("dynamic program", d),)
+            chosen, d, end_bound(table, reached, capacity), 0.0, True, (("dynamic program", d),)
         )
     walk = _Walk(table, capacity, aim, np.random.default_rng(seed or 0), deadline, _starts(reached))
     walk.exchange(FEW)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from fractions import Fraction
 from itertools import product
 from typing import Any
 
@@ -223,6 +224,15 @@ def test_the_search_finds_what_is_inside_the_window(
         assert table.costs[found.chosen].sum() <= p.budget
     # the margin for merged sums is far below any tolerance
     assert 0 < merge_width(table) < 1e-12
+
+
+@pytest.mark.parametrize("tenths", [(1, 1, 1), (1, 1, 6), (1, 2, 3), (3, 6, 9)])
+def test_the_bound_is_not_above_the_exact_sum_by_rounding(tenths: tuple[int, ...]) -> None:
+    effects = np.array([[t / 10, t / 10] for t in tenths])
+    s = ActionPlan(effects, [[0], [1]], budget=0).solve()
+    exact = sum((Fraction(v) for v in effects[:, 0].tolist()), Fraction(0))
+    assert Fraction(s.bound) <= exact
+    assert s.is_optimal(1e-12)
 
 
 def test_a_draw_of_plans_is_never_called_complete(monkeypatch: pytest.MonkeyPatch) -> None:
