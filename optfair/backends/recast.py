@@ -20,6 +20,7 @@ from optfair.convexity.intervals import Interval
 from optfair.convexity.quasiconvex import inward, outward
 from optfair.convexity.reading import leaf_of
 from optfair.convexity.recast import Recast
+from optfair.convexity.writing import sublevel_of
 from optfair.core.certificate import OTHER, Certificate, DualCheck, Verdict, drift
 from optfair.core.expressions import Values
 from optfair.core.identity import fingerprint
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 LEVELS, FAILURES = 60, 10
 # Sizes of the objective below it at which a level is the last one that is tried.
 FAR = 1e3
+# Sizes of an objective beyond which, and beyond the inverse of which, it is left as it is.
+SMALLEST = 1e-200
 # Derivatives of all entries of a part of a row.
 MOST_SLOPES = 2_000_000
 
@@ -74,7 +77,7 @@ class RecastProof:
         again: Recast | None = self.problem.recast
         if again is None or own is None:
             return DualCheck(nothing, np.inf)
-        again = again if again.way != "level" else again.at(self.way.level)
+        again = again if again.way != "level" else again.at(self.way.level, self.way.size)
         same = fingerprint(again.inner) == fingerprint(self.relaxed.problem)
         if not same or not again.inner.certificate.verify():
             return DualCheck(nothing, np.inf)
@@ -254,7 +257,7 @@ def _solved(problem: Problem, way: Recast, inside: Request, request: Request) ->
         if level <= lower or (k % 3 == 2 and np.isfinite(lower)):
             level, asked = (met + lower) / 2, rough
         try:
-            here = way.at(level)
+            here = way.at(level, _size(way, best, upper))
             solution = solve_as_asked(here.inner, None, asked)
         except SolverFailure as e:  # its bound may do, as only its sign counts, and its point
             failed += 1
@@ -293,6 +296,23 @@ def _solved(problem: Problem, way: Recast, inside: Request, request: Request) ->
     close = request.tolerance * max(SMALL * (seen or 1.0), abs(upper))
     status = "optimal" if upper - lower <= close else "inaccurate"
     return (proved[0], proved[1], best), status
+
+
+def _below(way: Recast, values: Values) -> float:
+    """Return the largest of what is divided by at a point, infinite where it is not known."""
+    point = {
+        leaf_of(v): Interval.exactly(np.ravel(values[n], order="F"))
+        for n, v in way.problem.variables.items()
+    }
+    return float(Domain(boxes=point).range(way.choice.goal[1]).high.max())
+
+
+def _size(way: Recast, values: Values, reached: float) -> float:
+    """Return the power of 2 next to p and t q at a point, 1 where it is not known."""
+    if sublevel_of(way.choice.goal[0], 0.0) is not None:
+        return 1.0  # levels of an atom are no such difference
+    size = _below(way, values) * abs(reached)
+    return float(np.exp2(np.round(np.log2(size)))) if SMALLEST < size < 1.0 / SMALLEST else 1.0
 
 
 def _along(way: Recast, values: Values, ray: Mapping[str, Any] | None) -> Iterator[dict[str, Any]]:
@@ -337,8 +357,7 @@ def _multipliers(
 
     before, after = way.choice.goal
     if way.way == "level":
-        there = Domain(boxes={leaf: Interval.exactly(v) for leaf, v in moved.items()})
-        own = float(there.range(after).high.max())
+        own = _below(way, values) / way.size
         bent = any(f.function for f in way.choice.outer)
         if bent or not np.isfinite(own):  # the size of a level is not known, so no price is
             return {}

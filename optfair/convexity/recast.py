@@ -111,6 +111,8 @@ class Recast(Certificate):
         Name of a term -> its pieces; terms without an entry stay.
     choice : Choice
         What is minimised of the objective, as it is minimised.
+    level, size : float
+        t, and a power of 2 by which p - t q is divided, as only its sign counts.
     """
 
     problem: Any
@@ -120,6 +122,7 @@ class Recast(Certificate):
     choice: Choice
     atoms: Atoms
     level: float = 0.0
+    size: float = 1.0
     names: Mapping[Leaf, str] = field(default_factory=dict)
 
     @property
@@ -137,9 +140,9 @@ class Recast(Certificate):
         """Whether its variables are logarithms of the declared ones."""
         return self.word == "log-log convex"
 
-    def at(self, level: float) -> Recast:
+    def at(self, level: float, size: float = 1.0) -> Recast:
         """Return the problem of another level t."""
-        made = _made(self.problem, self.word, self.rows, self.choice, self.atoms, level)
+        made = _made(self.problem, self.word, self.rows, self.choice, self.atoms, level, size)
         if made is None:
             raise SolverFailure(f"the level {level:g} is not known to be convex")
         return made
@@ -165,7 +168,7 @@ class Recast(Certificate):
         again = recast(self.problem)
         if again is None or again.way != self.way:
             return Verdict(False, ("the declared problem does not lead to this one",))
-        again = again if self.way != "level" else again.at(self.level)
+        again = again if self.way != "level" else again.at(self.level, self.size)
         if fingerprint(again.inner) != fingerprint(self.inner):
             return Verdict(False, ("the terms are not those of the declared problem",))
         own: Verdict = again.inner.certificate.verify()
@@ -485,6 +488,7 @@ def _made(
     choice: Choice,
     atoms: Atoms,
     level: float = 0.0,
+    size: float = 1.0,
     beside: Mapping[str, Node] | None = None,
 ) -> Recast | None:
     """Return the recast problem, None where its terms are not proved convex among themselves."""
@@ -517,6 +521,7 @@ def _made(
         if total is None:
             total = atoms.write(p) - float(level) * atoms.write(q)
             total = total if total.size == 1 and total.is_quadratic() else cp.max(total)
+        total = total if size == 1.0 else total / size
     else:
         total = atoms.write(choice.goal[1], True)
     for row in domains(built(t) for t in problem.terms):
@@ -525,4 +530,4 @@ def _made(
     inner = from_cvxpy(made, list(constraints)).with_integrality(*problem.integers)
     if not inner.problem_class.convex:
         return None
-    return Recast(problem, word, inner, dict(rows), choice, atoms, level, names)
+    return Recast(problem, word, inner, dict(rows), choice, atoms, level, size, names)
