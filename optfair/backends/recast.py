@@ -43,6 +43,8 @@ LEVELS, FAILURES = 60, 10
 FAR = 1e3
 # Sizes of an objective beyond which, and beyond the inverse of which, it is left as it is.
 SMALLEST = 1e-200
+# Share of the parts of a level that an inner objective is measured by.
+LESS = 0.125
 # Derivatives of all entries of a part of a row.
 MOST_SLOPES = 2_000_000
 
@@ -308,10 +310,10 @@ def _below(way: Recast, values: Values) -> float:
 
 
 def _size(way: Recast, values: Values, reached: float) -> float:
-    """Return the power of 2 next to p and t q at a point, 1 where it is not known."""
+    """Return a power of 2 somewhat below p and t q at a point, 1 where these are not known."""
     if sublevel_of(way.choice.goal[0], 0.0) is not None:
         return 1.0  # levels of an atom are no such difference
-    size = _below(way, values) * abs(reached)
+    size = LESS * _below(way, values) * abs(reached)
     return float(np.exp2(np.round(np.log2(size)))) if SMALLEST < size < 1.0 / SMALLEST else 1.0
 
 
