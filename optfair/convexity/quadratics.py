@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -19,9 +19,11 @@ from optfair.convexity.expression import (
     Product,
     Sum,
     affine,
+    linear,
     scalars,
     select,
 )
+from optfair.convexity.intervals import exact_product
 from optfair.convexity.polynomials import Polynomial, expanded, is_polynomial
 from optfair.core.quadratics import lower_root
 from optfair.numbers import Floats
@@ -222,13 +224,22 @@ def quadratic_in_floats(node: Node) -> QuadraticInFloats | None:
     """Return an entry as a quadratic of affine entries that are multiplied two by two, None else."""
     if not isinstance(node, Sum) or node.size != 1 or Number in map(type, node.leaves):
         return None
-    terms = list[tuple[Any, list[tuple[Node, Any]]]]()
-    for M, n in node.parts:
+    terms, constants = list[tuple[Any, list[tuple[Node, Any]]]](), [node.constant]
+    queue = [(M.data, M.indices, n) for M, n in node.parts]
+    while queue:
+        data, rows, n = queue.pop()
+        if isinstance(n, Sum) and not affine(n):  # coefficients of coefficients
+            for c, error, at, inner in _nested(data, rows, n):
+                if (error != 0.0).any():
+                    return None
+                queue += [] if inner is None else [(c, at, inner)]
+                constants += [c] if inner is None else []
+            continue
         factors = n.factors if isinstance(n, Product) else ((n, Fraction(1)),)
         own = [b for b, p in factors for _ in range(int(p) if p in (1, 2) else 3)]
-        if len(own) > 2 or not all(map(affine, own)) or Number in map(type, n.leaves):
+        if len(own) > 2 or not all(map(affine, own)):
             return None
-        terms.append((M.data, [(base, lines[M.indices]) for base, lines in map(_lines, own)]))
+        terms.append((data, [(base, lines[rows]) for base, lines in map(_lines, own)]))
     every: dict[Node, list[Any]] = {}
     for _, picked in terms:
         for base, lines in picked:
@@ -242,13 +253,28 @@ def quadratic_in_floats(node: Node) -> QuadraticInFloats | None:
         count += len(lines)
     if not 0 < count <= MANY:
         return None
-    triples: list[tuple[Any, Any, Any]] = [(node.constant, np.array([count]), np.array([count]))]
+    numbers = np.concatenate(constants)
+    triples: list[tuple[Any, Any, Any]] = [(numbers, *np.full((2, numbers.size), count))]
     for data, picked in terms:
         own = [next(places[base]) for base, _ in picked]
         triples.append((data, own[0], own[1] if own[1:] else np.full(data.size, count)))
     c, i, j = (np.concatenate(part) for part in zip(*triples, strict=True))
     M = _added_exactly(c, i, j, count + 1)
     return None if M is None else QuadraticInFloats(unique, M)
+
+
+def _nested(
+    data: Floats, rows: Any, node: Sum
+) -> Iterator[tuple[Floats, Floats, Any, Node | None]]:
+    """Yield multiples of what rows of a sum are, the errors of these, and of which entries of what."""
+    c, error = exact_product(data, node.constant[rows])
+    yield np.asarray(c), np.asarray(error), None, None
+    for N, inner in node.parts:
+        counts = np.diff(N.indptr)[rows]
+        shift = np.repeat(N.indptr[rows] - np.cumsum(counts) + counts, counts)
+        at = shift + np.arange(shift.size)
+        c, error = exact_product(np.repeat(data, counts), N.data[at])
+        yield np.asarray(c), np.asarray(error), N.indices[at], inner
 
 
 def _added_exactly(c: Floats, i: Any, j: Any, size: int) -> Floats | None:
@@ -283,13 +309,30 @@ def _serial(node: Node) -> int:
 
 
 def _lines(node: Node) -> tuple[Node, Any]:
-    """Return the rows of an affine node as entries of a leaf where each has one, or of the node."""
-    whole = np.stack([np.arange(node.size), np.ones(node.size), np.zeros(node.size)], axis=1)
+    """Return the rows of an affine node as entries of a leaf where each has one, or of distinct rows."""
     if isinstance(node, Sum) and len(node.parts) == 1:
         M, leaf = node.parts[0]
         if isinstance(leaf, Leaf) and (np.diff(M.indptr) == 1).all():
             return leaf, np.stack([M.indices, M.data, node.constant], axis=1)
-    return node, whole
+    base, at = _distinct(node) if isinstance(node, Sum) else (node, np.arange(node.size))
+    return base, np.stack([at, np.ones(at.size), np.zeros(at.size)], axis=1)
+
+
+def _distinct(node: Sum) -> tuple[Node, Any]:
+    """Return the node of the rows without those that stand there again, and where each one is.
+
+    Their order is that of their numbers, so that two nodes with the same rows have one.
+    """
+    rows: list[bytes] = [c.tobytes() for c in node.constant]
+    for M, _ in node.parts:
+        for k, (a, b) in enumerate(pairwise(M.indptr.tolist())):
+            rows[k] += M.indices[a:b].tobytes() + M.data[a:b].tobytes()
+    every, first, at = np.unique(
+        np.array(rows, dtype=object), return_index=True, return_inverse=True
+    )
+    if len(every) == node.size and (np.diff(at) > 0).all():
+        return node, at
+    return linear([(M[first], n) for M, n in node.parts], node.constant[first]), at.ravel()
 
 
 @lru_cache(maxsize=256)

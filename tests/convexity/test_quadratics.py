@@ -190,6 +190,9 @@ def test_roots_and_forms_stand_in_sums(n: int) -> None:
     mu, root = np.random.default_rng(n).random(n), np.linalg.cholesky(S).T
     w = cp.Variable(n)
     rows = [cp.sum(w) == 1, w >= 0]
+    rng = np.random.default_rng(n + 1)
+    F, D, G = rng.normal(size=(n, 4)), 0.1 + rng.random(n), covariance(4)
+    half = np.linalg.cholesky(G := (G + G.T) / 2).T
     pairs = [
         (
             cp.sqrt(cp.quad_form(w - b, S)) - 0.1 * mu @ w,
@@ -202,6 +205,10 @@ def test_roots_and_forms_stand_in_sums(n: int) -> None:
         (
             cp.sqrt(cp.quad_form(w - b, S) + 0.5 * cp.sum_squares(w)),
             cp.norm(cp.hstack([root @ (w - b), 0.5**0.5 * w])),
+        ),
+        (  # a factor model
+            cp.sqrt(cp.quad_form(F.T @ w, G) + cp.sum(cp.multiply(D, cp.square(w)))) - 0.1 * mu @ w,
+            cp.norm(cp.hstack([half @ (F.T @ w), cp.multiply(np.sqrt(D), w)])) - 0.1 * mu @ w,
         ),
     ]
     for written, ruled in pairs:
@@ -237,6 +244,23 @@ def test_levels_that_only_an_undefined_point_reaches_end_soon_with_the_best_poin
         p.solve(time_limit=60)
     best = e.value.solution  # type: ignore[attr-defined]
     assert best is not None and best.objective > 0.0 and not best.certificate.verify()
+
+
+def test_rows_that_stand_twice_are_one_entry() -> None:
+    """The same map on both sides of a form, and coefficients of coefficients."""
+    n = 50
+    w, rng = cp.Variable(n), np.random.default_rng(n)
+    D = rng.random(n)
+    for k, parts in ((3, 3), (6, 1)):  # short sums are taken apart
+        F, M = rng.normal(size=(n, k)), np.eye(k) + 1.0
+        q = quadratic_in_floats(node_of(cp.quad_form(F.T @ w, M)))
+        assert q is not None and len(q.lines) == parts and not q.of_leaves
+        assert (q.matrix[:-1, :-1] == M).all()
+    own = quadratic_in_floats(node_of(cp.sum(cp.multiply(D, cp.square(w))) + 2.0))
+    assert own is not None and (np.diag(own.matrix) == np.append(D, 2.0)).all()
+    assert (
+        quadratic_in_floats(node_of(0.1 * cp.sum(cp.multiply(D, cp.square(w))))) is None
+    )  # rounded
 
 
 def test_each_sum_of_pairs_is_in_order() -> None:
