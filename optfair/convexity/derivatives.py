@@ -62,10 +62,12 @@ def derivatives(function: str | Fraction, u: Interval, order: int) -> list[Inter
         r, log = u.reciprocal(), u.call("log")
         cube = r.power(Fraction(3))
         if function == "log":
-            out = [log, r, -r.square(), n(2) * cube, n(-6) * r.power(Fraction(4))]
+            value, out = log, [r, -r.square(), n(2) * cube, n(-6) * r.power(Fraction(4))]
         else:
-            out = [u * log, log + one, r, -r.square(), n(2) * cube]
-        return [_where(u.low > 0.0, t) for t in out[: order + 1]]
+            value, out = u.call("xlogx"), [log + one, r, -r.square(), n(2) * cube]
+        # values have ranges where the function is defined, derivatives only within
+        value = _where(u.high > 0.0, value)
+        return [value, *(_where(u.low > 0.0, t) for t in out[:order])]
     if function in ("sin", "cos"):
         s, c = u.call("sin"), u.call("cos")
         return ([s, c, -s, -c, s] if function == "sin" else [c, -s, -c, s, c])[: order + 1]

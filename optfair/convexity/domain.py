@@ -273,7 +273,7 @@ class Domain:
             if out is None:
                 return Interval.exactly(np.ones(node.size))
             base = times_its_logarithm(node)
-            return out if base is None else out.meet(_entropy(self.range(base)))
+            return out if base is None else out.meet(self.range(base).call("xlogx"))
         if isinstance(node, Call):
             return self._call_range(node)
         lowest = 0.0 if type(_opaque(node)).__name__ in _NONNEGATIVE else -np.inf
@@ -281,8 +281,6 @@ class Domain:
 
     def _call_range(self, node: Call) -> Interval:
         args = [self.range(n) for n in node.args]
-        if node.function == "xlogx":
-            return _entropy(args[0])
         if node.function in ("of all: maximum", "of all: minimum"):
             low = np.concatenate([np.broadcast_to(a.low, a.shape) for a in args])
             high = np.concatenate([a.high for a in args])
@@ -468,17 +466,6 @@ def _by_squares(node: Sum, enclosure: Interval) -> Interval:
     if node.size > 1 or enclosure.low[0] >= 0.0 or not squared_norm(node):
         return enclosure
     return Interval(np.maximum(enclosure.low, 0.0), enclosure.high)
-
-
-def _entropy(values: Interval) -> Interval:
-    """Return x log x on x >= 0: between -1/e and the value at the larger end."""
-    x = Interval(values.low.clip(min=0.0), values.high.clip(min=0.0))
-    ends = [x.low, x.high]
-    at_ends = [Interval.exactly(e) * Interval.exactly(e).call("log") for e in ends]
-    high = np.maximum(*(np.where(e > 0.0, v.high, 0.0) for e, v in zip(ends, at_ends, strict=True)))
-    rising, falling = x.low >= 0.36787944117144239, x.high <= 0.36787944117144227
-    low = np.where(rising, at_ends[0].low, np.where(falling, at_ends[1].low, -0.36787944117144239))
-    return Interval(low, high)
 
 
 def _others(terms: Interval, total: Interval) -> Interval:

@@ -383,6 +383,17 @@ def _logarithm(x: Interval) -> Interval:
     return Interval(np.where(np.isposinf(low), np.finfo(float).max, low), high)
 
 
+def _entropy(x: Interval) -> Interval:
+    """Return x log x on x >= 0: between -1/e and the value at the larger end."""
+    x = Interval(x.low.clip(min=0.0), x.high.clip(min=0.0))
+    ends = [x.low, x.high]
+    at_ends = [Interval.exactly(e) * Interval.exactly(e).call("log") for e in ends]
+    high = np.maximum(*(np.where(e > 0.0, v.high, 0.0) for e, v in zip(ends, at_ends, strict=True)))
+    rising, falling = x.low >= 0.36787944117144239, x.high <= 0.36787944117144227
+    low = np.where(rising, at_ends[0].low, np.where(falling, at_ends[1].low, -0.36787944117144239))
+    return Interval(low, high)
+
+
 def _wave(shift: float) -> Callable[[Interval], Interval]:
     """Return sin (shift 1/2) or cos (shift 0): the maxima lie at (2k + shift) pi."""
     function = np.sin if shift else np.cos
@@ -446,6 +457,7 @@ FUNCTIONS: dict[str, Callable[[Interval], Interval]] = {
     "sign": _sign,
     "exp": _increasing(np.exp, 0.0, np.inf, zero=1.0),
     "log": _logarithm,
+    "xlogx": _entropy,
     "abs": Interval.absolute,
     "sin": _wave(0.5),
     "cos": _wave(0.0),

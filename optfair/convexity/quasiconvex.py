@@ -46,8 +46,10 @@ Way = Literal["itself", "logarithm", "level"]
 # Increasing functions, and of those that have one their inverses, in exact arithmetic.
 INVERSES = {"exp": "log", "log": "exp", "sinh": "asinh", "asinh": "sinh"}
 INCREASING = {*INVERSES, "ceil", "tanh", "atan"}
-# Increasing functions of one another that are taken off an objective, and the largest denominator of exponents.
-DEPTH, SIMPLE = 3, 64
+# Increasing functions of one another that are taken off an objective.
+DEPTH = 3
+# Largest denominator of exponents of a product that logarithms add up.
+SIMPLE = 64
 # Steps for one proof.
 PROOF = 500
 

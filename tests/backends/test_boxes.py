@@ -38,6 +38,16 @@ PROGRAMS: dict[str, tuple[Any, list[Any], float]] = {
         [x >= -3, x <= 3, y >= -2, y <= 2],
         -1.0316284535,
     ),
+    "a logarithm that reaches 0": (
+        cp.Minimize(-cp.log(x) - x * x + x * y / 2),
+        [x >= 0, x <= 2, y >= 0, y <= 2],
+        -4.0 - float(np.log(2.0)),
+    ),
+    "an entropy that reaches 0": (
+        cp.Minimize(-cp.entr(x) - 2 * x * y),
+        [x >= 0, x <= 2, y >= 0, y <= 2],
+        2.0 * float(np.log(2.0)) - 8.0,
+    ),
     "maximum": (
         cp.Maximize(x * sin(y)),
         [x >= 0, x <= 2, y >= -3, y <= 3, x + y <= 4],

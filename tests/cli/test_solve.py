@@ -303,7 +303,7 @@ def test_fronts_and_pools(tmp_path: Path) -> None:
     with out.open() as f:
         assert [row["grade"] for row in csv.DictReader(f)] == ["proved"] * 4
     one = run("pareto", "textbook/ridge_regression", "fit", "penalty", "--method", "lexicographic")
-    assert "1 points" in one.stdout
+    assert "1 point," in one.stdout
     record = json.loads(run("pareto", "ridge_regression", "--points", 1, "--json").stdout)
     assert record["grade"] == "proved" and len(record["points"]) == 3
     assert "a front needs two" in run("pareto", "textbook/diet").stderr
