@@ -44,6 +44,8 @@ from optfair.errors import DataError, shortened
 UNDER = 8
 # Products of two matrices of variables are written out up to so many scalar products.
 LARGEST = 200_000
+# Entries of the matrix of a quadratic form.
+FORM = 1_000_000
 
 
 def leaf_of(variable: Any) -> Leaf:
@@ -419,10 +421,13 @@ class Reader:
     def _quadratic_form(self, e: Any) -> Node:
         if not _known(e.args[1]):
             return self._opaque(e)
-        form = sp.coo_array(e.args[1].value)
+        P: Any = sp.csr_array(e.args[1].value)
         inner, a = self.node(e.args[0]), self.algebra
-        if form.nnz > LARGEST:
+        if P.nnz > FORM:
             return self._opaque(e)
+        if (P != P.T).nnz == 0 and abs(P).max() < 2.0**1000:  # each pair once
+            P = sp.triu(P) + sp.triu(P, 1)
+        form = sp.coo_array(P)
         low, high = np.minimum(form.row, form.col), np.maximum(form.row, form.col)
         pairs = a.product([(select(inner, low), Fraction(1)), (select(inner, high), Fraction(1))])
         return linear([(form.data[None, :], pairs)], np.zeros(1))

@@ -264,6 +264,18 @@ def test_rows_that_stand_twice_are_one_entry() -> None:
     )  # rounded
 
 
+def test_a_form_of_many_shares_is_read() -> None:
+    n = 460
+    w, S = cp.Variable(n), covariance(n, samples=2)
+    p = of.from_cvxpy(
+        cp.Problem(cp.Minimize(cp.sqrt(cp.quad_form(w, (S + S.T) / 2)) - w[0]), [cp.sum(w) == 1])
+    )
+    assert p.problem_class.convex and "norm of an affine map" in str(p.explain())
+    lopsided = np.array([[1.0, 0.5], [0.5 + 2.0**-50, 1.0]])  # each entry counts
+    q = quadratic_in_floats(node_of(cp.quad_form(cp.Variable(2), lopsided)))
+    assert q is not None and q.matrix[0, 1] == q.matrix[1, 0] == 0.5 + 2.0**-51
+
+
 def test_each_sum_of_pairs_is_in_order() -> None:
     """Places of entries follow those of the leaves, whatever order they are written in."""
     x, y = cp.Variable(3), cp.Variable(2)
