@@ -45,6 +45,8 @@ FAR = 1e3
 SMALLEST = 1e-200
 # Share of the parts of a level that an inner objective is measured by.
 LESS = 0.125
+# Share of the largest of several ratios by which others are as large.
+TIED = 1e-5
 # Derivatives of all entries of a part of a row.
 MOST_SLOPES = 2_000_000
 
@@ -300,20 +302,31 @@ def _solved(problem: Problem, way: Recast, inside: Request, request: Request) ->
     return (proved[0], proved[1], best), status
 
 
-def _below(way: Recast, values: Values) -> float:
-    """Return the largest of what is divided by at a point, infinite where it is not known."""
+def _parts(way: Recast, values: Values) -> tuple[Floats, Floats]:
+    """Return p and q of a level at a point, rounded up, infinite where they are not known."""
     point = {
         leaf_of(v): Interval.exactly(np.ravel(values[n], order="F"))
         for n, v in way.problem.variables.items()
     }
-    return float(Domain(boxes=point).range(way.choice.goal[1]).high.max())
+    here = Domain(boxes=point)
+    p, q = (here.range(node).high for node in way.choice.goal)
+    return p, q
+
+
+def _unit(way: Recast, values: Values) -> float:
+    """Return by how much the best p - t q falls as t grows, NaN where the largest p/q differ in it."""
+    p, q = _parts(way, values)
+    with np.errstate(all="ignore"):
+        ratio = p / q
+        tied = q[~(ratio < ratio.max() - TIED * np.abs(ratio).max())]  # and what is not known
+        return float(tied[0]) if (np.abs(tied - tied[0]) <= TIED * tied[0]).all() else np.nan
 
 
 def _size(way: Recast, values: Values, reached: float) -> float:
     """Return a power of 2 somewhat below p and t q at a point, 1 where these are not known."""
     if sublevel_of(way.choice.goal[0], 0.0) is not None:
         return 1.0  # levels of an atom are no such difference
-    size = LESS * _below(way, values) * abs(reached)
+    size = LESS * float(_parts(way, values)[1].max()) * abs(reached)
     return float(np.exp2(np.round(np.log2(size)))) if SMALLEST < size < 1.0 / SMALLEST else 1.0
 
 
@@ -359,7 +372,7 @@ def _multipliers(
 
     before, after = way.choice.goal
     if way.way == "level":
-        own = _below(way, values) / way.size
+        own = _unit(way, values) / way.size
         bent = any(f.function for f in way.choice.outer)
         if bent or not np.isfinite(own):  # the size of a level is not known, so no price is
             return {}

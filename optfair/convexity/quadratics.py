@@ -15,7 +15,6 @@ import numpy as np
 from optfair.convexity.expression import (
     Leaf,
     Node,
-    Number,
     Product,
     Sum,
     affine,
@@ -222,7 +221,7 @@ class QuadraticInFloats:
 @lru_cache(maxsize=8)
 def quadratic_in_floats(node: Node) -> QuadraticInFloats | None:
     """Return an entry as a quadratic of affine entries that are multiplied two by two, None else."""
-    if not isinstance(node, Sum) or node.size != 1 or Number in map(type, node.leaves):
+    if not isinstance(node, Sum) or node.size != 1:
         return None
     terms, constants = list[tuple[Any, list[tuple[Node, Any]]]](), [node.constant]
     queue = [(M.data, M.indices, n) for M, n in node.parts]
@@ -326,7 +325,7 @@ def _distinct(node: Sum) -> tuple[Node, Any]:
     rows: list[bytes] = [c.tobytes() for c in node.constant]
     for M, _ in node.parts:
         for k, (a, b) in enumerate(pairwise(M.indptr.tolist())):
-            rows[k] += M.indices[a:b].tobytes() + M.data[a:b].tobytes()
+            rows[k] += (b - a).to_bytes(8) + M.indices[a:b].tobytes() + M.data[a:b].tobytes()
     every, first, at = np.unique(
         np.array(rows, dtype=object), return_index=True, return_inverse=True
     )

@@ -276,6 +276,18 @@ def test_a_form_of_many_shares_is_read() -> None:
     assert q is not None and q.matrix[0, 1] == q.matrix[1, 0] == 0.5 + 2.0**-51
 
 
+def test_rows_of_two_variables_with_the_same_numbers_are_two_entries() -> None:
+    """The square of the sum of 3 entries of x plus twice its product with the sum of as many of y."""
+    n, k = 27, 9
+    x, y = cp.Variable(n), cp.Variable(n)
+    X, Y = ([cp.sum(v[3 * i : 3 * i + 3]) for i in range(k)] for v in (x, y))
+    e = cp.sum(cp.multiply(cp.hstack(X + Y + X), cp.hstack(X + X + Y)))
+    q = quadratic_in_floats(node_of(e))
+    assert q is not None and q.matrix.shape == (2 * k + 1, 2 * k + 1)
+    assert not squared_norm(node_of(e)) and not squared_norm(node_of(e + 1.0))
+    assert not q.bends("convex")
+
+
 def test_each_sum_of_pairs_is_in_order() -> None:
     """Places of entries follow those of the leaves, whatever order they are written in."""
     x, y = cp.Variable(3), cp.Variable(2)

@@ -294,3 +294,27 @@ def test_the_price_of_a_row_below_a_logarithm_of_the_objective() -> None:
     goal, row = cp.Minimize(cp.log(cp.sum_squares(x) + 1)), [cp.sum(x) >= 3]
     s = solved(cp.Problem(goal, row))
     assert float(s.multipliers["c0"]) == pytest.approx(2.0 / 4.0, rel=1e-5)
+
+
+@pytest.mark.parametrize(("rows", "known"), [((2.0, 1.2), True), ((0.5, 1.0), False)])
+def test_the_price_of_a_largest_ratio_is_that_of_the_ratio_which_is_largest(
+    rows: tuple[float, float], known: bool
+) -> None:
+    """And none where two of other sizes are as large as one another."""
+    x = cp.Variable(2, nonneg=True)
+
+    def solved(least: float, most: float) -> of.Solution:
+        second = (x[1] + x[0]) / (x[0] + 5) if known else (5 - x[0] - x[1]) / (x[1] + 10)
+        largest = cp.maximum((x[0] + 1) / (x[1] + 2), second)
+        problem = cp.Problem(cp.Minimize(largest), [x[0] + x[1] >= least, x[1] <= most])
+        return of.from_cvxpy(problem, ["least", "most"]).solve("equivalent-convex")
+
+    s = solved(*rows)
+    assert str(s.grade) == "proved"
+    if not known:
+        assert not s.multipliers
+        return
+    for name, moved, sign in (("least", (1e-4, 0.0), 1.0), ("most", (0.0, 1e-4), -1.0)):
+        up, down = (solved(*(r + d * k for r, d in zip(rows, moved, strict=True))) for k in (1, -1))
+        slope = (up.objective - down.objective) / 2e-4
+        assert float(s.multipliers[name]) == pytest.approx(sign * slope, rel=1e-4)
