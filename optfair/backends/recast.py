@@ -286,10 +286,7 @@ def _solved(problem: Problem, way: Recast, inside: Request, request: Request) ->
         reached = objective(values)
         if np.isfinite(reached) and reached < upper and request.satisfied(problem, values):
             upper, best = reached, values
-        if (
-            lower,
-            upper,
-        ) == before:  # so near that rounding decides, or reached where nothing is defined
+        if before == (lower, upper):  # rounding decides, or it is reached where nothing is defined
             further, failed = 64.0 * further, failed + 1
             if failed > FAILURES or further * request.tolerance > FAR:
                 break
