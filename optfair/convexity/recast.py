@@ -44,6 +44,7 @@ from optfair.convexity.quasiconvex import (
     Choice,
     Way,
     convex_rows,
+    denominators,
     each_of_largest,
     invertible,
     minimised,
@@ -62,8 +63,8 @@ from optfair.errors import OptfairError, SolverFailure
 
 Word = Literal["log-log convex", "quasiconvex"]
 
-# Scalars of a problem that is looked at, rows of a term, steps for all, for each row and for an objective of
-# one core after another, times as many where CVXPY's rules take it for a geometric program. A step is about
+# Scalars of a problem that is looked at, rows of a term, steps for all, for each row and for an objective that
+# is a ratio in some way, times as many where CVXPY's rules take it for a geometric program. A step is about
 # 0.1 ms; they are counted, not timed.
 SCALARS, ROWS, TOGETHER, EACH, GOAL, GEOMETRIC = 2000, 64, 2000, 60, 4000, 25
 
@@ -268,7 +269,9 @@ def _term_by_term(problem: Any, domain: Domain, convex: Mapping[str, Any]) -> Re
     stated, a = a, Algebra(where)
     choice = Choice("itself", (goal, goal), problem.sense) if rows else None
     if not proved(goal, a):
-        choice = minimised(goal, stated, a, problem.sense)
+        ratios = any(denominators(core, a) for _, core in within(goal, stated))
+        with limited(GOAL if ratios else TOGETHER):
+            choice = minimised(goal, stated, a, problem.sense)
     if choice is None:
         return None
     changed = [t for n, t in problem.constraints.items() if n in rows]
