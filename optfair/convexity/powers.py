@@ -274,7 +274,9 @@ def _quadratic(node: Node, kind: Kind, a: Algebra, data: Any) -> Sequence[Goal] 
     if few(node) and (q := quadratic(node)) is not None:
         return [] if definite_matrix(q.form, kind) else None
     read = quadratic_in_floats(node)
-    return [] if read is not None and read.bends(kind) else None
+    if read is None:
+        return None
+    return [] if (read.convex if kind == "convex" else read.concave) else None
 
 
 @rule(

@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import cached_property, lru_cache
 from itertools import pairwise
 from operator import mul
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from optfair.convexity.expression import (
     scalars,
     select,
 )
-from optfair.convexity.intervals import exact_product
+from optfair.convexity.intervals import exact_product, exact_sum
 from optfair.convexity.polynomials import Polynomial, expanded, is_polynomial
 from optfair.core.quadratics import lower_root
 from optfair.numbers import Floats
@@ -211,11 +211,15 @@ class QuadraticInFloats:
         """F with F'F next to M, and whether it is proved to be below: then f is a squared norm."""
         return lower_root(self.matrix)
 
-    @lru_cache(maxsize=2)  # noqa: B019
-    def bends(self, kind: Literal["convex", "concave"]) -> bool:
+    @cached_property
+    def convex(self) -> bool:
         """Whether the part of degree two is proved to be semidefinite."""
-        form = self.matrix[:-1, :-1]
-        return bool(lower_root(form if kind == "convex" else -form)[1])
+        return bool(lower_root(self.matrix[:-1, :-1])[1])
+
+    @cached_property
+    def concave(self) -> bool:
+        """Whether the negative of that is."""
+        return bool(lower_root(-self.matrix[:-1, :-1])[1])
 
 
 @lru_cache(maxsize=8)
@@ -286,12 +290,9 @@ def _added_exactly(c: Floats, i: Any, j: Any, size: int) -> Floats | None:
     total = c[first].copy()
     for k in range(1, int(count.max())):
         more = np.flatnonzero(count > k)
-        a, b = total[more], c[first[more] + k]
-        s = a + b
-        part = s - a
-        if ((a - (s - part)) + (b - part)).any():
+        total[more], error = exact_sum(total[more], c[first[more] + k])
+        if (error != 0.0).any():
             return None
-        total[more] = s
     if not np.isfinite(total).all() or (np.abs(total[total != 0.0]) < LEAST).any():
         return None
     M = np.zeros((size, size))

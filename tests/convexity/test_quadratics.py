@@ -285,7 +285,7 @@ def test_rows_of_two_variables_with_the_same_numbers_are_two_entries() -> None:
     q = quadratic_in_floats(node_of(e))
     assert q is not None and q.matrix.shape == (2 * k + 1, 2 * k + 1)
     assert not squared_norm(node_of(e)) and not squared_norm(node_of(e + 1.0))
-    assert not q.bends("convex")
+    assert not q.convex
 
 
 def test_each_sum_of_pairs_is_in_order() -> None:
