@@ -39,8 +39,8 @@ from optfair.core.quadratics import Shortfall
 from optfair.core.term import ConstraintTerm, Term
 from optfair.errors import DeclarationError, UnsupportedProblem
 from optfair.numbers import Floats, Indices
-from optfair.proofs.columns import Rooted
 from optfair.proofs.cones import Cone
+from optfair.proofs.roots import Rooted
 from optfair.solution.conic_form import ConicForm
 
 if TYPE_CHECKING:

@@ -41,10 +41,10 @@ from optfair.core.functions import largest_entries
 from optfair.core.term import power_of, products_of
 from optfair.errors import shortened
 from optfair.numbers import Floats
-from optfair.proofs.columns import root_excess
 from optfair.proofs.definiteness import Definiteness as Definiteness
 from optfair.proofs.definiteness import curvature_of as curvature_of
 from optfair.proofs.roots import lower_root as lower_root
+from optfair.proofs.roots import root_excess
 from optfair.proofs.rounding import distinct, halves, summed
 from optfair.proofs.rounding import group_products as group_products
 

@@ -92,7 +92,7 @@ class LowerBound:
 
 
 # Passes over the rows before a move is tried; a share of the objective that bounds far out cost.
-FIRST, FAR = 2, 2e-9
+FIRST, FAR = 3, 2e-9
 
 
 def _held(form: ConicForm, boxes: Boxes, upper: float) -> Boxes:
@@ -150,7 +150,7 @@ def opposite_sums(rows: Rows, lower: Floats, upper: Floats) -> tuple[Floats, Flo
     near = np.lexsort((entry[1], column[1], column[0]))  # two rows of the same columns in turn
     one, other = near[:-1], near[1:]
     same = (column[:, one] == column[:, other]).all(axis=0)
-    lower, upper = lower.copy(), upper.copy()
+    n, limit = lower.size, np.append(-lower, upper)
     for kept, lost in ((0, 1), (1, 0)):
         opposite = (entry[lost, one] == -entry[lost, other]) & same
         own = entry[kept, one]
@@ -158,8 +158,9 @@ def opposite_sums(rows: Rows, lower: Floats, upper: Floats) -> tuple[Floats, Flo
         with np.errstate(over="ignore"):
             side = rows.high[pairs[one[both]]] + rows.high[pairs[other[both]]]
         side = np.where(side == 0.0, 0.0, np.nextafter(side, np.inf))  # a sum is 0 if it is exact
-        tighten(lower, upper, column[kept, one[both]], 2.0 * own[both], side)
-    return lower, upper
+        bounded = column[kept, one[both]] + n * (own[both] > 0.0)
+        tighten(limit, bounded, 2.0 * np.abs(own[both]), side)
+    return -limit[:n], limit[n:]
 
 
 def in_circles(form: ConicForm, rows: Rows, residual: Residual, boxes: Boxes) -> Boxes:

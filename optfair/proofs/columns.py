@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 
 Trace = list[tuple[Any, Any, Any, Any]]
+Entries = tuple[Any, Any, Any, Floats]
 
 # A bound of this size says nothing.
 NONE = 1e15
@@ -57,6 +59,31 @@ class Rows:
         self.A: Any = A if A.format == "csr" else sp.csr_array(A)
         self.low, self.high = low, high
         self.side, self.behind, self.factor = side, behind, factor
+
+    @property
+    def sides(self) -> Floats:
+        """The right-hand sides of `inequalities`."""
+        return np.append(self.high, -self.low)
+
+    @cached_property
+    def inequalities(self) -> Inequalities:
+        """The sides of rows as upper bounds of columns and of their negatives.
+
+        Rows of one entry, which bound a column once and for all, are none, unless others are behind.
+        """
+        length = np.diff(self.A.indptr)
+        return Inequalities.of(self.A, np.flatnonzero((length > 1) | bool(self.behind.size)))
+
+    @cached_property
+    def single(self) -> tuple[Any, Any, Floats]:
+        """The lines of one entry, the places of v that they bound, and the sizes of their entries."""
+        alone = np.flatnonzero(np.diff(self.A.indptr) == 1)
+        entry = self.A.data[self.A.indptr[alone]]
+        alone, entry = alone[entry != 0.0], entry[entry != 0.0]
+        (m, n), on = self.A.shape, self.A.indices[self.A.indptr[alone]].astype(np.intp)
+        above = on + n * (entry > 0.0)
+        bounded = np.concatenate([above, 2 * on + n - above])
+        return np.concatenate([alone, alone + m]), bounded, np.tile(np.abs(entry), 2)
 
     def below(self, more: Any, high: Floats) -> Rows:
         """Return the rows and more, of linear functions that are at most ``high``."""
@@ -98,90 +125,67 @@ class Rows:
 
 
 @dataclass(frozen=True, eq=False)
-class Rooted:
-    r"""A quadratic form that rows state by a rounded root of its matrix.
+class Inequalities:
+    r"""Rows as bounds of columns and of their negatives by the others, :math:`v = (-x, x)`.
 
-    .. math:: w^T P w \ge \lVert F w \rVert^2 - \sum_j d_j w_j^2
+    .. math::
+        a^T x \le u \quad\Leftrightarrow\quad
+        |a_j| v_{b_j} \le u + \sum_{k \ne j} |a_k| v_{m_k}
 
-    The rows have :math:`\lVert F w \rVert^2 - s`, and one of them says :math:`s = 0`. With
-    :math:`s = \sum_j d_j B_j^2` instead, they hold wherever the form does and :math:`|w_j| \le B_j`.
+    Line i is that of the upper side of row i, i + m of the lower one.
 
     Attributes
     ----------
-    column : int
-        That of s.
-    own : slice
-        Columns of w.
+    line : array (k,) of int
+        That of each inequality.
+    row, met, bounded : array of int
+        Of each entry: its inequality, and the places in v that it meets and that it bounds.
+    size : array
+        Its absolute value; no zeros.
     share : array (k,)
-        d; all 0 where :math:`F^T F \preceq P` is proved.
-    matrix : sparse csr (k, k)
-        P.
+        What is lost by rounding of their sums, as a share of the sum of sizes.
+    meets, count : sparse csr (k, 2 n)
+        :math:`|a_k|` and 1 at :math:`m_k`.
     """
 
-    column: int
-    own: slice
+    line: Any
+    row: Any
+    met: Any
+    bounded: Any
+    size: Floats
     share: Floats
-    matrix: Any
+    meets: Any
+    count: Any
+
+    @classmethod
+    def of(cls, A: Any, which: Any) -> Inequalities:
+        """Return those of some rows of a csr matrix."""
+        if not A.data.all():
+            A = A.copy()
+            A.eliminate_zeros()
+        m, n = A.shape
+        A = A if which.size == m else A[which]
+        length = np.diff(A.indptr)
+        row, column, entry = coordinates(A)
+        row, column, above = row.astype(np.intp), column.astype(np.intp), n * (entry > 0.0)
+        below, above = column + (n - above), column + above
+        met, size = np.concatenate([below, above]), np.tile(np.abs(entry), 2)
+        start, shape = np.append(A.indptr, A.indptr[1:] + A.nnz), (2 * which.size, 2 * n)
+        return cls(
+            np.concatenate([which, which + m]),
+            np.concatenate([row, row + which.size]),
+            met,
+            np.concatenate([above, below]),
+            size,
+            np.tile(gamma(2.0 * length + 8.0) * (1.0 + 8.0 * UNIT), 2),
+            sp.csr_array((size, met, start), shape=shape),
+            sp.csr_array((np.ones(met.size), met, start), shape=shape),
+        )
 
     @property
-    def charged(self) -> NDArray[np.bool_]:
-        """The columns by which the shortfall is measured."""
-        return np.asarray((self.share > 0.0) & np.isfinite(self.share))
-
-    def in_units(self, columns: Floats) -> Rooted:
-        """Return the same for columns that are multiplied by powers of two."""
-        units = columns[self.own]
-        share = self.share * units * units / columns[self.column]
-        share = np.where(self.share > 0.0, share + 1e-300, share)
-        across = sp.diags_array(units)
-        return replace(self, share=share, matrix=sp.csr_array(across @ self.matrix @ across))
-
-
-def root_excess(P: Any, F: Any) -> Floats:
-    r"""Return d with :math:`F^T F \preceq P + \operatorname{diag}(d)`, by the sums of its rows in their units.
-
-    With :math:`E = F^T F - P` and any :math:`u > 0`,
-
-    .. math::
-        w^T E w \le \sum_{ij} |E_{ij}| \tfrac12 \Bigl(\frac{u_i}{u_j} w_i^2 + \frac{u_j}{u_i} w_j^2\Bigr)
-        = \sum_i w_i^2\, u_i \sum_j |E_{ij}| / u_j
-
-    Parameters
-    ----------
-    P : sparse or dense (n, n)
-        Symmetric floats.
-    F : sparse or dense (k, n)
-        Floats.
-
-    Examples
-    --------
-    >>> bool(root_excess(np.ones((2, 2)), np.ones((1, 2))).max() < 1e-14)
-    True
-    >>> bool(root_excess(np.zeros((1, 1)), np.ones((1, 1)))[0] >= 1.0)
-    True
-    """
-    k, sizes = F.shape[0], abs(F)
-    units = np.sqrt(np.maximum(P.diagonal(), 0.0))
-    largest = abs(sp.csr_array(P)).max(axis=1).toarray().ravel()
-    most = units.max(initial=0.0) or 1.0
-    units = np.where(units > 0.0, units, np.where(largest > 0.0, largest / most, most))
-    with np.errstate(all="ignore"):
-        per = 1.0 / units
-        off = abs(P - F.T @ F) @ per + gamma(k + 4.0) * (sizes.T @ (sizes @ per))
-        d = units * (off + (k + 4.0) * LOST * float(per.sum())) * (1.0 + 1e-9) + LOST
-    return np.where(np.isnan(d), np.inf, d)  # units may have left the range of floats
-
-
-def zeroing_rows(form: ConicForm) -> tuple[Any, Any, Floats]:
-    """Return the rows that say of forms with rounded roots that s = 0, with the columns and entries of s."""
-    rows, columns = form.rows, [r.column for r in form.rounded]
-    if columns and not rows.data.all():
-        rows = rows.copy()
-        rows.eliminate_zeros()
-    single = np.flatnonzero((np.diff(rows.indptr) == 1) & (form.equal | form.nonnegative))
-    at = rows.indptr[single]
-    here = np.isin(rows.indices[at], columns)
-    return single[here], rows.indices[at[here]], rows.data[at[here]]
+    def entries(self) -> Entries:
+        """The row, met and bounded places and size of each entry."""
+        return self.row, self.met, self.bounded, self.size
 
 
 def linear_rows(form: ConicForm) -> Rows:
@@ -295,26 +299,26 @@ def mutual_bounds(rows: Rows, lower: Floats, upper: Floats) -> tuple[Floats, Flo
     >>> bool((upper >= 2.0).all()), bool(np.isfinite(upper).all())
     (True, True)
     """
-    n, (row, column, entry) = lower.size, coordinates(rows.A)
-    used = entry != 0.0
-    row, column, entry = row[used].astype(np.intp), column[used].astype(np.intp), entry[used]
-    known = np.append(-lower, upper)  # of the negatives of columns, then of the columns
+    n, all_of = lower.size, rows.inequalities
+    known = np.append(-lower, upper)
+    _by_single(rows, known)
     far = OUT * max(1.0, float(np.abs(known[np.isfinite(known)]).max(initial=0.0)))
-    open_ones = np.isinf(known) & (np.bincount(column, minlength=n)[np.arange(2 * n) % n] > 0)
+    open_ones = np.isinf(known) & (np.bincount(all_of.met, minlength=2 * n) > 0)
+    open_ones &= np.bincount(all_of.bounded, minlength=2 * n) > 0
     limit = np.where(open_ones, far, known)
-    if not _shortened(rows, (row, column, entry), known, open_ones):
+    if not _shortened(rows, known, open_ones):
         return lower, upper
     for tried in range(CIRCLES):
         if not open_ones.any():
             break
-        least = _limits_of(rows, (row, column, entry), limit, open_ones)
+        least = _limits_of(rows, limit, open_ones)
         over = open_ones & ~(least <= BELOW * limit)
         if not over.any():
             for _ in range(NEARER):  # what holds V holds c + A V
                 before, limit = limit, np.where(open_ones, np.minimum(limit, least), limit)
                 if (limit >= (1.0 - GAIN) * before)[open_ones].all():
                     break
-                least = _limits_of(rows, (row, column, entry), limit, open_ones)
+                least = _limits_of(rows, limit, open_ones)
             return np.maximum(lower, -limit[:n]), np.minimum(upper, limit[n:])
         grown = GROWN / BELOW * least
         lost = over & ((tried >= GROWING) | ~(grown < NONE))
@@ -325,7 +329,7 @@ def mutual_bounds(rows: Rows, lower: Floats, upper: Floats) -> tuple[Floats, Flo
     return lower, upper
 
 
-def _shortened(rows: Rows, entries: Any, known: Floats, open_ones: Any) -> bool:
+def _shortened(rows: Rows, known: Floats, open_ones: Any) -> bool:
     r"""Whether A shortens any of limits that are equal; where it shortens none, it shortens no others.
 
     If :math:`A V \ge V > 0` and :math:`A W < W`, at the largest s of :math:`s_i = V_i / W_i` it is
@@ -334,33 +338,26 @@ def _shortened(rows: Rows, entries: Any, known: Floats, open_ones: Any) -> bool:
     low, high = (np.where(np.isfinite(side), 0.0, side) for side in (rows.low, rows.high))
     bare = Rows(rows.A, low, high, rows.side, rows.behind, rows.factor)
     equal = np.where(open_ones, 1.0, np.where(np.isfinite(known), 0.0, known))
-    return bool((_limits_of(bare, entries, equal, open_ones)[open_ones] < 1.0).any())
+    return bool((_limits_of(bare, equal, open_ones)[open_ones] < 1.0).any())
 
 
-def _limits_of(rows: Rows, entries: Any, limit: Floats, open_ones: Any) -> Floats:
+def _limits_of(rows: Rows, limit: Floats, open_ones: Any) -> Floats:
     """Return c + A V by the least of the rows, rounded up, infinite where no row says anything."""
-    row, column, entry = entries
-    m, n = rows.A.shape
-    least = np.full(2 * n, np.inf)
-    share = gamma(2.0 * np.bincount(row, minlength=m) + 8.0) * (1.0 + 8.0 * UNIT)
-    for sign, side in ((1.0, rows.high), (-1.0, -rows.low)):
-        stated = np.isfinite(side)
-        at = np.flatnonzero(stated[row])
-        own, a = row[at], sign * entry[at]
-        # the least activity is that of columns at lower bounds, and of others at upper ones
-        met = np.where(a > 0.0, column[at], column[at] + n)
-        part = np.abs(a) * limit[met]  # is taken off
-        free, circular = ~np.isfinite(part), open_ones[met]
-        fixed = np.where(free | circular, 0.0, part)
-        grown = np.where(circular & ~free, part, 0.0)
-        totals = [np.bincount(own, v, m)[own] for v in (free, fixed, grown)]
-        off = share[own] * (np.bincount(own, np.abs(fixed), m)[own] + totals[2]) + 1e-300
-        rest = side[own] + (totals[1] - fixed) + 2.0 * off + 8.0 * UNIT * np.abs(side[own])
-        rest = np.maximum(rest, 0.0) + (totals[2] - grown) + 2.0 * off
-        most = rest / np.abs(a) * (1.0 + 8.0 * UNIT) + LOST
-        ok = (totals[0] == free) & ~np.isnan(most)
-        bounded = np.where(a > 0.0, column[at] + n, column[at])
-        np.minimum.at(least, bounded[ok], most[ok])
+    least = np.full(limit.size, np.inf)
+    every = rows.inequalities
+    side, share, m = rows.sides[every.line], every.share, every.share.size
+    row, met, bounded, size = _within(np.isfinite(side), every.entries)
+    part = size * limit[met]
+    free, circular = ~np.isfinite(part), open_ones[met]
+    fixed = np.where(free | circular, 0.0, part)
+    grown = np.where(circular & ~free, part, 0.0)
+    totals = [np.bincount(row, v, m)[row] for v in (free, fixed, grown)]
+    off = share[row] * (np.bincount(row, np.abs(fixed), m)[row] + totals[2]) + 1e-300
+    rest = side[row] + (totals[1] - fixed) + 2.0 * off + 8.0 * UNIT * np.abs(side[row])
+    rest = np.maximum(rest, 0.0) + (totals[2] - grown) + 2.0 * off
+    most = rest / size * (1.0 + 8.0 * UNIT) + LOST
+    ok = (totals[0] == free) & ~np.isnan(most)
+    np.minimum.at(least, bounded[ok], most[ok])
     return least
 
 
@@ -377,51 +374,38 @@ def declared_steps(rows: Rows) -> Any:
 
 def _declared(rows: Rows) -> tuple[Floats, Floats, Any]:
     n = rows.A.shape[1]
-    lower, upper = np.full(n, -np.inf), np.full(n, np.inf)
-    before = lower.copy(), upper.copy()
-    single = np.flatnonzero(np.diff(rows.A.indptr) == 1)
-    at = rows.A.indptr[single]
-    single, at = single[rows.A.data[at] != 0.0], at[rows.A.data[at] != 0.0]
-    row, column = np.tile(single, 2), np.tile(rows.A.indices[at], 2)
-    entry = np.concatenate([rows.A.data[at], -rows.A.data[at]])
-    side = np.concatenate([rows.high[single], -rows.low[single]])
-    stated = np.isfinite(side)
-    row, column = row[stated], column[stated]
-    ends = tighten(lower, upper, column, entry[stated], side[stated])
-    return lower, upper, _gains(row, column, ends, before, (lower, upper))
+    limit = np.full(2 * n, np.inf)
+    gains = _by_single(rows, limit)
+    return -limit[:n], limit[n:], gains
 
 
-def _gains(row: Any, column: Any, ends: Any, before: Any, now: Any) -> Any:
+def _by_single(rows: Rows, limit: Floats) -> Any:
+    """Tighten limits by lines of one entry; return the gains."""
+    (line, bounded, size), before = rows.single, limit.copy()
+    ends = tighten(limit, bounded, size, rows.sides[line])
+    return _gains(line % rows.low.size, bounded, ends, before, limit)
+
+
+def _gains(row: Any, bounded: Any, ends: Floats, before: Floats, limit: Floats) -> Any:
     """Return (rows, columns, sides, values) of the bounds that got tighter, each from one row.
 
     Side 0 is a lower bound, 1 an upper one.
     """
-    parts = []
-    for side, (end, old, new) in enumerate(zip(ends, before, now, strict=True)):
-        here = np.flatnonzero((end == new[column]) & (new[column] != old[column]))
-        here = here[np.unique(column[here], return_index=True)[1]]
-        parts.append((row[here], column[here], np.full(here.size, side), new[column[here]]))
-    return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
+    here = np.flatnonzero((ends == limit[bounded]) & (limit[bounded] != before[bounded]))
+    here = here[np.unique(bounded[here], return_index=True)[1]]
+    n, at = limit.size // 2, np.asarray(bounded[here])
+    side = (at >= n).astype(int)
+    return row[here], at % n, side, np.where(side == 1, limit[at], -limit[at])
 
 
-def tighten(
-    lower: Floats, upper: Floats, column: Any, entry: Floats, side: Floats
-) -> tuple[Floats, Floats]:
-    """Apply ``entry x[column] <= side`` to the bounds, rounded outward; return its ends."""
-    positive = entry > 0.0
+def tighten(limit: Floats, bounded: Any, size: Floats, side: Floats) -> Floats:
+    """Apply ``size v[bounded] <= side`` to limits of v, rounded up; return each one's end."""
     with np.errstate(over="ignore", invalid="ignore"):
-        end = side / entry
-        ulp = 2.0 * UNIT * np.abs(end) + LOST  # or more
-        outward = end + np.where(positive, ulp, -ulp)
-    end = np.where(np.abs(entry) == 1.0, end, outward)
-    known = ~np.isnan(end)
-    above = np.where(positive & known, end, np.inf)
-    below = np.where(known & ~positive, end, -np.inf)
-    nearer = np.flatnonzero(above < upper[column])
-    np.minimum.at(upper, column[nearer], above[nearer])
-    nearer = np.flatnonzero(below > lower[column])
-    np.maximum.at(lower, column[nearer], below[nearer])
-    return below, above
+        end = side / size
+        end = np.where(size == 1.0, end, end + (2.0 * UNIT * np.abs(end) + LOST))  # or more
+    nearer = np.flatnonzero(end < limit[bounded])
+    np.minimum.at(limit, bounded[nearer], end[nearer])
+    return end
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -455,84 +439,77 @@ def propagated(
         Gets (rows, columns, sides, values) of the bounds that each step found together; column
         -1 for sides of rows behind others.
     """
-    lower, upper = lower.copy(), upper.copy()
-    m = rows.A.shape[0]
-    row, column, entry = coordinates(rows.A)
-    every = row.astype(np.intp), column.astype(np.intp), entry
-    if not rows.A.data.all():
-        every = tuple(part[rows.A.data != 0.0] for part in every)
-    length = np.bincount(every[0], minlength=m)
-    off_share = gamma(2.0 * length + 8.0) * (1.0 + 8.0 * UNIT)
-    due = np.ones(m, dtype=bool)  # rows of which a column has changed
+    if wanted(lower, upper):
+        return lower, upper
+    n, every = lower.size, rows.inequalities
+    limit = np.append(-lower, upper)
     missing: list[int] = []  # bounds that are not there, before each pass
-    for tried in range(rounds):
-        none = np.isinf(lower), np.isinf(upper)
-        missing.append(int(none[0].sum() + none[1].sum()))
-        idle = len(missing) > IDLE and missing[-1] == missing[-1 - IDLE]
-        if idle or not due.any() or wanted(lower, upper):
-            break
-        before = lower.copy(), upper.copy()
-        linked = False
-        # with two columns free on both sides a row says nothing, whatever their signs
-        nowhere = none[0] & none[1]
-        known = due
-        if nowhere.any():
-            known = due & (np.bincount(every[0], nowhere[every[1]], m) < 2.0)
-        if tried == 0 and not rows.behind.size:
-            alone = length == 1  # nothing else bounds their column
-        elif tried == 1 and not rows.behind.size:
-            every = tuple(part[~alone[every[0]]] for part in every)
-        looked_at = _within(known, every)
-        for sign in (1.0, -1.0):
-            side = rows.high if sign > 0 else -rows.low
-            stated = known & np.isfinite(side)
-            row, column, entry = _within(stated, looked_at)
-            a = sign * entry
-            part = a * np.where(a > 0.0, lower[column], upper[column])
-            free = ~np.isfinite(part)
-            some = bool(free.any())
-            open_ones = np.bincount(row, free, m) if some else np.zeros(m)
-            part = np.where(free, 0.0, part) if some else part
-            total = np.bincount(row, part, m)
-            off = off_share * np.bincount(row, np.abs(part), m) + 1e-300
-            if sign > 0 and rows.behind.size:
-                shut = (open_ones == 0) & stated
-                sides = rows.low.copy(), rows.high.copy()
-                linked = rows.bounded_behind(total - off, shut)
-                if trace is not None and linked:
-                    changed = [
-                        np.flatnonzero(a != b)
-                        for a, b in zip(sides, (rows.low, rows.high), strict=True)
-                    ]
-                    which = np.repeat([0, 1], [c.size for c in changed])
-                    values = np.concatenate([rows.low[changed[0]], rows.high[changed[1]]])
-                    nothing = np.full(which.size, -1)
-                    trace.append((np.concatenate(changed), nothing, which, values))
-            if some:  # the activity of the others: nothing open but the column itself
-                ok = np.flatnonzero(open_ones[row] == free)
-                row, column, a, part = row[ok], column[ok], a[ok], part[ok]
-            spare = 2.0 * off + 8.0 * UNIT * np.abs(side)
-            slack = side[row] - (total[row] - part) + spare[row]
-            old = (lower.copy(), upper.copy()) if trace is not None else before
-            ends = tighten(lower, upper, column, a, slack)
-            upper[upper >= NONE], lower[lower <= -NONE] = np.inf, -np.inf
-            if trace is not None:
-                trace.append(_gains(row, column, ends, old, (lower, upper)))
-        crossed = lower > upper
+
+    def step(row: Any, bounded: Any, size: Floats, side: Floats) -> Floats:
+        """Tighten the limits by inequalities, and return what they were."""
+        before = limit.copy()
+        ends = tighten(limit, bounded, size, side)
+        limit[limit >= NONE] = np.inf
+        if trace is not None:
+            trace.append(_gains(row % rows.low.size, bounded, ends, before, limit))
+        crossed = -limit[:n] > limit[n:]
         if crossed.any():  # no point at all: any bounds do, and these are near
-            lower[crossed], upper[crossed] = before[0][crossed], before[1][crossed]
-        gained = _gained(before, (lower, upper))
-        due = np.zeros(m, dtype=bool)
-        due[every[0][gained[every[1]]]] = True
-        if linked or (gained.any() and rows.behind.size):
+            both = np.tile(crossed, 2)
+            limit[both] = before[both]
+        return before
+
+    due = np.ones(every.line.size, dtype=bool)  # inequalities of which something they meet changed
+    for tried in range(rounds):
+        missing.append(int(np.isinf(limit).sum()))
+        idle = len(missing) > IDLE and missing[-1] == missing[-1 - IDLE]
+        if idle or (tried and (not due.any() or wanted(-limit[:n], limit[n:]))):
+            break
+        if not (tried or rows.behind.size):
+            line, bounded, size = rows.single
+            step(line, bounded, size, rows.sides[line])
+        absent = np.isinf(limit)
+        finite = np.where(absent, 0.0, limit)
+        open_ones = every.count @ absent.astype(float)
+        total = every.meets @ finite
+        total[~np.isfinite(total)] = np.inf  # says nothing
+        off = every.share * (every.meets @ np.abs(finite)) + 1e-300
+        linked = False
+        if rows.behind.size:
+            linked = _bounded_behind(rows, -total - off, due & (open_ones == 0.0), trace)
+        # with two places open an inequality says nothing
+        side = rows.sides[every.line]
+        says = due & (open_ones < 2.0) & (side < np.inf)
+        row, met, bounded, size = _within(says, every.entries)
+        if open_ones.any():  # the activity of the others: nothing open but the column itself
+            own = np.flatnonzero(open_ones[row] == absent[met])
+            row, met, bounded, size = row[own], met[own], bounded[own], size[own]
+        slack = side + (2.0 * off + 8.0 * UNIT * np.abs(side))
+        slack = slack[row] + (total[row] - size * finite[met])
+        gained = _gained(step(every.line[row], bounded, size, slack), limit)
+        due = every.count @ gained.astype(float) > 0.0
+        if rows.behind.size and (linked or gained.any()):
             due[:] = True  # a row behind others is bounded by both of them
-    return lower, upper
+    return -limit[:n], limit[n:]
 
 
-def _within(rows: NDArray[np.bool_], entries: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the entries of some rows."""
-    here = np.flatnonzero(rows[entries[0]])
-    return entries if here.size == entries[0].size else tuple(part[here] for part in entries)
+def _bounded_behind(rows: Rows, least: Floats, shut: Any, trace: Trace | None) -> bool:
+    """Tighten the rows behind others, from the least activities; whether any got tighter."""
+    sides, m = (rows.low.copy(), rows.high.copy()), rows.low.size
+    linked = rows.bounded_behind(least[:m], shut[:m] & np.isfinite(rows.high))
+    if trace is not None and linked:
+        now = rows.low, rows.high
+        changed = [np.flatnonzero(a != b) for a, b in zip(sides, now, strict=True)]
+        which = np.repeat([0, 1], [c.size for c in changed])
+        values = np.concatenate([own[at] for own, at in zip(now, changed, strict=True)])
+        trace.append((np.concatenate(changed), np.full(which.size, -1), which, values))
+    return linked
+
+
+def _within(some: NDArray[np.bool_], entries: Entries) -> Entries:
+    """Return the entries of some inequalities."""
+    row, met, bounded, size = entries
+    here = np.flatnonzero(some[row])
+    return entries if here.size == row.size else (row[here], met[here], bounded[here], size[here])
 
 
 def proved_floor(form: ConicForm) -> Floats:
@@ -589,11 +566,10 @@ def bent(form: ConicForm, x: Floats, low: Floats, high: Floats) -> tuple[float, 
     return 0.5 * shift * float(np.square(far[boxed]).sum()) * (1.0 + 1e-9), at & ~boxed
 
 
-def _gained(before: tuple[Floats, Floats], now: tuple[Floats, Floats]) -> NDArray[np.bool_]:
-    """Return the columns that a pass gave a bound, or moved one by a share worth another pass."""
-    gained = np.zeros(now[0].size, dtype=bool)
-    for old, new in zip(before, now, strict=True):
-        at = np.flatnonzero(new != old)
-        size = np.where(np.isfinite(old[at]), np.abs(old[at]), 0.0)
-        gained[at] |= np.abs(new[at] - old[at]) > GAIN * (1.0 + size)
+def _gained(before: Floats, limit: Floats) -> NDArray[np.bool_]:
+    """Return what a pass gave a limit, or moved by a share worth another pass."""
+    gained = np.zeros(limit.size, dtype=bool)
+    at = np.flatnonzero(limit != before)
+    size = np.where(np.isfinite(before[at]), np.abs(before[at]), 0.0)
+    gained[at] = np.abs(limit[at] - before[at]) > GAIN * (1.0 + size)
     return gained

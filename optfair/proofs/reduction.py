@@ -21,11 +21,11 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from optfair.proofs.check_proof import number
-from optfair.proofs.columns import zeroing_rows
 from optfair.proofs.cones import Cone, beside_diagonals
 from optfair.proofs.digits import balanced, chosen_columns, solve_exactly
 from optfair.proofs.points import feasible_near
 from optfair.proofs.portable import ratio
+from optfair.proofs.roots import zeroing_rows
 from optfair.proofs.rounding import Floats, unscaled
 from optfair.proofs.triples import FLOOR
 

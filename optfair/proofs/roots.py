@@ -1,17 +1,22 @@
-"""Roots F of semidefinite matrices, F'F next to them or proved to be below."""
+"""Roots F of semidefinite matrices, F'F next to them or proved to be below, and rows that state them."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from optfair.proofs.definiteness import DENSE, as_array, cholesky
 from optfair.proofs.elimination import TESTED, exact_root, exactly_semidefinite
-from optfair.proofs.rounding import UNIT
+from optfair.proofs.rounding import LOST, UNIT, Floats, gamma
 from optfair.proofs.sparse_factors import factors, sparse_shift
+
+if TYPE_CHECKING:
+    from optfair.solution.conic_form import ConicForm
 
 # What a singular matrix has left in its last pivots, in roundings a column; what sparse factors lose.
 SINGULAR, EXACT = 4.0, 1e-12
@@ -79,3 +84,90 @@ def lower_root(P: Any) -> tuple[Any, bool]:
     L, order, rank, _ = scipy.linalg.lapack.dpstrf(core, tol=SINGULAR * UNIT * own.size, lower=1)
     F[:, used[order - 1]] = np.tril(L).T / units[order - 1]
     return F[:rank], False
+
+
+@dataclass(frozen=True, eq=False)
+class Rooted:
+    r"""A quadratic form that rows state by a rounded root of its matrix.
+
+    .. math:: w^T P w \ge \lVert F w \rVert^2 - \sum_j d_j w_j^2
+
+    The rows have :math:`\lVert F w \rVert^2 - s`, and one of them says :math:`s = 0`. With
+    :math:`s = \sum_j d_j B_j^2` instead, they hold wherever the form does and :math:`|w_j| \le B_j`.
+
+    Attributes
+    ----------
+    column : int
+        That of s.
+    own : slice
+        Columns of w.
+    share : array (k,)
+        d; all 0 where :math:`F^T F \preceq P` is proved.
+    matrix : sparse csr (k, k)
+        P.
+    """
+
+    column: int
+    own: slice
+    share: Floats
+    matrix: Any
+
+    @property
+    def charged(self) -> NDArray[np.bool_]:
+        """The columns by which the shortfall is measured."""
+        return np.asarray((self.share > 0.0) & np.isfinite(self.share))
+
+    def in_units(self, columns: Floats) -> Rooted:
+        """Return the same for columns that are multiplied by powers of two."""
+        units = columns[self.own]
+        share = self.share * units * units / columns[self.column]
+        share = np.where(self.share > 0.0, share + 1e-300, share)
+        across = sp.diags_array(units)
+        return replace(self, share=share, matrix=sp.csr_array(across @ self.matrix @ across))
+
+
+def root_excess(P: Any, F: Any) -> Floats:
+    r"""Return d with :math:`F^T F \preceq P + \operatorname{diag}(d)`, by the sums of its rows in their units.
+
+    With :math:`E = F^T F - P` and any :math:`u > 0`,
+
+    .. math::
+        w^T E w \le \sum_{ij} |E_{ij}| \tfrac12 \Bigl(\frac{u_i}{u_j} w_i^2 + \frac{u_j}{u_i} w_j^2\Bigr)
+        = \sum_i w_i^2\, u_i \sum_j |E_{ij}| / u_j
+
+    Parameters
+    ----------
+    P : sparse or dense (n, n)
+        Symmetric floats.
+    F : sparse or dense (k, n)
+        Floats.
+
+    Examples
+    --------
+    >>> bool(root_excess(np.ones((2, 2)), np.ones((1, 2))).max() < 1e-14)
+    True
+    >>> bool(root_excess(np.zeros((1, 1)), np.ones((1, 1)))[0] >= 1.0)
+    True
+    """
+    k, sizes = F.shape[0], abs(F)
+    units = np.sqrt(np.maximum(P.diagonal(), 0.0))
+    largest = abs(sp.csr_array(P)).max(axis=1).toarray().ravel()
+    most = units.max(initial=0.0) or 1.0
+    units = np.where(units > 0.0, units, np.where(largest > 0.0, largest / most, most))
+    with np.errstate(all="ignore"):
+        per = 1.0 / units
+        off = abs(P - F.T @ F) @ per + gamma(k + 4.0) * (sizes.T @ (sizes @ per))
+        d = units * (off + (k + 4.0) * LOST * float(per.sum())) * (1.0 + 1e-9) + LOST
+    return np.where(np.isnan(d), np.inf, d)  # units may have left the range of floats
+
+
+def zeroing_rows(form: ConicForm) -> tuple[Any, Any, Floats]:
+    """Return the rows that say of forms with rounded roots that s = 0, with the columns and entries of s."""
+    rows, columns = form.rows, [r.column for r in form.rounded]
+    if columns and not rows.data.all():
+        rows = rows.copy()
+        rows.eliminate_zeros()
+    single = np.flatnonzero((np.diff(rows.indptr) == 1) & (form.equal | form.nonnegative))
+    at = rows.indptr[single]
+    here = np.isin(rows.indices[at], columns)
+    return single[here], rows.indices[at[here]], rows.data[at[here]]

@@ -14,9 +14,9 @@ from optfair.proofs.columns import (
     propagated,
     rotated_rows,
     with_cut,
-    zeroing_rows,
 )
 from optfair.proofs.residual import Ints
+from optfair.proofs.roots import zeroing_rows
 from optfair.proofs.rounding import Floats
 
 if TYPE_CHECKING:

@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from optfair.numbers import Floats
 from optfair.proofs.bounds import LowerBound, lower_bound
-from optfair.proofs.columns import Rooted, declared_bounds, linear_rows
+from optfair.proofs.columns import declared_bounds, linear_rows
 from optfair.proofs.cones import Cone, beside_diagonals, cone_figures, largest_entry
 from optfair.proofs.definiteness import Definiteness, definiteness
 from optfair.proofs.effort import finished
 from optfair.proofs.equations import Inverses
 from optfair.proofs.reduction import Entries, forced
+from optfair.proofs.roots import Rooted
 from optfair.proofs.rounding import UNIT, Products, coordinates, equilibrated, unscaled
 from optfair.proofs.unpaid import Unpaid, loosened
 from optfair.solution.units import (

@@ -551,6 +551,14 @@ def test_what_holds_exactly_stays_where_another_row_is_mended() -> None:
     assert feasible_near(fixed, np.append(b, low), held, np.array([-6.0, 1.0, low])) is None
 
 
+def test_equations_that_hold_exactly_stay_beside_others_that_are_mended() -> None:
+    # the first two are independent by one rounding: no inverse of theirs is proved
+    A = [[1.0, 0.0, 0.0, 1.0], [1.0, 0.0, 0.0, 1.0 + 2.0**-52], [0.0, 1.0, 1.0, 0.0]]
+    b, x = np.array([2.0, 2.0, 0.3]), np.array([2.0, 0.1, 0.2, 0.0])
+    step = feasible_near(sp.csc_array(A), b, (Cone("zero", 0, 3),), x)
+    assert step is not None and (step[[0, 3]] == 0.0).all() and 0.0 < step[1:3].max() < 1e-15
+
+
 def test_points_near_which_a_feasible_one_is() -> None:
     A = [[1.0, 1.0, 0.0], [0.0, 1.0, 1.0], [-1.0, 0.0, 0.0]]
     cones = (Cone("zero", 0, 2), Cone("nonneg", 2, 3))

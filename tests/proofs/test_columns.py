@@ -226,3 +226,16 @@ def test_bounds_beyond_the_range_of_floats_are_none(row: list[float]) -> None:
     rows = Rows(A, -np.inf * high, high, high, np.zeros((3, 0), dtype=int), np.zeros((2, 0)))
     for _, upper in bounds_of(rows, np.array([-np.inf, -1.0]), np.array([np.inf, 1.0])):
         assert np.isposinf(upper[0])
+
+
+def test_rows_of_one_entry_bound_their_column_before_others_are_looked_at() -> None:
+    # x <= 3, -2 y <= -1, z - x + y <= 0: nothing is known before
+    A, free = [[1.0, 0.0, 0.0], [0.0, -2.0, 0.0], [-1.0, 1.0, 1.0]], np.full(3, np.inf)
+    lower, upper = propagated(rows_of(A, [3.0, -1.0, 0.0]), -free, free, lambda *_: False)
+    assert lower == pytest.approx([-np.inf, 0.5, -np.inf])
+    assert upper == pytest.approx([3.0, np.inf, 2.5])
+    assert upper[2] >= 2.5 and lower[1] <= 0.5
+    # with z >= 1/2 it is x >= y + z >= 1
+    stated = rows_of(A, [3.0, -1.0, 0.0])
+    lower, _ = propagated(stated, np.array([-np.inf, -np.inf, 0.5]), free, lambda *_: False)
+    assert lower[0] == pytest.approx(1.0) and lower[0] <= 1.0

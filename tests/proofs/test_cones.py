@@ -14,7 +14,6 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optfair.proofs.columns import Rooted
 from optfair.proofs.cones import (
     KRYLOV,
     Cone,
@@ -29,6 +28,7 @@ from optfair.proofs.definiteness import dense_shift
 from optfair.proofs.elimination import exactly_semidefinite
 from optfair.proofs.points import feasible_near, recession_faults
 from optfair.proofs.residual import in_dual
+from optfair.proofs.roots import Rooted
 from optfair.proofs.triples import exp_rows
 from optfair.solution.conic_form import ConicForm
 

@@ -19,9 +19,9 @@ from optfair.errors import Infeasible, SolverFailure, Unbounded, UnsupportedProb
 from optfair.formats.proof_file import SavedProof
 from optfair.proofs import check_proof
 from optfair.proofs.bounds import lower_bound
-from optfair.proofs.columns import Rooted, root_excess
 from optfair.proofs.cones import Cone
 from optfair.proofs.portable import form_record, leaf_of
+from optfair.proofs.roots import Rooted, root_excess
 from optfair.solution.conic_form import ConicForm
 
 # Neighbours of 1: an eigenvalue is -2**-52, along (1, -1).

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from optfair.proofs.columns import Rooted
 from optfair.proofs.cones import Cone
+from optfair.proofs.roots import Rooted
 from optfair.proofs.unpaid import Unpaid, loosened, natural_size
 from optfair.solution.conic_form import ConicForm
 
