@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from optfair.core.certificate import Certificate
@@ -55,6 +56,10 @@ class DeclarationError(OptfairError, ValueError):
 
 class NoSuchResult(DeclarationError, AttributeError):
     """A fitted attribute that this fit does not have: to ``hasattr`` it is not there."""
+
+
+class NoSuchName(DeclarationError, KeyError):
+    """A name that a mapping does not have: to whoever expects a ``KeyError`` it is one."""
 
 
 class ClassError(OptfairError):
@@ -211,12 +216,56 @@ def kind_of(value: object) -> str:
 def nearest(name: Any, known: Iterable[str]) -> str:
     """Return a sentence that suggests the nearest known names; what is no name has none near."""
     names = sorted({str(one) for one in known})
+    if not names:
+        return "there are none"
     name = name[:MOST_LETTERS] if isinstance(name, str) else ""
     close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
     if close:
         return "did you mean " + " or ".join(repr(c) for c in close) + "?"
     rest = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     return "known names: " + ", ".join(names[:MOST_NAMES]) + rest
+
+
+Entry = TypeVar("Entry")
+
+
+class Known(dict[str, Entry]):
+    """Entries by name, which say what is near to a name that is not there.
+
+    Parameters
+    ----------
+    entries : mapping
+        What there is, by name.
+    what : str
+        What an entry is called.
+
+    Examples
+    --------
+    >>> Known({"servings": 1.0}, "variable")["serving"]
+    Traceback (most recent call last):
+    optfair.errors.NoSuchName: no variable 'serving'
+      do:  did you mean 'servings'?
+    """
+
+    def __init__(self, entries: Mapping[str, Entry], what: str = "entry") -> None:
+        super().__init__(entries)
+        self.what = what
+
+    def __missing__(self, name: object) -> Entry:
+        raise NoSuchName(f"no {self.what} {shown(name)}", remedy=nearest(str(name), self))
+
+
+def say_names(thing: Any, **what: str) -> None:
+    """Make plain mappings among the attributes of a new object say what is near to a wrong name.
+
+    Others, which compute their entries, stay as they are.
+    """
+    for attribute, word in what.items():
+        own = getattr(thing, attribute)
+        if type(own) is dict:
+            object.__setattr__(thing, attribute, Known(own, word))
+        elif type(own) is MappingProxyType:
+            object.__setattr__(thing, attribute, MappingProxyType(Known(own, word)))
 
 
 def needed(module: str, install: str) -> Any:

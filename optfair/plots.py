@@ -139,10 +139,11 @@ def _whole(value: float) -> str:
 
 
 def plain(text: object, longest: int = LONGEST) -> str:
-    """Return somebody's text as one line that is drawn as it stands, without mathematics."""
+    """Return somebody's text as one line that is drawn as it stands, its end kept when it is cut."""
     line = " ".join(str(text).split())
     if len(line) > longest:
-        line = line[: longest - 1] + "…"
+        end = longest // 4
+        line = f"{line[: longest - 1 - end]}…{line[-end:]}"
     return line.replace("$", r"\$")
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import pickle
+from typing import Any
 
 import cvxpy as cp
+import numpy as np
 import pytest
 
 import optfair as of
-from optfair.errors import MOST_NAMES, kind_of, nearest
+from optfair.errors import MOST_NAMES, Known, NoSuchName, kind_of, nearest
 
 
 def test_names_that_are_near_are_suggested() -> None:
@@ -53,3 +55,63 @@ def test_a_table_is_named_by_either_word() -> None:
         assert len(again) == len(copy.copy(thing).to_frame())
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = others[0].nothing
+
+
+def lookups() -> dict[str, tuple[Any, str]]:
+    """Return mappings that users look names up in, each with a name that it has."""
+    x, b = cp.Variable(2, name="servings"), cp.Parameter(name="demand", value=1.0)
+    rows = [x >= b, cp.sum(x) <= 9]
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), rows), ["enough", "most"])
+    s, d = p.solve(), of.sweeps.derivatives(p.solve(), "demand")
+    swept = of.sweep(p, "demand", [1.0, 2.0], functions={"total": lambda s: s.objective})
+    iris = of.datasets.load("iris")
+    broken = p.with_constraints(low=x <= 0).diagnose()
+    ruled = of.FairAssignment(np.eye(4), groups=list("abab"), centers=np.eye(4)[:2])
+    return {
+        "variables": (p.variables, "servings"),
+        "problem": (p, "servings"),
+        "constraints": (p.constraints, "enough"),
+        "objective": (p.objective, "objective"),
+        "data": (p.data, "problem"),
+        "parameters": (p.parameters, "demand"),
+        "rules": (ruled.rules, "fairness"),
+        "solution": (s, "servings"),
+        "values": (s.values, "servings"),
+        "multipliers": (s.multipliers, "enough"),
+        "prices": (s.shadow_price, "enough"),
+        "slack": (s.slack, "enough"),
+        "seconds": (s.seconds, "solve"),
+        "options": (s.options, "tolerance"),
+        "sensitivity": (of.sensitivity(s), "enough"),
+        "derivatives": (d, "servings"),
+        "multipliers moved": (d.multipliers, "enough"),
+        "functions": (swept[0].more, "total"),
+        "columns": (iris.columns, "species"),
+        "diagnosis": (broken, "conflict"),
+        "numbers": (broken["conflict"].numbers, "names"),
+        "dual": (of.transforms.dualize(p).problem.equations, "servings"),
+    }
+
+
+def test_every_lookup_says_what_is_near_to_a_mistyped_name() -> None:
+    """As one error, which is also a ``KeyError``; the right name is found, and ``get`` is quiet."""
+    for where, (mapping, name) in lookups().items():
+        assert mapping[name] is not None, where
+        with pytest.raises(KeyError) as caught:
+            mapping[name[:-1] + "z"]
+        assert isinstance(caught.value, NoSuchName), where
+        assert f"do:  did you mean {name!r}" in str(caught.value), where
+        assert f"no {name[:-1]}z" not in str(caught.value) and "KeyError" not in str(caught.value)
+    variables = lookups()["variables"][0]
+    assert variables.get("nothing") is None and "nothing" not in variables
+
+
+def test_names_are_told_after_copies_and_of_empty_mappings() -> None:
+    for again in (
+        copy.deepcopy(Known({"a": 1}, "part")),
+        pickle.loads(pickle.dumps(Known({"a": 1}, "part"))),
+    ):
+        with pytest.raises(NoSuchName, match="no part 'b'\n  do:  known names: a"):
+            again["b"]
+    with pytest.raises(NoSuchName, match="no part 'b'\n  do:  there are none"):
+        Known({}, "part")["b"]

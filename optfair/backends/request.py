@@ -200,6 +200,10 @@ class SolverProfile:
     limits: Mapping[str, int] = field(default_factory=dict)
     retry: tuple[Retry, ...] = ()
 
+    def __repr__(self) -> str:
+        state, classes = self.version * self.installed or "(missing)", ", ".join(self.classes)
+        return f"Solver {self.name} {state}: {classes}; {self.licence}"
+
     @property
     def installed(self) -> bool:
         """Whether its module can be found, in its own distribution (nothing is imported)."""
@@ -330,15 +334,12 @@ class Request:
     near: Floats | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        given, limit, some = self.tolerance, self.time_limit, self.threads
+        in_time = limit is None or real(limit) > 0
         checks = {
-            f"tolerance {self.tolerance!r} is not between 1e-12 and 1": 1e-12
-            <= real(self.tolerance)
-            < 1,
-            f"time_limit {self.time_limit!r} is no positive number of seconds": self.time_limit
-            is None
-            or real(self.time_limit) > 0,
-            f"threads {self.threads!r} is not a positive integer": real(self.threads) >= 1
-            and real(self.threads) % 1 == 0,
+            f"tolerance {given!r} is not between 1e-12 and 1": 1e-12 <= real(given) < 1,
+            f"time_limit {limit!r} is no positive number of seconds": in_time,
+            f"threads {some!r} is not a positive integer": real(some) >= 1 and real(some) % 1 == 0,
             f"seed {self.seed!r} is not an integer from 0 to 2147483647": self.seed is None
             or (0 <= real(self.seed) < 2**31 and real(self.seed) % 1 == 0),
             f"warm_start is {kind_of(self.warm_start)}, not a Solution": self.warm_start is None
@@ -348,8 +349,7 @@ class Request:
             if not fine:
                 raise DeclarationError(message, remedy="correct the option")
         object.__setattr__(self, "verbose", check_level(self.verbose, "verbose"))
-        # solvers tell 2.0 and NumPy's 2 from 2
-        for name in ("threads", "seed"):
+        for name in ("threads", "seed"):  # solvers tell 2.0 and NumPy's 2 from 2
             value = getattr(self, name)
             object.__setattr__(self, name, None if value is None else int(value))
 

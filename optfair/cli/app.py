@@ -99,11 +99,10 @@ def _refuse_options(command: str, *given: Any) -> None:
 
 def _proved(formula: str, where: str, shape: str, curvature: Any = None) -> Answer:
     from optfair.convexity.prove import prove as proved
-    from optfair.convexity.writing import parse, parse_bounds
+    from optfair.convexity.writing import formula_on
 
-    variables = _vectors(shape)
-    expression = parse(formula, variables)
-    answer: Answer = proved(expression, parse_bounds(where, variables), curvature=curvature)
+    expression, bounds = formula_on(formula, where, _vectors(shape))
+    answer: Answer = proved(expression, bounds, curvature=curvature)
     return answer
 
 

@@ -180,7 +180,9 @@ def _meant(item: Any, name: str) -> list[Subject]:
         return [subject for i in instances for subject in _meant(i, name)]
     raise DataError(
         f"{kind_of(item)} is not a problem",
-        remedy="give names of instances, or problems, also CVXPY's",
+        remedy="call it"
+        if callable(item)
+        else "give names of instances, or problems, also CVXPY's",
     )
 
 

@@ -71,6 +71,17 @@ class ConeProgram:
     owners: tuple[tuple[str, int, int], ...]
     compiled: Compiled
 
+    def __repr__(self) -> str:
+        rows = {c.kind: 0 for c in self.cones}
+        for c in self.cones:
+            rows[c.kind] += c.stop - c.start
+        cones = ", ".join(f"{kind} {count}" for kind, count in rows.items()) or "none"
+        return (
+            f"ConeProgram: {self.q.size} columns, {self.b.size} rows, {self.A.nnz} entries in A\n"
+            f"  integer      {np.count_nonzero(self.integer)} columns\n"
+            f"  cones        {cones}"
+        )
+
     def by_name(
         self, x: Floats, z: Floats | None = None
     ) -> tuple[dict[str, Floats], dict[str, Floats]]:
@@ -142,6 +153,10 @@ def cone_program(problem: Problem, *, quadratic: bool = True, scaled: bool = Tru
     >>> x = cp.Variable(2, name="x")
     >>> p = of.from_cvxpy(cp.Problem(cp.Maximize(x[0]), [cp.sum(x) == 1, x >= 0]), ["budget", "sign"])
     >>> c = cone_program(p)
+    >>> c
+    ConeProgram: 2 columns, 3 rows, 4 entries in A
+      integer      0 columns
+      cones        zero 1, nonneg 2
     >>> c.columns, c.rows, c.maximize
     (('x[0]', 'x[1]'), ('budget', 'sign[0]', 'sign[1]'), True)
     >>> c.by_name([1.0, 0.0])[0]["x"].tolist()

@@ -29,7 +29,7 @@ from optfair.convexity.reading import Unread, demanded
 from optfair.core.composition import RELATIONS
 from optfair.core.expressions import dense
 from optfair.core.problem_class import known_symmetric
-from optfair.errors import DataError, DeclarationError, nearest
+from optfair.errors import DataError, DeclarationError, nearest, shortened
 
 #: What stands in formulas on paper, and how it is written.
 SPELLINGS = {"|": "write abs(x) for |x|", "'": "write x @ P @ x for x'Px"}
@@ -201,9 +201,11 @@ def _tree(text: str, shape: str = "{}") -> Any:
     try:
         return ast.parse(shape.format(text).strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as e:
-        example = "write e.g. sqrt(1 + x**2) + x*y"
-        remedy = next((v for k, v in SPELLINGS.items() if k in text), example)
-        raise DataError(f"{text!r} is no formula", getattr(e, "msg", str(e)), remedy) from None
+        what, example = ("formula", "sqrt(1 + x**2) + x*y")
+        if shape != "{}":
+            what, example = "list of bounds", "x >= 0, x <= 4, y == 1"
+        remedy = next((v for k, v in SPELLINGS.items() if k in text), f"write e.g. {example}")
+        raise DataError(f"{text!r} is no {what}", getattr(e, "msg", str(e)), remedy) from None
 
 
 def parse(text: str, variables: dict[str, Any] | None = None) -> Any:
@@ -235,8 +237,35 @@ def formula(text: str, where: Any) -> tuple[Any, dict[str, Any]]:
         raise DeclarationError(
             "a formula that is a text has bounds that are texts", remedy="write e.g. 'y >= 1'"
         )
-    variables: dict[str, Any] = {}
-    return parse(text, variables), parse_bounds(", ".join(each), variables)
+    return formula_on(text, ", ".join(each), {})
+
+
+def formula_on(
+    text: str, where: str, variables: dict[str, Any]
+) -> tuple[cp.Expression, dict[str, Any]]:
+    """Return a formula and its bounds; a bound must have to do with a variable of the formula.
+
+    Examples
+    --------
+    >>> formula_on("x*x/y", "z >= 1", {})
+    Traceback (most recent call last):
+    optfair.errors.DataError: 'z >= 1' bounds nothing in 'x*x/y'
+      why: 'z' is no variable of it
+      do:  known names: x, y
+    """
+    expression = parse(text, variables)
+    own, bounds = expression.variables(), parse_bounds(where, variables)
+    reached, left = {v.id for v in own}, dict(bounds)
+    while linked := [k for k, c in left.items() if reached & {v.id for v in c.variables()}]:
+        reached |= {v.id for k in linked for v in left.pop(k).variables()}
+    for bound, constraint in left.items():
+        for stranger in constraint.variables()[:1]:
+            raise DataError(
+                f"{bound!r} bounds nothing in {shortened(text)!r}",
+                f"{stranger.name()!r} is no variable of it",
+                nearest(stranger.name(), [v.name() for v in own]),
+            )
+    return expression, bounds
 
 
 def parse_bounds(text: str, variables: dict[str, Any]) -> dict[str, Any]:

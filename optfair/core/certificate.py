@@ -17,7 +17,7 @@ from optfair.core.composition import constraint_term, objective_term
 from optfair.core.expressions import Values, check_parameters
 from optfair.core.term import ConstraintTerm
 from optfair.core.verbs import CertificateVerbs
-from optfair.errors import Infeasible
+from optfair.errors import Infeasible, say_names
 from optfair.numbers import check_number, checked
 from optfair.proofs.unpaid import Unpaid
 
@@ -276,6 +276,9 @@ class NonconvexityWitness(Certificate):
     second: Values
     tolerance: float = 1e-7
     states = "the problem is not convex"
+
+    def __post_init__(self) -> None:
+        say_names(self, first="value", second="value")
 
     def verify(self) -> Verdict:
         """Check both ends and the midpoint on the declared terms."""

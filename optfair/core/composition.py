@@ -37,7 +37,7 @@ from optfair.core.term import (
     within,
 )
 from optfair.core.variables import Plain
-from optfair.errors import DeclarationError, kind_of, nearest
+from optfair.errors import DeclarationError, kind_of
 from optfair.numbers import Floats
 from optfair.proofs.definiteness import curvature_of, symmetric
 
@@ -460,13 +460,6 @@ class Rule(ABC):
 # What somebody adds to a problem, as named terms and variables.
 
 AnyTerm = TypeVar("AnyTerm", bound=Term)
-
-
-class Terms(dict[str, AnyTerm]):
-    """Terms by name, which say what is near to a name that is not there."""
-
-    def __missing__(self, name: object) -> Any:
-        raise DeclarationError(f"no term {name!r}", remedy=nearest(str(name), self))
 
 
 def by_name(terms: Iterable[AnyTerm]) -> dict[str, AnyTerm]:

@@ -15,7 +15,7 @@ from cvxpy.atoms.affine.binary_operators import MulExpression
 from cvxpy.constraints import Equality, Inequality
 
 from optfair.core.expressions import Evaluator, Values, dense, fitted
-from optfair.errors import DeclarationError, nearest
+from optfair.errors import DeclarationError, NoSuchName, nearest
 from optfair.numbers import Floats
 
 if TYPE_CHECKING:
@@ -330,7 +330,7 @@ class Labelled(Named):
         value = self.get(name)
         if value is None:
             known = chain(self._entries, islice(self._labels(self._entries), COMPARED))
-            raise DeclarationError(f"no value {name!r}", remedy=nearest(str(name), known))
+            raise NoSuchName(f"no value {name!r}", remedy=nearest(str(name), known))
         return value
 
     def get(self, name: str, default: Any = None) -> Any:

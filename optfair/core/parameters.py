@@ -35,7 +35,7 @@ from optfair.core.term import (
     family,
     of_family,
 )
-from optfair.errors import DataError, DeclarationError, OptfairError, nearest, shortened
+from optfair.errors import DataError, DeclarationError, Known, OptfairError, nearest, shortened
 from optfair.numbers import Floats, Indices, check_text
 from optfair.proofs.rounding import CANCELS, exact_sums
 
@@ -171,7 +171,7 @@ def parameters(problem: Problem) -> Mapping[str, Parameter]:
         held = problem.data.get(name, getattr(problem, name, None))
         if held is not None and name not in named:
             named[name] = Parameter(name, held, ())
-    return MappingProxyType(named)
+    return MappingProxyType(Known(named, "parameter"))
 
 
 def chosen(known: Mapping[str, Parameter], name: Any) -> Parameter:

@@ -27,7 +27,7 @@ from optfair.core.problem_class import LAZY_ROWS, PROVED_TERMS, Evidence, Proble
 from optfair.core.term import ConstraintTerm, ObjectiveTerm, Term, by_part, of_family, within
 from optfair.core.variables import check_plain, fresh_copy
 from optfair.core.verbs import ProblemVerbs
-from optfair.errors import DeclarationError, Infeasible, kind_of, nearest
+from optfair.errors import DeclarationError, Infeasible, Known, NoSuchName, kind_of, nearest
 from optfair.numbers import Taken, check_mapping, check_point, check_text, checked
 
 if TYPE_CHECKING:
@@ -39,6 +39,10 @@ Sense = Literal["minimize", "maximize"]
 FEW = 6
 #: Quadratic constraints, and scalars, of a problem whose semidefinite relaxation is solved first.
 QUADRICS, ORDER = 3, 400
+# What the entries of a mapping are called.
+_ENTRIES = {"variables": "variable", "data": "data"} | dict.fromkeys(
+    ("objective", "constraints"), "term"
+)
 # What is known of a problem with these terms only.
 _CACHED = (
     *("_class", "_witness", "_recast", "_compiled", "_family"),
@@ -163,8 +167,8 @@ class Problem(ProblemVerbs, Labels):
 
     def _set(self, **fields: Any) -> None:
         for name, value in fields.items():
-            if name in ("objective", "constraints"):
-                value = MappingProxyType(composition.Terms(value))
+            if name in _ENTRIES:
+                value = MappingProxyType(Known(value, _ENTRIES[name]))
             object.__setattr__(self, name, value)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -211,7 +215,7 @@ class Problem(ProblemVerbs, Labels):
             near = nearest(str(name), self.variables)
             if isinstance(name, str) and name in self.constraints:
                 near = f"it is a constraint: p.constraints[{name!r}]"
-            raise DeclarationError(f"no variable {name!r} in {self.title}", remedy=near) from None
+            raise NoSuchName(f"no variable {name!r} in {self.title}", remedy=near) from None
 
     @property
     def names(self) -> Mapping[int, str]:
@@ -395,7 +399,8 @@ class Problem(ProblemVerbs, Labels):
     def rules(self) -> Mapping[str, Rule]:
         """The rules that are bound, by the names they were given; those of a list as NAME.0 ..."""
         bound: Mapping[str, Rule] = self.__dict__.get("_bound", {})
-        return {name: rule for name, rule in bound.items() if of_family(self.constraints, name)}
+        own = {name: rule for name, rule in bound.items() if of_family(self.constraints, name)}
+        return Known(own, "rule")
 
     @property
     def parameters(self) -> Mapping[str, Parameter]:

@@ -12,7 +12,16 @@ from optfair.core.certificate import UNKNOWN, Certificate, DualProof, Grade, Opt
 from optfair.core.display import listed
 from optfair.core.labels import Axes, Named, entry_names
 from optfair.core.verbs import SolutionVerbs
-from optfair.errors import DataError, DeclarationError, data_frame, kind_of, nearest, needed
+from optfair.errors import (
+    DataError,
+    DeclarationError,
+    NoSuchName,
+    data_frame,
+    kind_of,
+    nearest,
+    needed,
+    say_names,
+)
 from optfair.numbers import (
     check_mapping,
     check_number,
@@ -89,7 +98,7 @@ class LazyValues(Named):
             why, do = self._none
             if self._entries and name not in self._lacking:
                 why, do = "", nearest(name, self._entries)
-            raise DeclarationError(f"no value {name!r}", why, do) from None
+            raise NoSuchName(f"no value {name!r}", why, do) from None
         if isinstance(entry, Callable):  # type: ignore[arg-type]
             entry = self._entries[name] = entry()
         return entry
@@ -110,6 +119,10 @@ class LazyValues(Named):
         if len(self) > READ:
             return f"{type(self).__name__}({', '.join(map(repr, self._entries))})"
         return repr({name: self[name] for name in self})
+
+
+# What the entries of a solution's mappings are called.
+NAMED = {"values": "value", "multipliers": "multiplier", "seconds": "phase", "options": "option"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,6 +187,7 @@ class Solution(SolutionVerbs):
         object.__setattr__(self, "values", p.labelled(self.values, "values"))
         multipliers = p.labelled(self.multipliers, "multipliers")
         object.__setattr__(self, "multipliers", multipliers)
+        say_names(self, **NAMED)
 
     def _check(self) -> None:
         """Refuse what cannot be a part of a solution, before anything reads it."""
@@ -189,7 +203,7 @@ class Solution(SolutionVerbs):
         if self.proof is not None and not callable(getattr(self.proof, "check", None)):
             raise DataError(f"proof is {kind_of(self.proof)}", remedy="give one, or None")
         for what, arrays in (("values", self.values), ("multipliers", self.multipliers)):
-            if type(arrays) is dict:  # other mappings compute their entries when they are read
+            if isinstance(arrays, dict):  # other mappings compute their entries when they are read
                 for name, entry in arrays.items():
                     own = isinstance(entry, (np.ndarray, np.generic)) and entry.dtype.kind in "fiuc"
                     if isinstance(entry, np.ma.MaskedArray) or not (
@@ -202,6 +216,7 @@ class Solution(SolutionVerbs):
         """Return a solution whose bound is proved already, and computed when it is first read."""
         made = object.__new__(cls)
         made.__dict__.update(fields, _bound=bound)
+        say_names(made, **NAMED)
         return made
 
     def __getstate__(self) -> dict[str, Any]:
@@ -212,10 +227,10 @@ class Solution(SolutionVerbs):
     def __getitem__(self, name: str) -> NDArray[np.float64]:
         try:
             return cast("NDArray[np.float64]", self.values[name])
+        except NoSuchName:
+            raise
         except (KeyError, TypeError):
-            raise DeclarationError(
-                f"no value {name!r}", remedy=nearest(name, self.values)
-            ) from None
+            raise NoSuchName(f"no value {name!r}", remedy=nearest(name, self.values)) from None
 
     @property
     def gap(self) -> float:

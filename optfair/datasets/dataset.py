@@ -15,7 +15,7 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.errors import DataError, Tabled, data_frame, nearest
+from optfair.errors import DataError, Tabled, data_frame, nearest, say_names
 from optfair.numbers import Floats, check_mapping, check_matrix, check_names
 from optfair.registry import load_facts
 from optfair.storage import read_toml
@@ -69,6 +69,7 @@ class Dataset(Tabled):
         for name, column in self.columns.items():
             if not isinstance(column, np.ndarray) or column.ndim != 1:
                 raise DataError(f"column {name!r} is no array (n,)", remedy="give one")
+        say_names(self, columns="column")
 
     @property
     def rows(self) -> int:

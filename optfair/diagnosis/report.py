@@ -13,7 +13,7 @@ import numpy as np
 
 from optfair.core import display
 from optfair.core.certificate import Certificate, Verdict
-from optfair.errors import DeclarationError, nearest
+from optfair.errors import NoSuchName, nearest, say_names
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -54,6 +54,9 @@ class Finding:
     remedies: tuple[str, ...] = ()
     evidence: Certificate | None = None
     numbers: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        say_names(self, numbers="number")
 
     def verify(self) -> Verdict:
         """Recompute the evidence."""
@@ -155,7 +158,7 @@ class Diagnosis:
         for finding in self.findings:
             if finding.kind == kind:
                 return finding
-        raise DeclarationError(
+        raise NoSuchName(
             f"the diagnosis has no finding {kind!r}",
             remedy=nearest(kind, [finding.kind for finding in self.findings]),
         )

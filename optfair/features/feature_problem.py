@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from optfair.core.composition import Rule
 from optfair.core.labels import Axis
 from optfair.core.parameters import Datum
 from optfair.core.problem import Problem
-from optfair.errors import DataError, DeclarationError, kind_of
+from optfair.errors import DataError, DeclarationError, kind_of, nearest
 from optfair.numbers import Floats, Indices, check_number, whole
 
 # Problems whose answer says what every feature becomes.
@@ -64,11 +63,10 @@ def column_index(names: Sequence[str], column: Any, what: str = "feature") -> in
     text = str(column)[:200]
     if text in names:
         return list(names).index(text)
-    near = difflib.get_close_matches(text, names, n=3, cutoff=0.5)
     raise DataError(
         f"no {what} {column!r}",
         f"the {what}s are {', '.join(names[:20])}{' ...' if len(names) > 20 else ''}",
-        f"did you mean {' or '.join(map(repr, near))}?" if near else "give one of them",
+        nearest(text, names),
     )
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from optfair.compile.program import Block
 from optfair.core.labels import free_name
+from optfair.errors import Known
 from optfair.formats.text import KEPT, file_name, spellings
 from optfair.numbers import Floats
 from optfair.proofs.rounding import distinct
@@ -194,7 +195,7 @@ class Families(Mapping[str, Family]):
             if count == 1 and not closing:
                 last, beside = (stem, kind), members
         self._names = names
-        self._members: dict[str, list[int]] = {}
+        self._members: dict[str, list[int]] = Known({}, "array")
         self._stems: dict[str, tuple[str, int]] = {}
         alone = {names[m[0]]: m for m in groups.values() if self._is_single(m)}
         for (stem, count, _, _), members in groups.items():

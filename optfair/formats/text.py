@@ -165,6 +165,10 @@ def format_of(file: Path, verb: Literal["read", "write"]) -> Format:
             "models are " + known,
             "read a proof by load_proof, a solution by load_solution(path, problem)",
         )
+    if file.is_dir():
+        raise DataError(
+            f"{file} is a folder", remedy=f"give a file, whose ending is one of {known}"
+        )
     packed = ", ".join(e for f in FORMATS if f.compressed for e in f.endings)
     raise DataError(
         f"the format of {file.name!r} is not known",

@@ -129,7 +129,8 @@ def check_parameters(model: Any) -> None:
     for name in ("n_clusters", "max_iter", "partition_size"):
         if not whole(getattr(model, name)) or getattr(model, name) < 1:
             raise DeclarationError(
-                f"{name}={getattr(model, name)!r} is not a positive integer", remedy="correct"
+                f"{name}={getattr(model, name)!r} is not a positive integer",
+                remedy="give 1 or more",
             )
     if not (isinstance(model.n_init, str) and model.n_init == "auto") and (
         not whole(model.n_init) or model.n_init < 1
@@ -141,14 +142,15 @@ def check_parameters(model: Any) -> None:
         not whole(model.n_jobs) or (model.n_jobs < 1 and model.n_jobs != -1)
     ):
         raise DeclarationError(
-            f"n_jobs={model.n_jobs!r} is neither a positive integer nor -1", remedy="correct"
+            f"n_jobs={model.n_jobs!r} is neither a positive integer nor -1",
+            remedy="give one of them",
         )
     if not _real(model.tol) or not 0 <= model.tol < 1:
         raise DeclarationError(f"tol={model.tol!r} is outside [0, 1)", remedy="give e.g. 1e-6")
     for name in ("time_limit", "regularization"):
         value = getattr(model, name)
         if (name == "regularization" or value is not None) and not (_real(value) and value > 0):
-            raise DeclarationError(f"{name}={value!r} is not a positive number", remedy="correct")
+            raise DeclarationError(f"{name}={value!r} is not a positive number", remedy="give one")
     check_seed(model.random_state, "random_state")
     check_level(model.verbose, "verbose")
 

@@ -6,7 +6,7 @@ import abc
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
@@ -65,9 +65,9 @@ class Chunk:
         What labels name, where groups had several columns.
     """
 
-    X: Any
-    labels: Any
-    weights: Any
+    X: Any = field(repr=False)
+    labels: Any = field(repr=False)
+    weights: Any = field(repr=False)
     index: int
     names: tuple[str, ...] | None = None
     attributes: tuple[str, ...] = ()

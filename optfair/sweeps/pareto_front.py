@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from optfair.core import display
-from optfair.errors import DeclarationError, Tabled, data_frame
+from optfair.errors import DeclarationError, Tabled, data_frame, say_names
 from optfair.numbers import Floats, check_number, checked
 from optfair.plots import COLOURS, colour_bar, new_axes, plain, tidy
 from optfair.sweeps.sweep_result import columns
@@ -73,6 +73,9 @@ class FrontPoint:
     seconds: float = 0.0
     more: Mapping[str, Any] = field(default_factory=dict)
     solution: Any = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        say_names(self, more="function")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

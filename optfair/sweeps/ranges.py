@@ -29,7 +29,7 @@ from optfair.core import display
 from optfair.core.expressions import dense
 from optfair.core.labels import entry_indices
 from optfair.core.solution import Solution, check_solution
-from optfair.errors import ClassError, DeclarationError, UnsupportedProblem, data_frame, nearest
+from optfair.errors import ClassError, NoSuchName, UnsupportedProblem, data_frame, nearest
 from optfair.numbers import Floats, checked
 from optfair.solution.residuals import shadow_price_sign
 from optfair.solution.units import equilibrium
@@ -118,7 +118,7 @@ class Ranges(errors.Tabled):
         own = [r for r in self.rows if name == r.name or label == r.called.replace(", ", ",")]
         if not own:
             known = dict.fromkeys(r.name for r in self.rows)
-            raise DeclarationError(f"no range of {name!r}", remedy=nearest(label, known))
+            raise NoSuchName(f"no range of {name!r}", remedy=nearest(label, known))
         return tuple(own)
 
     def frame(self) -> Any:

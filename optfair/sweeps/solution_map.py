@@ -57,7 +57,14 @@ from optfair.compile.form import Compiled, compile_problem
 from optfair.core.expressions import dense
 from optfair.core.parameters import Parameter, chosen, parameters
 from optfair.core.solution import Solution, check_solution
-from optfair.errors import ClassError, DeclarationError, UnsupportedProblem
+from optfair.errors import (
+    ClassError,
+    DeclarationError,
+    NoSuchName,
+    UnsupportedProblem,
+    nearest,
+    say_names,
+)
 from optfair.numbers import Flags, Floats, Indices, checked
 from optfair.sweeps.along import with_side
 from optfair.sweeps.ranges import (
@@ -105,11 +112,12 @@ class Derivatives:
     values: Mapping[str, Floats]
     multipliers: Mapping[str, Floats]
 
+    def __post_init__(self) -> None:
+        say_names(self, values="derivative of", multipliers="derivative of the multiplier")
+
     def __getitem__(self, name: str) -> Floats:
         if not isinstance(name, str) or name not in self.values:
-            raise DeclarationError(
-                f"no derivative of {name!r}", remedy=f"known are {', '.join(self.values)}"
-            )
+            raise NoSuchName(f"no derivative of {name!r}", remedy=nearest(name, self.values))
         return self.values[name]
 
     def __repr__(self) -> str:

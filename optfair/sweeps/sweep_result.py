@@ -19,7 +19,7 @@ from optfair.core import display
 from optfair.core.labels import free_name
 from optfair.core.parameters import Family, Parameter, chosen, parameters
 from optfair.core.problem import Problem, check_problem
-from optfair.errors import DeclarationError, Tabled, UnsupportedProblem, data_frame
+from optfair.errors import DeclarationError, Tabled, UnsupportedProblem, data_frame, say_names
 from optfair.numbers import Floats, check_number, checked
 from optfair.plots import COLOURS, colour_bar, legend_below, new_axes, plain, tidy
 
@@ -226,6 +226,9 @@ class Point:
     more: Mapping[str, Any] = field(default_factory=dict)
     solution: Any = field(default=None, compare=False, repr=False)
     prove: Callable[[], ValueLine | None] | None = field(default=None, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        say_names(self, more="function")
 
     @cached_property
     def line(self) -> ValueLine | None:

@@ -21,7 +21,7 @@ from optfair.core.expressions import Values
 from optfair.core.labels import free_name
 from optfair.core.problem import Declaration, Problem, Sense, check_problem
 from optfair.core.solution import Solution
-from optfair.errors import ClassError, DeclarationError, Unbounded
+from optfair.errors import ClassError, DeclarationError, Known, Unbounded
 from optfair.numbers import Floats, Indices, checked
 from optfair.proofs.cones import Cone
 from optfair.transforms.relaxation import check_origin, recovered, with_way_back
@@ -247,7 +247,7 @@ class DualProblem(Problem):
         for term, start, stop in compiled.auxiliary:
             label = f"{term} auxiliary"
             columns[label] = np.append(columns.get(label, np.zeros(0, int)), np.arange(start, stop))
-        return columns
+        return Known(columns, "variable")
 
     @property
     def equations(self) -> Mapping[str, str]:
@@ -255,7 +255,7 @@ class DualProblem(Problem):
         names: dict[str, str] = {}
         for name in self.columns:
             names[name] = free_name(name, names.values())
-        return names
+        return Known(names, "variable")
 
     def declare(self) -> Declaration:
         """Declare the multipliers, the bound they give, and stationarity per variable."""

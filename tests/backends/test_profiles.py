@@ -147,3 +147,12 @@ def test_no_remedy_takes_every_term_away() -> None:
 def test_a_time_limit_that_is_no_number_says_what_one_is() -> None:
     with pytest.raises(of.DeclarationError, match="'1s' is no positive number of seconds"):
         of.library.load("diet").problem().solve(time_limit="1s")  # type: ignore[arg-type]
+
+
+def test_a_solver_shows_itself_in_a_line() -> None:
+    lines = [repr(p) for p in profiles().values()]
+    assert max(map(len, lines)) < 200 and not any("\n" in line for line in lines)
+    highs = profile("highs")
+    assert repr(highs) == f"Solver highs {highs.version}: LP, QP, MILP; MIT"
+    absent = SolverProfile("mine", "", "cvxpy", "nowhere", "nowhere", "MIT", "open", "", ("LP",))
+    assert repr(absent) == "Solver mine (missing): LP; MIT"

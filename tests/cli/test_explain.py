@@ -47,13 +47,22 @@ def test_a_vector_has_a_length() -> None:
         ("log(x)*log(x)", "x<=-1", "defined nowhere"),
         ("foo(x)", "", "no function"),
         ("x*x", "x", "comparison"),
-        ("x*x", "x>=", "'x>=' is no formula"),
+        ("x*x", "x>=", "'x>=' is no list of bounds"),
     ],
 )
 def test_bad_input_is_named(formula: str, where: str, word: str) -> None:
     done = run(app, ["explain", formula, "--where", where])
     assert done.exit_code == 2
     assert word in done.output
+
+
+def test_a_bound_on_another_variable_is_refused_unless_it_is_linked() -> None:
+    done = run(app, ["explain", "x*x/y", "--where", "Y>=1"])
+    assert done.exit_code == 2 and "'Y' is no variable of it" in done.stderr
+    linked = run(app, ["explain", "x*x/y", "--where", "y>=z, z>=1"])
+    assert linked.exit_code == 0 and "verified" in linked.stdout
+    single = run(app, ["explain", "x*x/y", "--where", "y=1"])
+    assert single.exit_code == 2 and "write e.g. x >= 0, x <= 4, y == 1" in single.stderr
 
 
 def test_the_chords_are_drawn(tmp_path: Path) -> None:

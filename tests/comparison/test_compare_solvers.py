@@ -137,6 +137,11 @@ def test_an_interrupted_comparison_keeps_what_is_done(tmp_path, monkeypatch):
     assert set(outcomes(c).values()) == {"solved"}
 
 
+def test_a_method_that_returns_a_problem_is_to_be_called():
+    with pytest.raises(of.DataError, match="a method is not a problem\n  do:  call it"):
+        of.compare_solvers([of.library.load("diet").problem], ["highs"])
+
+
 def test_why_a_run_has_no_answer_is_said_in_words():
     s = small().solve()
     values = {name: v + 1.0 for name, v in s.values.items()}

@@ -108,6 +108,14 @@ def test_what_is_said_twice_or_means_nothing_is_refused(
     assert reason in e.value.cause and ", line " in e.value.cause
 
 
+def test_a_folder_is_called_one(tmp_path: Path) -> None:
+    x = cp.Variable(name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x), [x >= 1]))
+    for call in (of.read, p.export):
+        with pytest.raises(of.DataError, match="is a folder\n  do:  give a file, whose ending is"):
+            call(tmp_path)
+
+
 def test_the_same_files_without_that_are_read(tmp_path: Path) -> None:
     assert of.read(write(tmp_path, "a.mps", HEAD + "ENDATA\n")).solve().objective == pytest.approx(
         1

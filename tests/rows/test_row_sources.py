@@ -345,3 +345,8 @@ def test_a_column_of_groups_that_is_not_there_is_named(tmp_path: Path) -> None:
     for named in (["sex", "race"], ["sex", 3], 5):
         with pytest.raises(DataError, match=r"race|groups must name a column"):
             row_source(tmp_path / "t.parquet", named)
+
+
+def test_a_chunk_shows_itself_without_its_rows() -> None:
+    X = np.zeros((30, 2))
+    assert repr(Chunk(X, X[:, 0], None, 4)) == "Chunk(index=4, names=None, attributes=())"

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.core import display
-from optfair.errors import DataError, Tabled, data_frame, nearest, needed
+from optfair.errors import DataError, Known, Tabled, data_frame, nearest, needed
 from optfair.numbers import Floats
 
 if TYPE_CHECKING:
@@ -105,7 +105,8 @@ class Counterfactual(Tabled):
         """Old and new value of each feature that changes."""
         rows = zip(self.features, self.factual, self.point, strict=True)
         moved = set(self.changed)
-        return {name: (float(a), float(b)) for name, a, b in rows if name in moved}
+        own = {name: (float(a), float(b)) for name, a, b in rows if name in moved}
+        return Known(own, "change of feature")
 
     @property
     def valid(self) -> bool:

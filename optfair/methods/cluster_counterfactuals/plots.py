@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -440,7 +441,8 @@ def plot_separability(
     matrix = np.asarray(separability.matrix(statistic), dtype=float)
     K = matrix.shape[0]
     labels = _names(names, K)
-    ax = new_axes(ax, 2.6 + 0.52 * K, 1.9 + 0.46 * K)
+    longest = max(map(len, labels))
+    ax = new_axes(ax, 2.5 + 0.52 * K + 0.1 * longest, 1.8 + 0.46 * K + 0.07 * longest)
     from matplotlib.colors import Normalize
 
     known = matrix[np.isfinite(matrix)]
@@ -456,7 +458,10 @@ def plot_separability(
             elif K <= MOST_NUMBERS:
                 dark = _lightness(mesh.cmap(scale(matrix[s, t]))) <= 0.5
                 in_cell(ax, s, t, _short(matrix[s, t]), strong=dark, fontsize=8.5)
-    ax.set_xticks(range(K), labels, rotation=45 if max(map(len, labels)) > 3 else 0)
+    turned: dict[str, Any] = (
+        {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if longest > 3 else {}
+    )
+    ax.set_xticks(range(K), labels, **turned)
     ax.set_yticks(range(K), labels)
     ax.set_xlabel("cluster to reach")
     ax.set_ylabel("cluster of the row")
@@ -527,7 +532,8 @@ def plot_distances(
         kept = values[np.isfinite(values) & ((values > 0) | (not log))]
         _violin(ax, i, kept, COLOURS[i % len(COLOURS)], log)
         missing = values.size - kept.size
-        labels.append(plain(label) + (f"\n({missing} left out)" if missing else ""))
+        lines = map(plain, wrap(plain(label).replace(r"\$", "$"), 15))
+        labels.append("\n".join(lines) + (f"\n({missing} left out)" if missing else ""))
     ax.set_xticks(range(len(given)), labels)
     ax.set_xlim(-0.6, len(given) - 0.4)
     if log:

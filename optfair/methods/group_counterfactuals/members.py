@@ -62,6 +62,10 @@ class MedoidGroup:
     members: Indices
     size: int
 
+    def __repr__(self) -> str:
+        label = "" if self.label is None else f" of {self.label!r}"
+        return f"MedoidGroup{label}: {self.members.size} members around row {self.medoid}"
+
 
 @checked(n_groups=check_count, min_size=check_count, max_size=check_count, random_state=check_seed)
 @in_one_order("X", "labels")

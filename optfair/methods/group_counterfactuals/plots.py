@@ -181,7 +181,7 @@ def plot_groups(X: Any, counterfactuals: Mapping[str, Any], **options: Any) -> F
     panels = figure.subplots(1, len(counterfactuals), sharex=True, sharey=True, squeeze=False)[0]
     points = []
     for ax, (title, Z) in zip(panels, counterfactuals.items(), strict=True):
-        plot_arrows(X, Z, **options, title=title, legend=False, ax=ax)
+        plot_arrows(X, Z, **options, title=plain(title, 36), legend=False, ax=ax)
         members, images, known = _rows(X, Z, options.get("names"))
         at = list(_chosen(options.get("features", (0, 1)), known))
         points += [members[:, at], images[:, at]]

@@ -221,7 +221,7 @@ def output_mmd(outputs: Any, target: Any, *, bandwidth: float | None = None) -> 
     h = kernel_bandwidth(np.concatenate([u, y])) if bandwidth is None else real(bandwidth)
     if not 0.0 < h <= LARGEST:
         raise DeclarationError(
-            f"bandwidth={bandwidth!r} is not a positive number", remedy="correct"
+            f"bandwidth={bandwidth!r} is not a positive number", remedy="give one"
         )
     return float(mmd_of_lines(u[None, :], y, h)[0])
 

@@ -115,11 +115,12 @@ def plot_edits(
         height = 0.45 + len(tables) * (HEAD + CELL * d) + FOOT + _below(labels, n) - FLAT
         figure = new_figure(width, height)
     axes = figure.subplots(len(tables), 1, sharex=True, squeeze=False)[:, 0]
+    room = int(np.clip(9 * figure.get_figwidth() - 36, 12, 40))  # letters beside the counts
     for ax, (label, directions) in zip(axes, tables.items(), strict=True):
         _draw(ax, directions, names)
         edits = int((directions > 0).sum())
         ax.set_title(
-            f"{plain(label)}: {edits} edit{'' if edits == 1 else 's'}, {edits / n:.1f} per row",
+            f"{plain(label, room)}: {edits} edit{'' if edits == 1 else 's'}, {edits / n:.1f} per row",
             loc="left",
             fontsize=10.5,
             color=INK,
@@ -411,7 +412,7 @@ def plot_effect(
         _steps(ax, drawn[i], COLOURS[ORDER[i]], DASHES[i], width, 3 if i == 0 else 4)
     everything = [*drawn, *([best] if best is not None else [])]
     last = most_edits if most_edits is not None else max(float(c.edits[-1]) for c in everything)
-    ax.set_xlim(0, last)
+    ax.set_xlim(0, last or 1.0)
     top = max(float(c.values[c.edits <= last].max(initial=0.0)) for c in everything)
     ax.set_ylim(0, 1.06 * top if top > 0 else 1.0)
     _marks(ax, marks, begin)
@@ -478,7 +479,7 @@ def _check(table: Any, label: str) -> None:
 def _steps(ax: Axes, c: _Curve, colour: str, dashes: Any, width: float, order: int) -> None:
     # between numbers that were left out, a step would claim what nobody computed
     sparse = bool((np.diff(c.edits) > 1).any())
-    dots = sparse and c.edits.size <= DOTS
+    dots = (sparse and c.edits.size <= DOTS) or c.edits.size == 1
     ax.plot(
         *(c.edits, c.values),
         drawstyle="default" if sparse else "steps-post",

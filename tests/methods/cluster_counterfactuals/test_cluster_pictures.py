@@ -127,6 +127,24 @@ def test_cells_are_the_matrix(apart):
         plot_separability(apart.matrix())
 
 
+def overlaps(texts):
+    boxes = [t.get_window_extent() for t in texts]
+    return any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+
+
+def test_long_names_have_room(apart):
+    """Cells stay as large as with short names, and labels of violins stand in lines."""
+    sizes = []
+    for names in (["a", "b", "c"], ["the first of the groups", "b", "c"]):
+        ax = plot_separability(apart, names=names)
+        ax.figure.canvas.draw()
+        sizes.append(ax.get_window_extent().width)
+    assert sizes[1] > 0.8 * sizes[0]
+    ax = plot_distances({"short": [1.0, 2.0], "a name of many words that costs $ and more": [1.0]})
+    ax.figure.canvas.draw()
+    assert not overlaps(ax.get_xticklabels())
+
+
 def test_violins_have_the_quartiles():
     rng = np.random.default_rng(0)
     given = {"many": rng.gamma(2.0, size=60), "few": [1.0, 2.0], "gone": [1.0, np.inf, np.nan]}

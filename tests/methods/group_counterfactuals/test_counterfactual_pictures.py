@@ -88,6 +88,12 @@ def test_panels_have_one_scale():
     assert words == ["members", "counterfactuals", "target: probability 0.8", "decision line"]
 
 
+def test_long_titles_of_panels_are_cut():
+    figure = plot_groups(X, {"word " * 20 + "end": Z, "b": Z})
+    title = figure.axes[0].get_title(loc="left")
+    assert len(title) == 36 and "…" in title and title.endswith("word end")
+
+
 def test_bad_pictures():
     with pytest.raises(of.DataError, match="members and their counterfactuals"):
         plot_arrows(X, Z[:2])

@@ -82,3 +82,10 @@ def test_bad_input() -> None:
         medoid_groups(X[:5])
     with pytest.raises(of.DataError, match="min_size is 30"):
         medoid_groups(X, min_size=30, max_size=20)
+
+
+def test_a_group_shows_itself_without_its_rows() -> None:
+    rows = np.repeat(np.eye(2), 30, axis=0)
+    shown = [repr(g) for g in medoid_groups(rows, labels=["a"] * 30 + ["b"] * 30, n_groups=1)]
+    assert shown[0].startswith("MedoidGroup of 'a': 30 members around row ") and len(shown) == 2
+    assert all("array" not in line and len(line) < 80 for line in shown)

@@ -89,6 +89,16 @@ def test_the_legend_names_what_is_seen(frames):
     assert words(plot_edits(before, {"all": after})) == ["lower", "higher", "other category"]
 
 
+def test_a_long_title_leaves_room_for_the_counts():
+    ax = plot_edits(X, {"word " * 20: R}).axes[0]
+    assert "…" in ax.get_title(loc="left") and len(ax.get_title(loc="left")) < 45
+
+
+def test_a_single_point_is_seen():
+    ax = plot_effect({"one": [0.4]})
+    assert ax.lines[0].get_marker() == "o" and ax.get_xlim() == (0.0, 1.0)
+
+
 def test_many_rows_have_colours_only():
     x = np.zeros((60, 3))
     ax = plot_edits(x, {"all": x + 1}).axes[0]
