@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,6 +37,8 @@ from optfair.numbers import Floats
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
     from optfair.core.solution import Solution
+
+Ask = Callable[["Problem", Request], "Solution"]
 
 # Levels that are tried, and those of them that may be neither reached nor proved out of reach.
 LEVELS, FAILURES = 60, 10
@@ -121,20 +124,26 @@ class RecastCertificate(Certificate):
 
 
 def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
-    """Solve the recast problem; of levels, lower one until none below is possible."""
-    request.refuse_options(profile)
-    way = problem.recast
+    """Solve the recast problem; of levels, lower one until none below is possible.
+
+    The option ``solver`` names who solves convex problems, and the others are for it.
+    """
+    way, options = problem.recast, dict(request.options)
+    by = options.pop("solver", None)
+    if by is None:
+        request.refuse_options(profile)
     if way is None:
         raise UnsupportedProblem(f"{profile.name} needs a problem that is convex in other words")
     begin = time.perf_counter()
     inside = replace(
-        request, options={}, warm_start=None, tolerance=max(1e-10, 0.1 * request.tolerance)
+        request, options=options, warm_start=None, tolerance=max(1e-10, 0.1 * request.tolerance)
     )
+    ask: Ask = partial(_asked, by)
     try:
-        solved, status = _solved(problem, way, inside, request)
+        solved, status = _solved(problem, way, ask, inside, request)
     except Infeasible as met:
         # the logarithm of an objective that is 0 is no reason
-        e = _without_goal(way, inside) if way.way == "logarithm" else met
+        e = _without_goal(way, ask, inside) if way.way == "logarithm" else met
         if e.certificate is None:
             raise
         if beyond := e.certificate.verify().everywhere.reasons:
@@ -153,7 +162,9 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
             raise Unbounded(
                 e.cause, f"{way.word}: {e.evidence}", e.remedy, ray=e.ray, certificate=proof_of
             ) from None
-        if way.way == "logarithm" and (near := _next_to_nothing(problem, way, inside, request)):
+        if way.way == "logarithm" and (
+            near := _next_to_nothing(problem, way, ask, inside, request)
+        ):
             return near
         raise SolverFailure(
             "no point attains the optimum: the objective falls for ever without reaching a limit",
@@ -169,7 +180,14 @@ def run(problem: Problem, profile: SolverProfile, request: Request) -> Outcome:
     return Outcome(status, values, multipliers, proof, seconds)
 
 
-def _without_goal(way: Recast, inside: Request) -> Infeasible:
+def _asked(by: str | None, problem: Problem, request: Request) -> Solution:
+    """Solve a convex problem by a named solver, or by the default."""
+    from optfair.backends.solve import solve_as_asked
+
+    return solve_as_asked(problem, by, request)
+
+
+def _without_goal(way: Recast, ask: Ask, inside: Request) -> Infeasible:
     """Return that the rows alone have no point.
 
     Raises
@@ -177,35 +195,31 @@ def _without_goal(way: Recast, inside: Request) -> Infeasible:
     SolverFailure
         They have one.
     """
-    from optfair.backends.solve import solve_as_asked
-
     try:
-        solve_as_asked(way.inner.with_terms({}, way.inner.constraints), None, inside)
+        ask(way.inner.with_terms({}, way.inner.constraints), inside)
     except Infeasible as e:
         return e
     raise SolverFailure("the objective is 0 at every feasible point: it has no logarithm")
 
 
 def _next_to_nothing(
-    problem: Problem, way: Recast, inside: Request, request: Request
+    problem: Problem, way: Recast, ask: Ask, inside: Request, request: Request
 ) -> Outcome | None:
     """Return a point whose objective is as near to its limit 0 as is asked, None where none is found."""
-    from optfair.backends.solve import solve_as_asked
-
     with contextlib.suppress(OptfairError):
         rows = way.inner.with_terms({}, way.inner.constraints)
-        return nearing(problem, _values(way, solve_as_asked(rows, None, inside)), request.tolerance)
+        return nearing(problem, _values(way, ask(rows, inside)), request.tolerance)
     return None
 
 
 Solved = tuple[Recast, "Solution | None", dict[str, Any]]
 
 
-def _solved(problem: Problem, way: Recast, inside: Request, request: Request) -> tuple[Solved, str]:
-    from optfair.backends.solve import solve_as_asked
-
+def _solved(
+    problem: Problem, way: Recast, ask: Ask, inside: Request, request: Request
+) -> tuple[Solved, str]:
     if way.way != "level":
-        solution = solve_as_asked(way.inner, None, inside)
+        solution = ask(way.inner, inside)
         return (way, solution, _values(way, solution)), "optimal"
     sign = 1.0 if problem.sense == "minimize" else -1.0
 
@@ -219,14 +233,14 @@ def _solved(problem: Problem, way: Recast, inside: Request, request: Request) ->
     best: dict[str, Any] = {n: np.zeros(v.shape) for n, v in problem.variables.items()}
     if way.inner.constraints:
         start = way.inner.with_terms({}, way.inner.constraints)
-        best = _values(way, solve_as_asked(start, None, inside))
+        best = _values(way, ask(start, inside))
     upper, lower = objective(best), -np.inf
     most = way.choice.most
     for level in (0.0, 1.0, 1e3, 1e6):  # a high level asks for a denominator that is not 0
         if np.isfinite(upper) and upper < most:
             break
         try:
-            best = _values(way, solve_as_asked(way.at(level).inner, None, inside))
+            best = _values(way, ask(way.at(level).inner, inside))
         except Unbounded as e:
             ahead = (v for v in _along(way, best, e.ray) if np.isfinite(objective(v)))
             best = next(ahead, best)
@@ -262,7 +276,7 @@ def _solved(problem: Problem, way: Recast, inside: Request, request: Request) ->
             level, asked = (met + lower) / 2, rough
         try:
             here = way.at(level, _size(way, best, upper))
-            solution = solve_as_asked(here.inner, None, asked)
+            solution = ask(here.inner, asked)
         except SolverFailure as e:  # its bound may do, as only its sign counts, and its point
             failed += 1
             if failed > FAILURES or further * request.tolerance > FAR:

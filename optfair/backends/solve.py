@@ -11,7 +11,7 @@ from typing import Any
 from optfair.backends.exact import exactly
 from optfair.backends.integer_programs import pooled, with_cuts
 from optfair.backends.isolation import one_thread, watched
-from optfair.backends.registry import choose, explained
+from optfair.backends.registry import choose, explained, profile, profiles
 from optfair.backends.repeat import again, remember
 from optfair.backends.request import Request
 from optfair.backends.search import Search
@@ -73,7 +73,8 @@ def solve(
         What to solve; one of CVXPY is adopted.
     solver : str, optional
         Name of a solver; by default the policy decides from the structure and the class of
-        the problem, and falls back to the next open solver when verification fails.
+        the problem, and falls back to the next open solver when verification fails. A solver of
+        convex problems takes log-log convex and quasiconvex ones as well, in other words.
     tolerance : float
         Relative residuals (feasibility, dual, gap) a result must meet to be returned.
     time_limit : float, optional
@@ -190,7 +191,18 @@ def solve_as_asked(problem: Problem, solver: str | None, request: Request) -> So
     """Do what `solve` does, and leave an infeasible problem unexplained, as routes expect some."""
     begin = time.perf_counter()
     check_parameters(problem.terms)
+    if solver is not None and _solves_recast(problem, solver):
+        request = replace(request, options={"solver": solver, **request.options})
+        solver = next(p.name for p in profiles().values() if p.route == "recast")
     search = Search(problem, request, choose(problem, solver), begin, named=solver is not None)
     calm = one_thread() if search.general else contextlib.nullcontext()
     with calm, watched(request.verbose) as show:
         return show(search.run())
+
+
+def _solves_recast(problem: Problem, solver: str) -> bool:
+    """Whether a named solver refuses a problem, but takes the convex one with the same solutions."""
+    named = profile(solver)
+    if named.structure or named.accepts(problem) or problem.recast is None:
+        return False
+    return bool(named.accepts(problem.recast.inner))
