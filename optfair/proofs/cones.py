@@ -425,7 +425,8 @@ def cone_figures(
 
     The last are what multipliers outside are worth at the slacks, and slacks at the multipliers.
     """
-    figures = [_exp_figures(s[exp := exp_rows(cones)], z[exp])]
+    exp = exp_rows(cones)
+    figures = [_exp_figures(s[exp], z[exp]) if exp.size else (0.0,) * 6]
     if curved := SecondOrder.of(cones):
         off, outside = curved.distances(s), curved.distances(z)
         sums = float(outside @ curved.sums(np.abs(s))), float(off @ np.abs(z[curved.heads]))
