@@ -25,7 +25,7 @@ from optfair.core.solution import LazyValues
 from optfair.core.term import ConstraintTerm
 from optfair.errors import Infeasible, OptfairError, UnsupportedProblem
 from optfair.numbers import Floats, Indices
-from optfair.solution.conic_form import ConicForm
+from optfair.solution.conic_form import ConicForm, scale_of
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -210,7 +210,7 @@ class Relaxation:
         """
         sizes = np.abs(np.concatenate([self.compiled.form.q, self.compiled.form.P.data]))
         largest = min(float(sizes.max(initial=0.0)), BESIDE * self.problem.objective_unit)
-        return float(2.0 ** -np.round(np.log2(largest))) if largest > 0.0 else 1.0
+        return scale_of(largest) if largest > 0.0 else 1.0
 
     def solve(self, tolerance: float, time_limit: float) -> RelaxedPoint:
         """Solve it as it stands."""

@@ -25,6 +25,7 @@ from optfair.core.solution import LazyValues, Solution, Status
 from optfair.errors import Infeasible
 from optfair.proofs.kept_bound import KeptBound
 from optfair.proofs.rounding import coordinates, equilibrated
+from optfair.solution.conic_form import scale_of
 
 if TYPE_CHECKING:
     from optfair.backends.request import Request, SolverProfile
@@ -70,7 +71,7 @@ class ActiveSet:
     def __init__(self, form: ConicForm) -> None:
         n, m = form.q.size, form.b.size
         # costs in a unit in which the largest curvature is near 1, as everything that comes out
-        self._cost = float(np.exp2(-np.round(np.log2(np.abs(form.P.data).max()))))
+        self._cost = scale_of(np.abs(form.P.data).max())
         blocks = [[self._cost * form.P, form.rows.T], [form.rows, None]]
         K = sp.csc_array(sp.block_array(blocks, format="csc"))
         K.eliminate_zeros()

@@ -326,11 +326,23 @@ def compile_problem(problem: Problem, interface: str, *, quadratic: bool = True)
     if key not in known:
         with _LOCK, uncollected(), _quiet(problem.variables):
             if key not in known:  # nobody else was faster
-                known[key] = _of_family(problem, key) or _compiled(problem, interface, quadratic)
+                made = _of_family(problem, key) or _compiled(problem, interface, quadratic)
+                known[key] = _measured(made)
                 object.__setattr__(known[key], "_problem", problem)
                 if not interface.startswith(PLAIN):
                     object.__setattr__(known[key].form, "_plain", partial(_plain, problem, key))
     return known[key]
+
+
+def _measured(made: Compiled) -> Compiled:
+    if (row := made.form.faint) is None:
+        return made
+    name = next(o.term for o in made.owners if o.start <= row < o.stop)
+    raise UnsupportedProblem(
+        f"the numbers of {name!r} are beyond what solvers compute with",
+        "all those of one row are at the lower end of the floats",
+        "state it in other units, or leave out what is meant to be 0",
+    )
 
 
 def _plain(problem: Problem, key: tuple[str, bool]) -> ConicForm:
@@ -387,11 +399,8 @@ def _compiled(problem: Problem, name: str, wanted: bool) -> Compiled:
         if why:
             missing.append(why)
             continue
-        quad = (
-            wanted
-            and instance.supports_quad_obj()
-            and (quadratic or isinstance(instance, QpSolver))
-        )
+        squares = quadratic or isinstance(instance, QpSolver)
+        quad = wanted and instance.supports_quad_obj() and squares
         target = Target.of(instance, integer=bool(problem.integers), quadratic=quad)
         varying = "_family" in problem.__dict__
         costs = _canonical(problem.objective.values(), target, sign, varying)
@@ -584,8 +593,6 @@ def _cones(
             for power in np.ravel(c.alpha.value):
                 add("pow", 3, power=float(power))
         else:
-            raise UnsupportedProblem(
-                f"nothing measures a point on rows in the cone {type(c).__name__}",
-                remedy="name another solver",
-            )
+            unknown = f"nothing measures a point on rows in the cone {type(c).__name__}"
+            raise UnsupportedProblem(unknown, remedy="name another solver")
     return tuple(cones)

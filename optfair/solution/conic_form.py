@@ -42,6 +42,9 @@ NEGLIGIBLE, ROUGH = 1e-12, 8.0 * np.finfo(float).eps
 # Right-hand sides, the largest of which is less, are in a unit of their own; least largest number of a
 # row, and the inverse of the most, from which units are sought.
 LEAST, FAINT = 1e-290, 1e-60
+# What a row of a curved cone is measured by at least, as violations below are none to declared terms;
+# and the least normal float, by which linear ones are.
+MEASURED, SMALLEST = 1e-280, float(np.finfo(float).tiny)
 # Curvature of programs in other units: beyond it sides over tiny coefficients are no size of points.
 CURVED = 2.0**60
 # How often an entry of a semidefinite block exceeds the diagonal of a line that is then asked for.
@@ -85,6 +88,17 @@ class ConicResiduals:
 def least_unit(price: float, side: float) -> float:
     """Return the least size an objective is measured by, of multipliers and sides of such sizes."""
     return min(1.0, price * side) or 1.0
+
+
+def scale_of(size: float) -> float:
+    """Return the power of two, among normal floats, that brings a positive size near 1.
+
+    Examples
+    --------
+    >>> scale_of(3.0), scale_of(8e-320) == 2.0**1022
+    (0.25, True)
+    """
+    return float(2.0 ** np.clip(-np.round(np.log2(size)), -1022.0, 1022.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,6 +270,17 @@ class ConicForm:
             return 0.0
         return self._of_terms(x, np.where(inside & self.forced, np.abs(s), 0.0))
 
+    @property
+    def faint(self) -> int | None:
+        """A row whose numbers are all below those that its violations are measured by, if there is one."""
+        sizes = np.abs(self.A.data)
+        if not ((sizes < MEASURED) & (sizes > 0.0)).any():
+            return None
+        most = np.fmax(self.sizes.max(axis=1).toarray().ravel(), np.abs(self.b))
+        curved = ~(self.equal | self.nonnegative)
+        faint = np.flatnonzero((most > 0.0) & (most < np.where(curved, MEASURED, SMALLEST)))
+        return int(faint[0]) if faint.size else None
+
     @cached_property
     def forced(self) -> NDArray[np.bool_]:
         """Which rows are 0 at every feasible point, as facial reduction proves."""
@@ -392,7 +417,7 @@ class ConicForm:
         sizes = np.abs(np.concatenate([self.q, self.P.data]))
         sizes = sizes[sizes > 0.0] if sizes.any() else np.ones(1)
         near = {"typical": float(np.median(sizes)), "largest": float(sizes.max())}
-        scales = {k: float(2.0 ** -np.round(np.log2(v))) for k, v in near.items()}
+        scales = {k: scale_of(v) for k, v in near.items()}
         if 1.0 / ORDINARY <= near["typical"] <= ORDINARY:
             scales["typical"] = 1.0
         return scales

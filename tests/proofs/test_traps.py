@@ -320,6 +320,35 @@ def test_a_cost_below_all_others_is_a_cost() -> None:
         assert s.grade.word != "proved"
 
 
+def test_costs_below_the_normal_floats_are_in_their_units() -> None:
+    x, e = cp.Variable(3, name="x"), 8e-320
+    small = adopted(cp.Minimize(e * cp.sum(x)), [x >= 1]).solve()
+    assert small.grade.word == "proved" and small.objective == 3 * e
+
+
+@pytest.mark.parametrize("e", [1e-100, 1e-290, 1e-310, 8e-320])
+@pytest.mark.parametrize("kind", ["linear", "norm", "matrix", "exponential"])
+def test_rows_that_nothing_measures_are_refused_or_right(e: float, kind: str) -> None:
+    """Points of declared violation 0 were "proved" outside cones whose numbers are below the normal floats."""
+    x = cp.Variable(3, name="x")
+    own = {
+        "linear": [e * x[0] <= e * x[2], e * x[1] + e * x[2] >= e * x[0]],
+        "norm": [cp.norm(e * x[:2]) <= e * x[2]],
+        "matrix": [cp.bmat([[e * x[0], e * x[1]], [e * x[1], e * x[2]]]) >> 0, x[1] >= 0.5],
+        "exponential": [cp.ExpCone(e * x[0], e * x[1], e * x[2]), x[0] == 0.0, x[1] == 0.5],
+    }[kind]
+    least = {"linear": -2.0, "norm": 1 - 2**0.5, "matrix": 1.5, "exponential": 1.0}[kind]
+    p = adopted(cp.Minimize(cp.sum(x)), [*own, x >= -1, x <= 1])
+    try:
+        s = p.solve()
+    except of.UnsupportedProblem as refusal:
+        assert "beyond what solvers compute with" in str(refusal)
+        assert e != 1e-100 or kind == "norm"
+        return
+    assert s.grade.word == "proved" and s.objective == pytest.approx(least, abs=1e-6)
+    assert e >= 1e-290
+
+
 def test_the_bound_of_a_column_says_nothing_of_its_unit() -> None:
     # beside the 1 of its bound the second column of the first rows looks like rounding
     A = [[3e-16, 4e-24, 4e-10, -2e-14], [3e-8, 0.0, -3e-2, -1e-6]]
