@@ -11,7 +11,7 @@ from typing import Any
 from optfair.backends.exact import exactly
 from optfair.backends.integer_programs import pooled, with_cuts
 from optfair.backends.isolation import one_thread, watched
-from optfair.backends.registry import choose, explained, profile, profiles
+from optfair.backends.registry import choose, explained, profiles
 from optfair.backends.repeat import again, remember
 from optfair.backends.request import Request
 from optfair.backends.search import Search
@@ -202,7 +202,7 @@ def solve_as_asked(problem: Problem, solver: str | None, request: Request) -> So
 
 def _solves_recast(problem: Problem, solver: str) -> bool:
     """Whether a named solver refuses a problem, but takes the convex one with the same solutions."""
-    named = profile(solver)
-    if named.structure or named.accepts(problem) or problem.recast is None:
+    named = profiles().get(solver)
+    if not named or named.structure or named.accepts(problem) or problem.recast is None:
         return False
     return bool(named.accepts(problem.recast.inner))

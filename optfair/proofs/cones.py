@@ -419,16 +419,26 @@ class SecondOrder:
 
 
 def cone_figures(
-    cones: tuple[Cone, ...], s: Floats, z: Floats, unit: float, least: float
+    cones: tuple[Cone, ...],
+    s: Floats,
+    z: Floats,
+    unit: float,
+    least: float,
+    beyond: Floats | None = None,
 ) -> tuple[float, ...]:
     """Return how far slacks and multipliers are outside the cones, and their products in them.
 
     The last are what multipliers outside are worth at the slacks, and slacks at the multipliers.
+    What is given last gets how far each entry of the slacks is outside.
     """
-    exp = exp_rows(cones)
-    figures = [_exp_figures(s[exp], z[exp]) if exp.size else (0.0,) * 6]
+    out = np.zeros(s.size) if beyond is None else beyond
+    exp, figures = exp_rows(cones), list[tuple[float, ...]]([(0.0,) * 6])
+    if exp.size:
+        own, out[exp] = _exp_figures(s[exp], z[exp])
+        figures.append(own)
     if curved := SecondOrder.of(cones):
         off, outside = curved.distances(s), curved.distances(z)
+        out[curved.heads] = off
         sums = float(outside @ curved.sums(np.abs(s))), float(off @ np.abs(z[curved.heads]))
         products = curved.products(s, z, unit)
         figures.append((largest_entry(off), largest_entry(outside), *products, *sums))
@@ -436,6 +446,7 @@ def cone_figures(
         if c.kind not in ("soc", "exp"):
             si, zi = s[c.start : c.stop], z[c.start : c.stop]
             off, o = c.lacking(si), c.distance(zi, dual=True)
+            out[c.start : c.stop] = off
             sums = o * float(np.abs(si).sum()), c.penalty(si, off, zi, least * unit)
             figures.append((largest_entry(off), o, *c.products(si, zi, unit), *sums))
     table = np.array(figures).T
@@ -528,15 +539,16 @@ def _beyond(Z: Floats, F: Floats | None = None) -> float:
     return float(np.sqrt(np.square(np.abs(left) + error).sum())) * (1.0 + 1e-9) + 1e-150
 
 
-def _exp_figures(S: Floats, Z: Floats) -> tuple[float, ...]:
-    """Return the figures of exponential cones, as `cone_figures` has them of all."""
+def _exp_figures(S: Floats, Z: Floats) -> tuple[tuple[float, ...], Floats]:
+    """Return the figures of exponential cones, as `cone_figures` has them of all, and of each entry."""
     known_s, known_z = (np.isfinite(V).all(axis=1) for V in (S, Z))
     off, outside = np.full(S.shape, np.inf), np.full(len(Z), np.inf)
     off[known_s] = exp_moves(S[known_s], dual=False).reshape(-1, 3)
     outside[known_z] = exp_moves(Z[known_z], dual=True).reshape(-1, 3).max(axis=1)
     product = largest_entry((S * Z).sum(axis=1))
     sums = outside @ np.abs(S).sum(axis=1), (off * np.abs(Z)).sum()
-    return largest_entry(off), largest_entry(outside), product, product, *map(float, sums)
+    worst = largest_entry(off), largest_entry(outside)
+    return (*worst, product, product, *map(float, sums)), off
 
 
 def largest_entry(vector: Any) -> float:

@@ -20,13 +20,15 @@ from optfair.proofs.effort import finished
 from optfair.proofs.equations import Inverses
 from optfair.proofs.reduction import Entries, forced
 from optfair.proofs.roots import Rooted
-from optfair.proofs.rounding import UNIT, Products, coordinates, equilibrated, unscaled
+from optfair.proofs.rounding import UNIT, Products, unscaled
 from optfair.proofs.unpaid import Unpaid, loosened
+from optfair.solution.column_units import column_units
 from optfair.solution.units import (
     APART,
     Handed,
     alike,
     balanced,
+    blocks_of,
     congruence,
     equilibrium,
     level,
@@ -39,12 +41,8 @@ Says = tuple[str, Floats | None]
 
 # Violations of rows below this share of their terms are as good as none, and rounding of slacks.
 NEGLIGIBLE, ROUGH = 1e-12, 8.0 * np.finfo(float).eps
-# Right-hand sides, the largest of which is less, are in a unit of their own; least largest number of a
-# row, and the inverse of the most, from which units are sought.
-LEAST, FAINT = 1e-290, 1e-60
-# What a row of a curved cone is measured by at least, as violations below are none to declared terms;
-# and the least normal float, by which linear ones are.
-MEASURED, SMALLEST = 1e-280, float(np.finfo(float).tiny)
+# What a row of a curved cone is measured by at least: violations below are none to declared terms.
+MEASURED = 1e-280
 # Curvature of programs in other units: beyond it sides over tiny coefficients are no size of points.
 CURVED = 2.0**60
 # How often an entry of a semidefinite block exceeds the diagonal of a line that is then asked for.
@@ -206,8 +204,9 @@ class ConicForm:
     def _residuals(self, x: Floats, z: Floats, enough: float) -> ConicResiduals:
         s, objective, Px = self.slack(x), self.objective(x), self.bending.times(x)
         scale, unit = 1.0 + max(largest_entry(self.q), largest_entry(Px)), max(1.0, abs(objective))
+        beyond = np.zeros(s.size)
         primal, outside, products, relative, leak, penalty = cone_figures(
-            self.cones, s, z, max(unit, scale), NEGLIGIBLE
+            self.cones, s, z, max(unit, scale), NEGLIGIBLE, beyond
         )
         r = Px + self.q + self.across.times(z)
         # each column by its own scale; what large multipliers leave by cancelling is no residual
@@ -228,33 +227,57 @@ class ConicForm:
             unpaid=proved.unpaid,
             fault=proved.fault,
             estimate=held.dual_objective(x, z) + self._least(r, x) - leak,
-            rows=self.worst_row(x, s),
+            rows=self.worst_row(x, s, beyond),
             face=self._face(x, s),
             penalty=max(0.0, penalty),
         )
 
-    def worst_row(self, x: Floats, s: Floats) -> float:
-        """Return the largest violation of a linear row relative to the size of its terms.
+    def worst_row(self, x: Floats, s: Floats, beyond: Floats | None = None) -> float:
+        """Return the largest violation of a row or a cone relative to the size of its terms.
 
         A column counts for its own size, at least for one number in it: rows and columns may
-        be in any units.
+        be in any units. A cone has the size of the largest of its rows.
+
+        Parameters
+        ----------
+        x, s : array
+            Columns, and the slacks of the rows.
+        beyond : array (m,), optional
+            How far the entries of cones are outside of these, where that is known.
         """
-        below = np.where(self.nonnegative, np.maximum(-s, 0.0), 0.0)
+        if beyond is None:
+            beyond = np.zeros(s.size)
+            cone_figures(self.cones, s, np.zeros(s.size), 1.0, NEGLIGIBLE, beyond)
+        below = np.where(self.nonnegative, np.maximum(-s, 0.0), beyond)
         outside = np.where(self.equal, np.abs(s), below)
         at = np.flatnonzero(outside)
         if not at.size:
             return 0.0
-        size = np.maximum(self.products.terms(np.abs(x))[at], np.abs(self.b[at]))
+        size = self._in_cones(np.maximum(self.products.terms(np.abs(x)), np.abs(self.b)))[at]
         if (outside[at] <= NEGLIGIBLE * size).all():  # units of columns would only make it less
             return float((outside[at] / np.where(size > 0.0, size, 1.0)).max())
         return self._of_terms(x, outside)
 
-    def _of_terms(self, x: Floats, outside: Floats) -> float:
+    def _of_terms(self, x: Floats, outside: Floats, *, of_cones: bool = True) -> float:
         """Return the largest violation of a row, of its terms with columns of their units at least."""
         at = np.flatnonzero(outside)
         own = np.maximum(np.abs(x), self.column_units)
-        size = np.maximum(self.products.terms(own)[at], np.abs(self.b[at]))
+        size = np.maximum(self.products.terms(own), np.abs(self.b))
+        size = (self._in_cones(size) if of_cones else size)[at]
         return float((outside[at] / np.where(size > 0.0, size, 1.0)).max(initial=0.0))
+
+    def _in_cones(self, sizes: Floats) -> Floats:
+        """Return the largest of the sizes of the rows of each cone, and those of linear rows."""
+        if (self.equal | self.nonnegative).all():
+            return sizes
+        most = np.zeros(sizes.size)
+        np.maximum.at(most, self.blocks, sizes)
+        return most[self.blocks]
+
+    @cached_property
+    def blocks(self) -> NDArray[np.intp]:
+        """The first row of the cone that each row is in, itself where it is alone."""
+        return blocks_of(self)
 
     def _face(self, x: Floats, s: Floats) -> float:
         """Return the largest entry, of its terms, that a semidefinite block has at no feasible point.
@@ -268,17 +291,18 @@ class ConicForm:
                 inside[c.start : c.stop] = (M.max(axis=1) > LEANING * np.diag(M)).any()
         if not inside.any():
             return 0.0
-        return self._of_terms(x, np.where(inside & self.forced, np.abs(s), 0.0))
+        outside = np.where(inside & self.forced, np.abs(s), 0.0)
+        return self._of_terms(x, outside, of_cones=False)
 
     @property
     def faint(self) -> int | None:
-        """A row whose numbers are all below those that its violations are measured by, if there is one."""
+        """A row of a cone whose numbers are all below those it is measured by, if there is one."""
         sizes = np.abs(self.A.data)
         if not ((sizes < MEASURED) & (sizes > 0.0)).any():
             return None
         most = np.fmax(self.sizes.max(axis=1).toarray().ravel(), np.abs(self.b))
         curved = ~(self.equal | self.nonnegative)
-        faint = np.flatnonzero((most > 0.0) & (most < np.where(curved, MEASURED, SMALLEST)))
+        faint = np.flatnonzero(curved & (most > 0.0) & (most < MEASURED))
         return int(faint[0]) if faint.size else None
 
     @cached_property
@@ -289,20 +313,7 @@ class ConicForm:
     @cached_property
     def column_units(self) -> Floats:
         """Size of a number in each column: what equilibrates the rows with their right-hand sides."""
-        m, n = self.A.shape
-        row, column, entry = coordinates(self.columns_of_rows)
-        i, j = np.append(row, np.arange(m)), np.append(column, np.full(m, n))
-        # a row in units that steps would lead out of the floats says what it says in nearer ones
-        top = np.fmax(np.asarray(self.sizes.max(axis=1).todense()).ravel(), np.abs(self.b))
-        own = np.maximum(np.minimum(1.0, np.minimum(top, 1.0) / FAINT), FAINT * top)
-        own = np.where((top > 0.0) & np.isfinite(top), own, 1.0)
-        b = self.b / own
-        side = float(np.abs(b[np.isfinite(b)]).max(initial=0.0))
-        side = side if 0.0 < side < LEAST else 1.0  # the inverse of smaller ones is no float
-        sizes = np.abs(np.concatenate([entry / own[row], b / side]))
-        used = (sizes > 0.0) & np.isfinite(sizes)
-        units = equilibrated(i[used], j[used], sizes[used], (m, n + 1))[1]
-        return np.asarray(units[:-1] / units[-1] * side)
+        return column_units(self)
 
     @cached_property
     def units(self) -> tuple[Floats, Floats] | None:

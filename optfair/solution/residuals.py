@@ -29,7 +29,7 @@ from optfair.core.solution import LazyValues, Solution, check_solution
 from optfair.numbers import Floats, checked
 from optfair.proofs.effort import until
 from optfair.proofs.unpaid import Unpaid
-from optfair.solution.conic_form import LEAST
+from optfair.solution.column_units import LEAST
 
 if TYPE_CHECKING:
     from optfair.core.problem import Problem
@@ -85,7 +85,7 @@ class Residuals:
     largest : float
         Larger of the objective and the bound in size.
     rows : float
-        Largest violation of a compiled row, relative to its own terms.
+        Largest violation of a compiled row or cone, relative to its own terms.
     apart : bool
         Whether the bound stands without the named multipliers.
     extent : float
