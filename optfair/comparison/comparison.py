@@ -182,6 +182,13 @@ class Comparison(Tabled):
         What was asked.
     repeats : int
         Runs per problem and solver.
+
+    Examples
+    --------
+    >>> import optfair as of
+    >>> comparison = of.compare_solvers(of.library.load("textbook/diet"), ["highs", "clarabel"])
+    >>> [(run.solver, run.grade) for run in comparison.runs]
+    [('highs', 'proved'), ('clarabel', 'proved')]
     """
 
     runs: tuple[Run, ...]

@@ -162,6 +162,17 @@ class Solution(SolutionVerbs):
         Least size the objective is measured by, in its own units.
     pool : Pool or None
         All solutions in order, where several were asked for: ``solve(solutions=5)``.
+
+    Examples
+    --------
+    >>> import optfair as of
+    >>> s = of.library.load("textbook/diet").problem().solve()
+    >>> print(round(s.objective, 6), s.grade, s["servings"].round(3).max())
+    88.2 proved 46.667
+    >>> round(float(s.multipliers["minimum nutrition"][3]), 6)
+    0.116
+    >>> bool(s.certificate.verify())
+    True
     """
 
     problem: Problem

@@ -135,6 +135,18 @@ class Diagnosis:
         "time_limit" or "interrupted" when the search ended early, else empty.
     seconds : float
         Wall time.
+
+    Examples
+    --------
+    >>> import cvxpy as cp
+    >>> import optfair as of
+    >>> x = cp.Variable(2, name="x")
+    >>> p = of.from_cvxpy(cp.Problem(cp.Minimize(x[0]), [cp.sum(x) >= 3, x <= 1]), ["demand", "limit"])
+    >>> d = p.diagnose()
+    >>> d.verdict, bool(d.verify())
+    ('infeasible', True)
+    >>> print(str(d.findings[0]).splitlines()[0])
+    these 2 constraints exclude each other: 'demand', 'limit'
     """
 
     problem: Problem

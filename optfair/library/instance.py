@@ -220,6 +220,11 @@ def load(name: str) -> Instance:
         No instance has this name, or several do.
     DeclarationError
         Its file has unknown, missing or ill-typed keys.
+
+    Examples
+    --------
+    >>> load("diet").problem().title
+    'Diet'
     """
     if not isinstance(name, str):  # listing names needs no NumPy, so no check of numbers
         raise DataError(f"name {name!r} is not a text", remedy="give a text")
