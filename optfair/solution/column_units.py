@@ -60,8 +60,8 @@ def column_units(form: ConicForm) -> Floats:
 def _beside(form: ConicForm, units: Floats) -> Floats:
     """Return the units with those of auxiliary columns no larger than what stands beside them."""
     auxiliary = np.ones(units.size, dtype=bool)
-    for own in form.columns.values():
-        auxiliary[own] = False
+    for declared in form.columns.values():
+        auxiliary[declared] = False
     if not auxiliary.any():
         return units
     row, column, entry = coordinates(form.columns_of_rows)
