@@ -30,9 +30,10 @@ from optfair.proofs.bounds import lower_bound
 from optfair.proofs.columns import declared_bounds, linear_rows, propagated
 from optfair.proofs.cones import Cone
 from optfair.proofs.rounding import coordinates
+from optfair.solution.column_units import blocks_of
 from optfair.solution.conic_form import ConicForm
 from optfair.solution.residuals import violations
-from optfair.solution.units import balanced, blocks_of
+from optfair.solution.units import balanced
 from optfair.transforms.relaxation import relaxed
 
 if TYPE_CHECKING:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from optfair.numbers import Floats
+from optfair.numbers import Floats, Indices
 from optfair.proofs.rounding import coordinates, equilibrated
 
 if TYPE_CHECKING:
@@ -57,11 +58,37 @@ def column_units(form: ConicForm) -> Floats:
     return _beside(form, np.asarray(units[:-1] / units[-1] * side))
 
 
-def _beside(form: ConicForm, units: Floats) -> Floats:
-    """Return the units with those of auxiliary columns no larger than what stands beside them."""
-    auxiliary = np.ones(units.size, dtype=bool)
+def blocks_of(form: ConicForm) -> Indices:
+    """Return the first row of the cone that each row is in, itself where it is alone."""
+    block = np.arange(form.b.size)
+    for c in form.cones:
+        at = np.arange(c.start, c.stop)
+        if c.kind in ("exp", "pow"):  # cones of three entries, one after the other
+            block[at] = at - (at - c.start) % 3
+        elif c.kind not in ("zero", "nonneg"):
+            block[at] = c.start
+    return block
+
+
+def _auxiliary(form: ConicForm) -> NDArray[np.bool_]:
+    """Return which columns are of no declared variable."""
+    auxiliary = np.ones(form.q.size, dtype=bool)
     for declared in form.columns.values():
         auxiliary[declared] = False
+    return auxiliary
+
+
+def shrunk(form: ConicForm) -> Floats:
+    """Return the units of auxiliary columns that are below 1, and 1 for others."""
+    auxiliary = _auxiliary(form)
+    if not auxiliary.any():
+        return np.ones(form.q.size)
+    return np.where(auxiliary, np.minimum(1.0, form.column_units), 1.0)
+
+
+def _beside(form: ConicForm, units: Floats) -> Floats:
+    """Return the units with those of auxiliary columns no larger than what stands beside them."""
+    auxiliary = _auxiliary(form)
     if not auxiliary.any():
         return units
     row, column, entry = coordinates(form.columns_of_rows)

@@ -22,13 +22,12 @@ from optfair.proofs.reduction import Entries, forced
 from optfair.proofs.roots import Rooted
 from optfair.proofs.rounding import UNIT, Products, unscaled
 from optfair.proofs.unpaid import Unpaid, loosened
-from optfair.solution.column_units import column_units
+from optfair.solution.column_units import blocks_of, column_units
 from optfair.solution.units import (
     APART,
     Handed,
     alike,
     balanced,
-    blocks_of,
     congruence,
     equilibrium,
     level,

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from optfair.numbers import Floats, Indices
 from optfair.proofs import digits
 from optfair.proofs.rounding import coordinates
+from optfair.solution.column_units import blocks_of, shrunk
 
 if TYPE_CHECKING:
     from optfair.solution.conic_form import ConicForm
@@ -211,6 +212,10 @@ def balanced(
     if alike and near and not moderate:
         return None
     notable = sizes > NOISE * np.minimum(in_row[row], in_column[column])
+    if not notable.all():  # beside auxiliary columns that are as small, it is none
+        own, in_row = sizes * shrunk(form)[column], np.zeros(m)
+        np.maximum.at(in_row, row, own)
+        notable |= own > NOISE * np.minimum(in_row[row], in_column[column])
     row, column, sizes = row[notable], column[notable], sizes[notable]
     if not sizes.size:
         return None
@@ -267,18 +272,6 @@ def _bends_alike(form: ConicForm, columns: Floats) -> bool:
         return float(v[used].max() / max(v[used].min(), 1e-300))
 
     return spread(after) <= max(LARGE**2, spread(sizes))
-
-
-def blocks_of(form: ConicForm) -> Indices:
-    """Return the first row of the cone that each row is in, itself where it is alone."""
-    block = np.arange(form.b.size)
-    for c in form.cones:
-        at = np.arange(c.start, c.stop)
-        if c.kind in ("exp", "pow"):  # cones of three entries, one after the other
-            block[at] = at - (at - c.start) % 3
-        elif c.kind not in ("zero", "nonneg"):
-            block[at] = c.start
-    return block
 
 
 def _median(sizes: Floats) -> float:
