@@ -147,17 +147,6 @@ def load_proof(path: str | Path) -> SavedProof:
     ------
     DataError
         The file is missing, or no proof file.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> import optfair as of
-    >>> solution = of.library.load("textbook/diet").problem().solve()
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = Path(folder) / "proof.json"
-    ...     solution.certificate.save(file)
-    ...     bool(of.load_proof(file).verify())
-    True
     """
     document = {} if is_problem_file(file := Path(path)) else read_json(file)
     if not isinstance(document, dict) or document.get("format") != check_proof.FORMAT:
