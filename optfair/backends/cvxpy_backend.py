@@ -38,7 +38,7 @@ from optfair.backends.request import (
     with_whole,
 )
 from optfair.compile.conic_proof import ConicProof, unpriced
-from optfair.compile.form import Compiled, compile_problem
+from optfair.compile.form import Compiled, compile_problem, refuse_faint
 from optfair.core.canonical import built
 from optfair.core.coefficients import quadratic_map
 from optfair.core.quadratics import NotQuadratic
@@ -131,6 +131,7 @@ def run_generic(
     options = request.solver_options(profile)
     if request.late(compiled.form.A.nnz + compiled.form.P.nnz):  # what a hand-over takes as well
         return Outcome("time_limit", {}, {}, None, stages(begin, now := time.perf_counter(), now))
+    refuse_faint(compiled)
     _refuse_magnitude(compiled)
     warm = ""
     if start is not None and request.warm_start is not None:

@@ -326,18 +326,18 @@ def compile_problem(problem: Problem, interface: str, *, quadratic: bool = True)
     if key not in known:
         with _LOCK, uncollected(), _quiet(problem.variables):
             if key not in known:  # nobody else was faster
-                made = _of_family(problem, key) or _compiled(problem, interface, quadratic)
-                known[key] = _measured(made)
+                known[key] = _of_family(problem, key) or _compiled(problem, interface, quadratic)
                 object.__setattr__(known[key], "_problem", problem)
                 if not interface.startswith(PLAIN):
                     object.__setattr__(known[key].form, "_plain", partial(_plain, problem, key))
     return known[key]
 
 
-def _measured(made: Compiled) -> Compiled:
-    if (row := made.form.faint) is None:
-        return made
-    name = next(o.term for o in made.owners if o.start <= row < o.stop)
+def refuse_faint(compiled: Compiled) -> None:
+    """Refuse a cone with a row all of whose numbers are at the lower end of the floats."""
+    if (row := compiled.form.faint) is None:
+        return
+    name = next(o.term for o in compiled.owners if o.start <= row < o.stop)
     raise UnsupportedProblem(
         f"the numbers of {name!r} are beyond what solvers compute with",
         "all those of one row are at the lower end of the floats",

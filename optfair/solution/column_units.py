@@ -71,8 +71,8 @@ def blocks_of(form: ConicForm) -> Indices:
 
 
 def _auxiliary(form: ConicForm) -> NDArray[np.bool_]:
-    """Return which columns are of no declared variable."""
-    auxiliary = np.ones(form.q.size, dtype=bool)
+    """Return which columns are of no declared variable, none where nothing is known of these."""
+    auxiliary = np.full(form.q.size, bool(form.columns))
     for declared in form.columns.values():
         auxiliary[declared] = False
     return auxiliary

@@ -247,6 +247,8 @@ class ConicForm:
         if beyond is None:
             beyond = np.zeros(s.size)
             cone_figures(self.cones, s, np.zeros(s.size), 1.0, NEGLIGIBLE, beyond)
+        if self.faint is not None:
+            return np.inf  # nothing measures what is said there
         below = np.where(self.nonnegative, np.maximum(-s, 0.0), beyond)
         outside = np.where(self.equal, np.abs(s), below)
         at = np.flatnonzero(outside)
@@ -293,7 +295,7 @@ class ConicForm:
         outside = np.where(inside & self.forced, np.abs(s), 0.0)
         return self._of_terms(x, outside, of_cones=False)
 
-    @property
+    @cached_property
     def faint(self) -> int | None:
         """A row of a cone whose numbers are all below those it is measured by, if there is one."""
         sizes = np.abs(self.A.data)

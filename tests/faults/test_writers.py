@@ -89,7 +89,7 @@ def test_rights_links_and_places(tmp_path: Path) -> None:
     link.symlink_to(path)
     of.export(writers.PROBLEM, link)
     assert link.is_symlink() and path.stat().st_mode & 0o777 == 0o640
-    for odd, message in ((tmp_path, "is not known"), (tmp_path / "no" / "p.mps", "no folder")):
+    for odd, message in ((tmp_path, "is a folder"), (tmp_path / "no" / "p.mps", "no folder")):
         with pytest.raises(of.DataError, match=message):
             of.export(writers.PROBLEM, odd)
 

@@ -85,7 +85,7 @@ MISTAKES: dict[str, tuple[str, ...]] = {
         "no value",
     ),
     # curvature
-    "of.from_cvxpy(cp.Problem(cp.Minimize(x[0] * x[1]), [x >= 1])).solve(solver='clarabel')": (
+    "of.from_cvxpy(cp.Problem(cp.Minimize(x[0] * x[1]), [x >= -1])).solve(solver='clarabel')": (
         "clarabel needs a convex problem",
         "indefinite quadratic",
         "scip",
