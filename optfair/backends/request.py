@@ -201,7 +201,7 @@ class SolverProfile:
     retry: tuple[Retry, ...] = ()
 
     def __repr__(self) -> str:
-        state, classes = self.version * self.installed or "(missing)", ", ".join(self.classes)
+        state, classes = self.version if self.installed else "(missing)", ", ".join(self.classes)
         return f"Solver {self.name} {state}: {classes}; {self.licence}"
 
     @property

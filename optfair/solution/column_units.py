@@ -92,23 +92,25 @@ def _beside(form: ConicForm, units: Floats) -> Floats:
     if not auxiliary.any():
         return units
     row, column, entry = coordinates(form.columns_of_rows)
-    block, size, sides = form.blocks[row], np.abs(entry), np.zeros(form.b.size)
-    np.maximum.at(sides, form.blocks, np.where(np.isfinite(form.b), np.abs(form.b), 0.0))
+    block, size, most = form.blocks[row], np.abs(entry), np.zeros(form.b.size)
+    np.maximum.at(most, form.blocks, np.where(np.isfinite(form.b), np.abs(form.b), 0.0))
+    known = ~auxiliary[column]
+    np.maximum.at(most, block[known], size[known] * units[column[known]])
+    known |= size == 0.0
+    block, column, size = block[~known], column[~known], size[~known]
     own = np.where(auxiliary, 0.0, units)
     for _ in range(CHAINED):
-        terms, first, second = size * own[column], sides.copy(), sides.copy()
+        terms, first, second = size * own[column], most.copy(), most.copy()
         np.maximum.at(first, block, terms)
-        whose = np.full(sides.size, -1)
+        whose = np.full(most.size, -1)
         largest = terms == first[block]
         whose[block[largest]] = column[largest]
         other = whose[block] != column
         np.maximum.at(second, block[other], terms[other])
-        beside = np.where(other, first[block], second[block])
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            share = np.where(size > 0.0, beside / size, 0.0)
-        most = np.zeros(units.size)
-        np.maximum.at(most, column, share)
-        before, own = own, np.where(auxiliary, np.minimum(units, most), units)
+        beside, nearest = np.where(other, first[block], second[block]), np.zeros(units.size)
+        with np.errstate(over="ignore"):
+            np.maximum.at(nearest, column, beside / size)
+        before, own = own, np.where(auxiliary, np.minimum(units, nearest), units)
         if (own == before).all():
             break
     return np.where(own > 0.0, own, units)

@@ -244,11 +244,11 @@ class ConicForm:
         beyond : array (m,), optional
             How far the entries of cones are outside of these, where that is known.
         """
+        if self.faint is not None:
+            return np.inf  # nothing measures what is said there
         if beyond is None:
             beyond = np.zeros(s.size)
             cone_figures(self.cones, s, np.zeros(s.size), 1.0, NEGLIGIBLE, beyond)
-        if self.faint is not None:
-            return np.inf  # nothing measures what is said there
         below = np.where(self.nonnegative, np.maximum(-s, 0.0), beyond)
         outside = np.where(self.equal, np.abs(s), below)
         at = np.flatnonzero(outside)
@@ -271,9 +271,9 @@ class ConicForm:
         """Return the largest of the sizes of the rows of each cone, and those of linear rows."""
         if (self.equal | self.nonnegative).all():
             return sizes
-        most = np.zeros(sizes.size)
-        np.maximum.at(most, self.blocks, sizes)
-        return most[self.blocks]
+        starts = np.flatnonzero(np.diff(self.blocks, prepend=-1))
+        most = np.maximum.reduceat(sizes, starts)
+        return np.repeat(most, np.diff(starts, append=sizes.size))
 
     @cached_property
     def blocks(self) -> NDArray[np.intp]:
