@@ -191,7 +191,7 @@ def solve_as_asked(problem: Problem, solver: str | None, request: Request) -> So
     """Do what `solve` does, and leave an infeasible problem unexplained, as routes expect some."""
     begin = time.perf_counter()
     check_parameters(problem.terms)
-    if solver is not None and _solves_recast(problem, solver):
+    if solver is not None and solves_recast(problem, solver):
         request = replace(request, options={"solver": solver, **request.options})
         solver = next(p.name for p in profiles().values() if p.route == "recast")
     search = Search(problem, request, choose(problem, solver), begin, named=solver is not None)
@@ -200,7 +200,7 @@ def solve_as_asked(problem: Problem, solver: str | None, request: Request) -> So
         return show(search.run())
 
 
-def _solves_recast(problem: Problem, solver: str) -> bool:
+def solves_recast(problem: Problem, solver: str) -> bool:
     """Whether a named solver refuses a problem, but takes the convex one with the same solutions."""
     named = profiles().get(solver)
     if not named or named.structure or named.accepts(problem) or problem.recast is None:

@@ -17,6 +17,7 @@ import cvxpy as cp
 
 from optfair.backends.registry import profile, profiles
 from optfair.backends.request import Accept, Refusal, Request, SolverProfile
+from optfair.backends.solve import solves_recast
 from optfair.comparison.comparison import Comparison
 from optfair.comparison.run import Run, Store, can_limit_memory, environment, measured
 from optfair.comparison.server import FOLDERS, check_fork, in_fork, run_instance
@@ -94,10 +95,11 @@ class Subject:
         return () if e is None else (": ".join(filter(None, (e.cause, e.evidence))),)
 
     def answer(self, profile: SolverProfile) -> Accept | Refusal:
-        """Return whether a solver takes it; no solver takes what cannot be read."""
+        """Return whether a solver takes it, in other words too; none takes what cannot be read."""
         if self.problem is None:
             return Refusal(self.reasons, ())
-        return profile.accepts(self.problem)
+        answer = profile.accepts(self.problem)
+        return Accept() if solves_recast(self.problem, profile.name) else answer
 
 
 def subjects(problems: Any) -> list[Subject]:

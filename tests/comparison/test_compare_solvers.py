@@ -713,3 +713,14 @@ def test_options_of_one_solver_go_to_that_solver() -> None:
     with pytest.raises(of.DeclarationError, match="no argument 'options'") as failure:
         compare_solvers("diet", "highs", options={"presolve": "off"})  # type: ignore[call-arg]
     assert "ConfiguredSolver('highs', {'presolve': 'off'})" in failure.value.remedy
+
+
+def test_a_solver_takes_what_it_solves_in_other_words() -> None:
+    x, y = cp.Variable(pos=True, name="x"), cp.Variable(pos=True, name="y")
+    geometric = of.from_cvxpy(cp.Problem(cp.Minimize(x / y + y), [x * y >= 2, x >= 0.5]))
+    c = compare_solvers({"box": geometric}, ["clarabel", "highs"], tolerance=1e-7)
+    solved, refused = c.runs
+    assert solved.outcome == "solved" and solved.grade == "proved"
+    # x = 2/y, so 2/y² + y, least at y³ = 4
+    assert solved.objective == pytest.approx(2 / 4 ** (2 / 3) + 4 ** (1 / 3), rel=1e-6)
+    assert refused.outcome == "refused" and "convex" in refused.reason
