@@ -156,11 +156,10 @@ def semidefinite(M: list[Any], unit: int, shifts: Any) -> dict[int, Fraction] | 
             size, k = heapq.heappop(queue)
             if k not in work or size != len(work[k]):
                 continue
-            near, pivot = work.pop(k) - {k}, left[k][k] / one
-            if not pivot > 2.0**-DIGITS:
+            near, d = work.pop(k) - {k}, left[k][k] >> 2 * DIGITS
+            if d <= 1:
                 break
-            d, column = round(pivot * 2.0**DIGITS), {k: 1 << DIGITS}
-            column |= {i: round(left[k][i] / one / pivot * 2.0**DIGITS) for i in near}
+            column = {i: round(left[k][i] / d / (1 << DIGITS)) for i in near} | {k: 1 << DIGITS}
             for i in near:
                 work[i] = (work[i] | near) - {k}
                 heapq.heappush(queue, (len(work[i]), i))

@@ -580,6 +580,17 @@ def test_matrices_without_a_margin_are_eliminated_in_fractions() -> None:
     assert check_proof.semidefinite(many, 1, check_proof.MARGINS) is None
 
 
+def test_small_pivots_beside_long_columns_keep_their_digits() -> None:
+    # values of a smooth function at near points: pivots fall to 3e-12, columns over them are long
+    t = np.arange(60.0)
+    M = np.exp(-((t[:, None] - t) ** 2) / 38.0) + 3e-12 * np.eye(60)
+    for lift, inside in ((0.0, True), (-4e-12, False)):
+        entries = [M[i, j] + lift * (i == j) for i, j in check_proof.triangle([60, False])]
+        sums = zip(entries, check_proof.triangle([60, False]), strict=True)
+        whole, _ = check_proof.integers([Fraction(v) * (1 + (i != j)) for v, (i, j) in sums])
+        assert check_proof.inside("psd", whole, [60, False], True) is inside
+
+
 def test_integers_are_measured_by_the_nearest_one() -> None:
     form = form_by_hand(integer=[1])
     for over, off in ((2, 1), (4, 1), (1, 1), (3, 0)):
