@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -49,9 +48,9 @@ from optfair.proofs.portable import (
     feasible_exactly,
     form_record,
     leaf_of,
+    leaves_of,
     plain,
     ratio,
-    starts,
     vector_record,
 )
 from optfair.proofs.reduction import Entries, Excluded
@@ -323,7 +322,7 @@ def _optimality(certificate: Optimality) -> dict[str, Any]:
     compiled, x = proof.compiled, proof.x
     named = _named(solution, compiled, compiled.by_name(x, None)[0])
     _needs(compiled.form)
-    form, factors = declared(compiled.form)
+    form, _ = declared(compiled.form)
     if unit != 1.0:
         form = replace(form, P=form.P * unit, q=form.q * unit, offset=form.offset * unit)
     record = form_record(form)
@@ -334,10 +333,7 @@ def _optimality(certificate: Optimality) -> dict[str, Any]:
     claim |= _point(exact, x, tolerance)
     enough = float(check_proof.number(claim["objective"])) - tolerance * size
     best = (False, False, -np.inf)  # one without a radius is better than one with it
-    moved = compiled.form.lower_bound(x, proof.z).by
-    first = [] if moved is None else [(x, factors * moved * unit, 0.0)]
-    for at, near, faint in itertools.chain(first, starts(form, x, factors * proof.z * unit)):
-        own = leaf_of(form, exact, near, at, cut, unit=size, faint=faint)
+    for own in leaves_of(compiled.form, exact, x, proof.z, unit, cut):
         made = claim | {"cut": None if own.cut is None else plain(own.cut), "radius": None}
         bound = _bound(exact, own, made, x, enough)
         if (rank := (bound >= enough, made["radius"] is None, bound)) > best:
@@ -459,14 +455,18 @@ def _below(exact: Any) -> float:
 
 def _violation(exact: check_proof.Form, x: list[int], under: int, tolerance: float) -> int | str:
     """Return the least violation that the checker confirms, of those that are tried."""
-    for off in (0.0, *(10.0**k for k in range(-16, 0) if 10.0**k < tolerance), tolerance):
+    steps = [0.0, *(10.0**k for k in range(-16, 0) if 10.0**k < tolerance), tolerance]
+    best = tolerance
+    while steps:  # what is confirmed stays so with more
+        own = check_proof.number(plain(steps[half := len(steps) // 2]))
         try:
-            own = check_proof.number(plain(off))
             worst, *_ = check_proof.violation(exact, x, under, own, [0] * exact.m, 0)
         except check_proof.Rejected:
+            steps = steps[half + 1 :]
             continue
-        return plain(near if (near := float(worst)) >= worst else float(np.nextafter(near, np.inf)))
-    return plain(tolerance)
+        best = near if (near := float(worst)) >= worst else float(np.nextafter(near, np.inf))
+        steps = steps[:half]
+    return plain(best)
 
 
 def _branching(certificate: BranchingProof) -> dict[str, Any]:

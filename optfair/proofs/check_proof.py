@@ -3,16 +3,17 @@ r"""Check saved proofs in exact arithmetic: ``python check_proof.py proof.json [
 About min y'Py/2 + q'y + c, b - Ay in K, some y integer. *bound*: any x, and any z in the dual cone,
 with r = Px + q + A'z, give -x'Px/2 - b'z + c + inf r'y, less sum d_j (y_j - x_j)^2 / 2 where only P
 + diag(d) is proved semidefinite. The infimum is over bounds on columns, each a step from one row
-and earlier steps. Row m is the cut "the objective is at most this": it bounds the lesser of that
-and the optimum. What a point violates is worth no more than the tolerance at z. *infeasible*: -b'z
-+ inf (A'z)'y > 0. *unbounded*: x is feasible, -Ad in K, Pd = 0, q'd < 0. A tree has one at each
-leaf. Rows of a block are a triangle of a matrix; z is the sum of two entries beside its diagonal.
+and earlier steps; row m is the cut "the objective is at most this". What a point violates is worth
+no more than the tolerance at z. *infeasible*: -b'z + inf (A'z)'y > 0. *unbounded*: x is feasible,
+-Ad in K, Pd = 0, q'd < 0. A tree has one at each leaf. Rows of a block are a triangle of a matrix;
+z is the sum of two entries beside its diagonal.
 """
 
 from __future__ import annotations
 
 import hashlib
 import heapq
+import itertools
 import json
 import math
 import sys
@@ -76,12 +77,12 @@ class Form:
             here = {(i, j) for i, j, _ in entries if 0 <= i < height and 0 <= j < n}
             require(len(here) == len(entries), "an entry stands twice or out of range")
         require({(j, i, v) for i, j, v in self.P} == {*self.P}, "P is not symmetric")
-        self.sign, self.integer = record["sign"], {*record["integer"]}
+        self.sign, self.integer, self.dual = record["sign"], {*record["integer"]}, ([0] * m, 1)
         require(self.integer <= {*range(n)} and self.sign in (1, -1), "a sense or column is none")
         self.rows: list[dict[int, int]] = [{} for _ in range(m + 1)]
         for i, j, v in [*self.A, *((m, j, v) for j, v in enumerate(self.q) if v)]:
             self.rows[i][j] = v
-        self.cones, self.heads, self.behind, at = [], {}, {}, 0  # type: Any, Any, Any, int
+        self.cones, self.heads, self.behind, self.places, at = [], {}, {}, {}, 0  # type: Any, Any, Any, Any, int
         fit = all(s > 0 and (k != "psd" or c[0] * (c[0] + 1) == 2 * s) for k, s, c in cones)
         require(fit and sum(c[1] for c in cones) == m, "the cones do not fit the rows")
         for kind, size, more in cones:
@@ -91,7 +92,7 @@ class Form:
                 self.heads[own[0]] = False
                 self.behind |= dict.fromkeys(own[1:], (own[0], own[0]))
             elif kind == "psd":
-                place = dict(zip(triangle(more), own, strict=True))
+                place = self.places[own[0]] = dict(zip(triangle(more), own, strict=True))
                 self.behind |= {i: (place[j, j], place[k, k]) for (j, k), i in place.items()}
                 self.heads |= {place[j, j]: False for j in range(more[0])}
             elif kind in ("zero", "nonneg"):
@@ -129,6 +130,25 @@ class Form:
         side = min(b, Fraction(1)) or Fraction(1)
         return min(max(q, p * side) * side, Fraction(1)) or Fraction(1)
 
+    def multipliers(self, leaf: Any) -> tuple[list[int], int]:
+        """Return multipliers, with V W V' added at ``faces`` [row, V, W] for V in integers."""
+        faces = leaf.get("faces", [])
+        whole = [v for part in (leaf["multipliers"], *(W for *_, W in faces)) for v in part]
+        z, over = vector(whole, self.m + sum(len(W) for *_, W in faces), "multipliers")
+        rest = iter(z[self.m :])
+        z, why = z[: self.m], "the multipliers are not in the dual cone"
+        self.holds(z, why, dual=True)
+        for row, V, _ in faces:
+            own = dict(zip(triangle([len(V), True]), rest, strict=False))
+            require(
+                inside("psd", [*own.values()], [len(V), True], True), f"{why} (face at row {row})"
+            )
+            for (p, q), w in own.items():
+                for (i, u), (j, v) in itertools.product(V[p], V[q]):
+                    z[self.places[row][min(i, j), max(i, j)]] += w * int(u) * int(v)
+        self.dual = z, over
+        return self.dual
+
     def holds(self, s: list[int], why: str, dual: bool = False) -> None:
         """Require that a vector is in every cone, or in their duals."""
         for kind, start, stop, more in self.cones:
@@ -141,53 +161,39 @@ def semidefinite(M: list[Any], unit: int, shifts: Any) -> dict[int, Fraction] | 
     if any(i not in diagonal for i, _, _ in M) or min(diagonal.values(), default=1) < 0:
         return None
     power = {i: (unit.bit_length() - v.bit_length()) // 2 for i, v in diagonal.items()}
-    fixed, one = {i: {} for i in diagonal}, 1 << 3 * DIGITS  # type: Any, int
+    fixed, whole, one = {i: {} for i in diagonal}, {i: {} for i in diagonal}, 1 << 3 * DIGITS  # type: Any, Any, int
     for i, j, v in M:
         up = 3 * DIGITS + power[i] + power[j]
         fixed[i][j] = (v << up) // unit if up >= 0 else v // (unit << -up)
+        whole[i][j] = v
     for shift in shifts:
-        if not shift and len(M) <= SMALL and eliminated(M):
-            return {}
+        exact = not shift and len(M) <= SMALL  # in fractions, where D >= 0 is enough
         step = int(shift * 2.0**DIGITS) << 2 * DIGITS
-        left = {i: row | {i: row[i] + step} for i, row in fixed.items()}
+        left = {i: row | {i: row[i] + step} for i, row in (whole if exact else fixed).items()}
         work = {i: {*row} for i, row in left.items()}
         queue = sorted((len(row), i) for i, row in work.items())  # fewest entries first
         while queue:
             size, k = heapq.heappop(queue)
             if k not in work or size != len(work[k]):
                 continue
-            near, d = work.pop(k) - {k}, left[k][k] >> 2 * DIGITS
-            if d <= 1:
+            near, d = work.pop(k) - {k}, left[k][k] if exact else left[k][k] >> 2 * DIGITS
+            if d < 0 or (any(left[k].values()) and not d if exact else d <= 1):
                 break
-            column = {i: round(left[k][i] / d / (1 << DIGITS)) for i in near} | {k: 1 << DIGITS}
+            column: Any = {k: 1 if exact else 1 << DIGITS}
             for i in near:
+                v = left[k][i]
+                column[i] = Fraction(v, d or 1) if exact else round(v / d / 2**DIGITS)
                 work[i] = (work[i] | near) - {k}
                 heapq.heappush(queue, (len(work[i]), i))
             for i, v in column.items():
-                for j, w in column.items():
-                    left[i][j] = left[i].get(j, 0) - d * v * w
+                row, by = left[i], d * v
+                row.update({j: row.get(j, 0) - by * w for j, w in column.items()})
         else:
             sums = {i: step + len(fixed[i]) + sum(map(abs, v.values())) for i, v in left.items()}
             scale = {i: one * Fraction(4) ** power[i] for i, d in sums.items() if d > 0}
-            if shift > 0 or not scale:
-                return {i: sums[i] / unit for i, unit in scale.items()}
+            if exact or shift > 0 or not scale:
+                return {} if exact else {i: sums[i] / unit for i, unit in scale.items()}
     return None
-
-
-def eliminated(M: list[Any]) -> bool:
-    """Whether a matrix is semidefinite, by elimination in fractions, fewest entries first."""
-    rows: dict[int, dict[int, Fraction]] = {}
-    for i, j, v in M:
-        rows.setdefault(i, {})[j] = Fraction(v)
-    while rows:
-        k, row = min(rows.items(), key=lambda own: len(own[1]))
-        pivot = rows.pop(k).pop(k)
-        if pivot < 0 or (not pivot and any(row.values())):
-            return False
-        for i, v in row.items():
-            by, old = v / (pivot or 1), rows[i]
-            rows[i] = {j: old.get(j, 0) - by * row.get(j, 0) for j in (old | row).keys() - {k}}
-    return True
 
 
 def inside(kind: str, s: list[int], more: Any, dual: bool) -> bool:
@@ -257,8 +263,7 @@ class Box:
 
 def lower(form: Form, leaf: Any, branch: Any, claim: Any) -> Fraction | None:
     """Return the exact bound that multipliers prove; None when they prove a contradiction."""
-    z, over = vector(leaf["multipliers"], form.m, "multipliers")
-    form.holds(z, "the multipliers are not in the dual cone", dual=True)
+    z, over = form.multipliers(leaf)
     costs: int = leaf["against"] != "constraints"
     x, under = vector(leaf["point"] if form.P and costs else [0] * form.n, form.n, "point")
     bent, unit = form.times(form.P, x, form.n), form.unit * over * under
@@ -286,18 +291,14 @@ def lower(form: Form, leaf: Any, branch: Any, claim: Any) -> Fraction | None:
     return total - far * radius
 
 
-def leaves(form: Form, tree: Any, claim: Any) -> Fraction | None:
+def leaves(form: Form, tree: Any, claim: Any, branch: Any = ()) -> Fraction | None:
     """Return the least bound of the leaves of a tree; None when all are contradictions."""
-    bounds, stack = [], [(tree, ())]  # type: list[Any], list[Any]
-    while stack:
-        node, branch = stack.pop()
-        if "column" in node:
-            j, limit = node["column"], node["limit"]
-            require(j in form.integer and isinstance(limit, int), "a branch leaves out a value")
-            stack.append((node["below"], (*branch, (j, 1, limit))))
-            stack.append((node["above"], (*branch, (j, 0, limit + 1))))
-        else:
-            bounds.append(lower(form, node, branch, claim))
+    if "column" not in tree:
+        return lower(form, tree, branch, claim)
+    j, limit = tree["column"], tree["limit"]
+    require(j in form.integer and isinstance(limit, int), "a branch leaves out a value")
+    ends = (("below", (j, 1, limit)), ("above", (j, 0, limit + 1)))
+    bounds = [leaves(form, tree[side], claim, (*branch, end)) for side, end in ends]
     return min((v for v in bounds if v is not None), default=None)
 
 
@@ -333,7 +334,7 @@ def bound(form: Form, proof: Any) -> str:
     require(least is None or low <= least, f"the multipliers prove {float(least or 0):.17g} only")
     require(claim["cut"] is None or low <= number(claim["cut"]), "the bound is above its own cut")
     x, under = vector(proof["point"], form.n, "point")
-    z, over = vector(proof["tree"].get("multipliers", [0] * form.m), form.m, "multipliers")
+    z, over = form.dual if "multipliers" in proof["tree"] else ([0] * form.m, 1)
     size, radius = max(form.scale(), abs(varying := form.varying(x, under))), claim["radius"]
     spare = math.floor(tolerance * size * form.unit * under * over)
     worst, absolute, left = violation(form, x, under, off, z, spare)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ import scipy.sparse as sp
 
 from optfair.proofs.cones import Cone, SecondOrder
 from optfair.proofs.digits import simple_denominators, whole_multiple
-from optfair.proofs.rounding import Floats
+from optfair.proofs.rounding import SMALLEST, UNIT, Floats
 from optfair.proofs.triples import exp_rows, power_normal
 
 if TYPE_CHECKING:
@@ -289,8 +290,9 @@ def _relaxed(
     blocks, parts, start = [], [], 0
     for k, c in enumerate(form.cones):
         cone, rows = c, columns[c.start : c.stop]
-        for V in tried.get(k, ()):
-            made = (_summed if c.kind == "soc" else _restricted)(c, rows, V)
+        spans = tried.get(k, ())
+        for charged, V in itertools.product((False, True) if c.kind == "psd" else (False,), spans):
+            made = _summed(c, rows, V) if c.kind == "soc" else _restricted(c, rows, V, charged)
             if made is not None:
                 cone, rows = made
                 used[k] = V
@@ -389,13 +391,15 @@ def _summed(c: Cone, rows: Any, v: Floats) -> tuple[Cone, Any] | None:
     return replace(c, kind="nonneg"), sp.csr_array(sp.csr_array(v.T) @ rows)
 
 
-def _restricted(c: Cone, rows: Any, V: Floats) -> tuple[Cone, Any] | None:
-    """Return a block on its face, and its rows with the sides as last column."""
+def _restricted(c: Cone, rows: Any, V: Floats, charged: bool = False) -> tuple[Cone, Any] | None:
+    """Return a block on its face, and its rows with the sides as last column, where charged rounded."""
     (i, j), place, (n, r) = c.places, np.arange(rows.shape[0]), V.shape
     if np.count_nonzero(V) == r and (V.max(axis=0) == 1.0).all():  # a principal submatrix
         kept = np.asarray(V.any(axis=1))
         return replace(c, order=r), rows[np.flatnonzero(kept[i] & kept[j])]
-    known = _declared(c, rows)
+    # products of two entries of a column of V, of an entry and its mirror image, and their sums
+    terms = 2 * int(np.count_nonzero(V, axis=0).max()) ** 2 + 8
+    known = _declared(c, rows, terms if charged else 0)
     if known is None:
         return None
     declared, off_by = known
@@ -405,7 +409,10 @@ def _restricted(c: Cone, rows: Any, V: Floats) -> tuple[Cone, Any] | None:
     own = replace(c, order=r, root=1.0)
     p, q = own.places
     across = sp.kron(sp.csc_array(V), sp.csc_array(V), format="csc")[:, p * r + q].T @ full
-    if (abs(across) @ abs(declared)).max() * GRID >= EXACT:
+    sizes = sp.csc_array(abs(across) @ abs(declared))
+    if charged:  # constants are
+        sizes = sizes[:, :-1]
+    if sizes.data.max(initial=0.0) * GRID >= EXACT:
         return None
     matrix = sp.csr_array(sp.diags_array(np.where(p == q, 1.0, 2.0)) @ (across @ declared))
     matrix.eliminate_zeros()
@@ -418,10 +425,11 @@ def _restricted(c: Cone, rows: Any, V: Floats) -> tuple[Cone, Any] | None:
     return own, matrix
 
 
-def _declared(c: Cone, rows: Any) -> tuple[Any, Floats] | None:
+def _declared(c: Cone, rows: Any, terms: int = 0) -> tuple[Any, Floats] | None:
     """Return the entries before the root of 2 and by how much constants may differ from them.
 
-    None where an entry is off the grid, or a coefficient of a column is not known for sure.
+    Constants that are charged for may differ by the rounding of sums of so many terms. None where
+    others are off the grid, as is any coefficient of a column, or one is not known for sure.
     """
     if c.mixed:
         return None
@@ -432,11 +440,14 @@ def _declared(c: Cone, rows: Any) -> tuple[Any, Floats] | None:
         near = np.round(entries.data / factor * GRID) / GRID
         ends = [np.nextafter(near, far) for far in (-np.inf, np.inf)]
         shared = np.any([end * factor == entries.data for end in ends], axis=0) & (factor != 1.0)
-    constant = entries.col == rows.shape[1] - 1
-    if not (near * factor == entries.data).all() or (shared & ~constant).any():
+    constant, off = entries.col == rows.shape[1] - 1, near * factor != entries.data
+    if ((off | shared) & ~constant).any() or (off.any() and not terms):
         return None
     off_by = np.zeros(rows.shape[0])
     off_by[entries.row[shared]] = np.max([np.abs(end - near) for end in ends], axis=0)[shared]
+    if terms:
+        near[constant] = entries.data[constant] / factor[constant]
+        off_by[entries.row[constant]] += terms * UNIT * np.abs(near[constant]) + SMALLEST
     return sp.csr_array((near, (entries.row, entries.col)), shape=rows.shape), off_by
 
 

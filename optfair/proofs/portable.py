@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from optfair.proofs.columns import (
 from optfair.proofs.cones import SecondOrder, beside_diagonals
 from optfair.proofs.digits import chosen_columns, solve_exactly
 from optfair.proofs.moves import inside
+from optfair.proofs.narrowed import Narrowed
 from optfair.proofs.residual import in_dual
 from optfair.proofs.rounding import ROOT, UNIT, Floats, length
 
@@ -40,6 +41,9 @@ DEAR = 1e-9
 FAINT = 1e-8
 # Shares of the diagonal that a semidefinite multiplier is raised by until it is proved to be one.
 LIFTS = (0.0, 1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-8)
+
+# Least weight of a multiplier that may move by little: far above what makes equations depend.
+LITTLE = 1e-8
 
 # Binary digits of multipliers of few.
 DIGITS = 24
@@ -267,11 +271,54 @@ def short(z: Floats) -> Floats:
     return np.asarray(np.ldexp(np.round(np.ldexp(z, up)), -up))
 
 
+def leaves_of(
+    form: ConicForm, exact: check_proof.Form, x: Floats, z: Floats, scale: float, cut: float
+) -> Iterator[Leaf]:
+    """Yield what multipliers prove: as a bound moved them, on their face, as they are, and nearby.
+
+    Parameters
+    ----------
+    form : ConicForm
+        The program as compiled.
+    exact : check_proof.Form
+        The same as declared, with its objective times the scale.
+    x, z : array
+        A point, and multipliers of the program as compiled.
+    scale : float
+        What its objective and multipliers are multiplied by.
+    cut : float
+        The objective of the point then: what rows may use as an upper bound.
+    """
+    plain, factors = declared(form)
+    costs = {"P": plain.P * scale, "q": plain.q * scale, "offset": plain.offset * scale}
+    own = replace(plain, **costs)
+    size = max(own.unit, abs(own.objective(x) - own.offset))
+    if (moved := form.lower_bound(x, z).by) is not None:
+        yield leaf_of(own, exact, factors * moved * scale, x, cut, unit=size)
+    if (face := Narrowed.of(form, z, plain, factors)) is not None:
+        less = replace(face.form, **costs)
+        inner = check_proof.Form(form_record(less))
+        for at, near, faint in starts(less, x, face.z * scale):
+            leaf = leaf_of(less, inner, near, at, cut, unit=size, faint=faint)
+            if (record := face.whole(leaf.record, z.size)) is not None:
+                yield replace(leaf, record=record)
+    for at, near, faint in starts(own, x, factors * z * scale):
+        yield leaf_of(own, exact, near, at, cut, unit=size, faint=faint)
+
+
 def contradiction(form: ConicForm, exact: check_proof.Form, z: Floats) -> Leaf:
-    """Return what multipliers of constraints exclude, those of few digits where others exclude nothing."""
-    form, factors = declared(form)
-    for own in (factors * z, short(factors * z)):
-        leaf = leaf_of(form, exact, own, None)
+    """Return what multipliers of constraints exclude; in few digits, or on a face, if need be."""
+    plain, factors = declared(form)
+
+    def tried() -> Iterator[Leaf]:
+        for own in (factors * z, short(factors * z)):
+            yield leaf_of(plain, exact, own, None)
+        if (face := Narrowed.of(form, z, plain, factors)) is not None:
+            leaf = leaf_of(face.form, check_proof.Form(form_record(face.form)), face.z, None)
+            if (record := face.whole(leaf.record, z.size)) is not None:
+                yield replace(leaf, record=record)
+
+    for leaf in tried():
         with suppress(check_proof.Rejected):
             if check_proof.lower(exact, leaf.record, (), {}) is None:
                 break
@@ -290,11 +337,21 @@ def _inside(form: ConicForm, z: Floats, faint: float) -> Floats:
         more = [c.order, c.upper]
         for lift in LIFTS:
             tried = np.where(axis, own + lift * np.abs(own).max(initial=0.0), own)
+            if lift < LIFTS[-1] and c.order**2 > check_proof.SMALL and _edge(c.matrix(tried)):
+                continue
             whole, _ = check_proof.integers([Fraction(v) for v in tried.tolist()])
             if check_proof.inside(c.kind, whole, more, True):
                 z[at] = tried
                 break
     return z
+
+
+def _edge(M: Floats) -> bool:
+    """Return whether a matrix, with a diagonal of 1, has less of a margin than the checker needs."""
+    roots = np.sqrt(np.diag(M))
+    if not (roots > 0.0).all():
+        return False
+    return bool(np.linalg.eigvalsh(M / roots / roots[:, None])[0] < -check_proof.MARGINS[0])
 
 
 def _residual(
@@ -486,7 +543,7 @@ def feasible_exactly(
 def _solved(M: Any, room: Floats, sides: list[Fraction]) -> tuple[list[int], list[int], int] | None:
     """Return few columns with room, and their values over one denominator, that solve equations."""
     used = np.flatnonzero((np.diff(sp.csc_array(M).indptr) > 0) & (room > 0.0))
-    chosen = chosen_columns(M[:, used], np.minimum(room[used], 1.0)) if used.size else None
+    chosen = chosen_columns(M[:, used], np.clip(room[used], LITTLE, 1.0)) if used.size else None
     if chosen is None:
         return None
     equations, own = chosen

@@ -210,7 +210,7 @@ def test_multipliers_that_were_moved_for_a_proof_are_written_first(
 ) -> None:
     problem, starts = program(), list[Any]()
     s = problem.solve()
-    monkeypatch.setattr("optfair.formats.proof_file.starts", lambda *given: starts)
+    monkeypatch.setattr("optfair.proofs.portable.starts", lambda *given: iter(starts))
     s.certificate.save(tmp_path / "proof.json")
     assert of.load_proof(tmp_path / "proof.json").verify()
     # where there are none, the solver's own are
@@ -363,3 +363,54 @@ def test_a_model_file_is_compared(tmp_path: Path) -> None:
     (tmp_path / "model.mps").write_text(text.replace("0.3", "0.30000000000000004"))
     changed = run(app, arguments)
     assert changed.exit_code == 1 and "the entries of the rows differ" in changed.output
+
+
+def partition(unit: float, least: float | None = None) -> of.Problem:
+    """Bound a cut into halves: t is free, so multipliers have <ee', Z> = 0, on the face of Ze = 0."""
+    cut = np.triu(np.random.default_rng(12).integers(0, 2, (12, 12)), 1) * -unit
+    y, t = cp.Variable(12, name="y"), cp.Variable(name="t")
+    rows = [cut + cut.T - cp.diag(y) - t * np.ones((12, 12)) >> 0]
+    rows += [] if least is None else [cp.sum(y) >= least]
+    return of.from_cvxpy(cp.Problem(cp.Maximize(cp.sum(y)), rows))
+
+
+@pytest.mark.parametrize("unit", [1.0, 0.7, 1e-6, 1e6])
+def test_multipliers_on_a_face_are_written_on_it(
+    unit: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem, file = partition(unit), tmp_path / "proof.json"
+    s = problem.solve(tolerance=1e-6)
+    assert s.grade.word == "proved"
+    s.certificate.save(file)
+    proof = of.load_proof(file)
+    assert proof.verify().grade.word == "proved" and proof.faults(problem) == ()
+    ((row, lines, inner),) = proof.document["proof"]["tree"]["faces"]
+    assert row == 0 and len(lines) == 11 and len(inner) == 66
+    assert all(sum(v for _, v in line) == 0 for line in lines)  # orthogonal to e
+    # one more unit of a line is no longer on it, and a smaller matrix is another one
+    for change in ("line", "inner", "dropped"):
+        forged = json.loads(file.read_text())
+        face = forged["proof"]["tree"]["faces"][0]
+        if change == "line":
+            face[1][0][0][1] += 1
+        elif change == "inner":
+            face[2][0] = -1
+        else:
+            del forged["proof"]["tree"]["faces"]
+        rest = {key: v for key, v in forged.items() if key != "digest"}
+        with pytest.raises(check_proof.Rejected):
+            check_proof.check(rest | {"digest": check_proof.digest(rest)})
+    # no multiplier is inside the cone, so that nothing else can make residuals 0
+    monkeypatch.setattr("optfair.proofs.portable.Narrowed.of", lambda *given: None)
+    with pytest.raises(of.DataError, match="columns that nothing bounds"):
+        s.certificate.save(tmp_path / "other.json")
+
+
+def test_a_contradiction_on_a_face_is_written_on_it(tmp_path: Path) -> None:
+    with pytest.raises(of.Infeasible) as caught:
+        partition(1.0, least=0.0).solve()
+    caught.value.certificate.save(tmp_path / "proof.json")
+    proof = of.load_proof(tmp_path / "proof.json")
+    assert proof.verify() and proof.faults(partition(1.0, least=0.0)) == ()
+    assert proof.document["proof"]["tree"]["faces"]
+    assert proof.faults(partition(1.0, least=-100.0)) != ()

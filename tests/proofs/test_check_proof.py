@@ -568,11 +568,11 @@ def test_curvature_that_is_not_proved_costs_half_its_shift_times_the_reach_squar
 def test_matrices_without_a_margin_are_eliminated_in_fractions() -> None:
     rows = [[4, 2, 0, 0], [2, 1, 0, 0], [0, 0, 9, -3], [0, 0, -3, 1]]
     entries = [(i, j, v) for i, row in enumerate(rows) for j, v in enumerate(row)]
-    assert check_proof.eliminated(entries)
+    assert check_proof.semidefinite(entries, 1, (0.0,)) == {}
     assert check_proof.semidefinite(entries, 1, check_proof.MARGINS) == {}
     for at, less in ((0, 1), (3, 1), (1, 2), (2, 9)):  # a pivot, or one that is 0 beside others
         worse = [(i, j, v - less * (i == j == at)) for i, j, v in entries]
-        assert not check_proof.eliminated(worse)
+        assert check_proof.semidefinite(worse, 1, (0.0,)) is None
         assert check_proof.semidefinite(worse, 1, check_proof.MARGINS) is None
     # of as many entries as that takes long only the margin decides
     many = [(2 * k + i, 2 * k + j, 1) for k in range(1000) for i in (0, 1) for j in (0, 1)]
@@ -589,6 +589,43 @@ def test_small_pivots_beside_long_columns_keep_their_digits() -> None:
         sums = zip(entries, check_proof.triangle([60, False]), strict=True)
         whole, _ = check_proof.integers([Fraction(v) * (1 + (i != j)) for v, (i, j) in sums])
         assert check_proof.inside("psd", whole, [60, False], True) is inside
+
+
+def test_multipliers_of_a_face_are_those_of_the_matrix_that_it_makes() -> None:
+    # S = b - A x with two blocks of order 3 behind an equation, their rows the triangle of S
+    record: Document = {
+        "A": [[], [], []],
+        "P": [[], [], []],
+        "b": [0] * 13,
+        "q": [],
+        "offset": 0,
+        "sign": 1,
+        "integer": [],
+        "cones": [["zero", 1, None], ["psd", 6, [3, True]], ["psd", 6, [3, False]]],
+    }
+    V = np.array([[1, 0], [-2, 1], [0, 3]])
+    lines = [[[i, int(v)] for i, v in enumerate(column) if v] for column in V.T]
+    W = np.array([[2, -1], [-1, 4]])
+    inner = [int(W[i, j]) * (1 + (i != j)) for i, j in check_proof.triangle([2, True])]
+    Z = V @ W @ V.T
+    for upper, row in ((True, 1), (False, 7)):
+        leaf: Document = {"multipliers": [-5] + [0] * 12, "faces": [[row, lines, inner]]}
+        form = check_proof.Form(record)
+        z, over = form.multipliers(leaf)
+        sums = [int(Z[i, j]) * (1 + (i != j)) for i, j in check_proof.triangle([3, upper])]
+        assert over == 1 and z[0] == -5 and z[row : row + 6] == sums and sum(map(bool, z)) == 7
+        assert form.dual == (z, over)
+    eye = [int(i == j) for i, j in check_proof.triangle([3, True])]
+    both = form.multipliers({"multipliers": [0, *eye] + [0] * 6, "faces": [[1, lines, inner]]})
+    whole = [
+        int((Z + np.eye(3))[i, j]) * (1 + (i != j)) for i, j in check_proof.triangle([3, True])
+    ]
+    assert both[0][1:7] == whole
+    # W must be semidefinite, in a block that is there, and all of it be given
+    worse = [inner[0], inner[1], -1]
+    for faces in ([[1, lines, worse]], [[0, lines, inner]], [[1, lines, inner[:-1]]]):
+        with pytest.raises((check_proof.Rejected, LookupError, ValueError)):
+            form.multipliers({"multipliers": [0] * 13, "faces": faces})
 
 
 def test_integers_are_measured_by_the_nearest_one() -> None:

@@ -323,14 +323,37 @@ def test_lines_without_multipliers_are_left_out_whatever_the_numbers() -> None:
     assert np.allclose(face.whole(face.z), z, atol=1e-8)
 
 
-def test_products_that_are_not_exact_in_floats_have_no_face() -> None:
+@pytest.mark.parametrize("unit", [1e-300, 1e-6, 1.0, 1e6])
+def test_constants_whose_products_are_rounded_are_charged_for(unit: float) -> None:
     problem, _ = bisection(6)
     form = compile_problem(problem, cp.CLARABEL).form
-    (c,) = form.cones
+    (c,), rng, exact = form.cones, np.random.default_rng(2), np.vectorize(Fraction, otypes=[object])
+    z = split(form, np.vstack([np.eye(5), -np.ones((1, 5))]))
+    (i, j), M = c.places, unit * rng.normal(size=(6, 6)) * 10.0 ** rng.integers(-4, 5, (6, 6))
+    true = M[np.minimum(i, j), np.maximum(i, j)]
+    face = on_face(form.moved({"b": np.where(c.diagonal, true, true * np.sqrt(2.0))}), z)
+    assert face is not None
+    V, inner = exact(face.bases[0]), face.form.cones[0]
+    whole, smaller = np.zeros((6, 6)), np.zeros((5, 5))
+    whole[i, j] = whole[j, i] = true
+    p, q = inner.places
+    smaller[p, q] = smaller[q, p] = np.where(p == q, face.form.b, face.form.b / 2.0)
+    left = exact(smaller) - V.T @ exact(whole) @ V
+    beside = np.abs(left - np.diag(np.diag(left))).sum(axis=1)
+    assert (np.diag(left) >= beside).all() and np.diag(left).min() > 0
+    size = (abs(V).T @ abs(exact(whole)) @ abs(V)).sum(axis=1).max()
+    assert np.diag(left).max() <= 64 * 2.0**-53 * float(size) + 1e-260
+
+
+def test_coefficients_whose_products_are_not_exact_in_floats_have_no_face() -> None:
+    problem, _ = bisection(6)
+    form = compile_problem(problem, cp.CLARABEL).form
+    (c,), t = form.cones, form.columns["t"].start
     z = split(form, np.vstack([np.eye(5), -np.ones((1, 5))]))
     for power, exact in ((28, True), (32, False)):
-        b = np.where(c.diagonal, form.b, 2.0**power * np.sqrt(2.0))
-        assert (on_face(form.moved({"b": b}), z) is not None) == exact
+        A = form.A.toarray()
+        A[:, t] = np.where(c.diagonal, A[:, t], 2.0**power * np.sqrt(2.0))
+        assert (on_face(form.moved({"A": sp.csc_array(A)}), z) is not None) == exact
     # nor are columns copies of others
     rng = np.random.default_rng(1)
     base = rng.integers(-3, 4, (12, 3)).astype(float)
