@@ -113,9 +113,12 @@ class Infeasible(OptfairError):
         names: Sequence[str],
         evidence: str = "",
         remedy: str = "remove or soften one of them",
+        *,
+        where: str = "",
     ) -> Infeasible:
-        """Return what says that terms exclude each other, as a certificate proves."""
-        cause = f"these constraints exclude each other: {', '.join(map(repr, names))}"
+        """Return what says that terms exclude each other, there alone if so, as a certificate proves."""
+        listed = ", ".join(map(repr, names))
+        cause = f"these constraints exclude each other{where and ' ' + where}: {listed}"
         conflict, evidence = tuple(names), evidence or str(certificate)
         remedy = remedy if conflict else ""
         return cls(cause, evidence, remedy, certificate=certificate, conflict=conflict)

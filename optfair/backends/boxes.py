@@ -415,7 +415,7 @@ def _searched(
         take(np.array([flat[leaf][j] for leaf, j in program.entries]), held)
     low, high = program.low[:, None], program.high[:, None]
     cuts: list[NDArray[np.int8]] = []
-    seen, closed, wide = 0, 0, np.isinf(program.high - program.low)[:, None]
+    seen, closed, stuck, wide = 0, 0, 0, np.isinf(program.high - program.low)[:, None]
     width = np.where(wide, 1.0, np.maximum(program.high - program.low, 1e-300)[:, None])
     ended = "optimal"
     try:
@@ -423,6 +423,9 @@ def _searched(
             asked = time.perf_counter()
             floors = program.least(Interval(low, high))
             pace = (time.perf_counter() - asked) / low.shape[1]
+            points = (low == high).all(axis=0)  # they have no halves
+            for k in np.flatnonzero(points & (floors < (np.inf if best is None else best[0]))):
+                offer(low[:, k].copy())
             if level % 6 == 0:
                 middles = Interval(low, high).middle()
                 middles[whole] = np.round(middles[whole])
@@ -435,6 +438,7 @@ def _searched(
             if best is not None:
                 target = best[0] - 0.5 * request.tolerance * max(SMALL, abs(best[0]))
             kept = floors >= target if best is not None else floors == np.inf
+            stuck, kept = stuck + int((points & ~kept).sum()), kept | points
             axis = np.argmax(_extent(high, wide, width) - _extent(low, wide, width), axis=0)
             halves = halved(low[:, ~kept], high[:, ~kept], axis[~kept], program.whole)
             cuts.append(np.where(kept, -1, axis).astype(np.int8))
@@ -456,11 +460,11 @@ def _searched(
         if best is None:
             raise
         ended = "interrupted"
-    if low.shape[1]:  # what is left bounds the optimum too
+    if left := low.shape[1] + stuck:  # what is left bounds the optimum too
         if best is None:
             raise SolverFailure(
                 "boxes found no feasible point, and do not exclude one",
-                f"{low.shape[1]} are left after {seen}",
+                f"{left} are left after {seen}",
                 "narrow the bounds, or give more time",
             )
         ended = "time_limit" if ended == "optimal" else ended

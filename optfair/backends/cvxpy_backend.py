@@ -364,7 +364,7 @@ def infeasible(
     remedy = (
         f"remove or soften one of them, e.g. soften({names[-1]!r}, weight=1.0)" if names else ""
     )
-    return Infeasible.of(proof, names, how.strip(), remedy)
+    return Infeasible.of(proof, names, how.strip(), remedy, where=proof.where(owned))
 
 
 def _unbounded(

@@ -106,6 +106,14 @@ class InfeasibilityProof(Certificate):
         """For which points it is proved, in words; empty for all."""
         return self.verify().grade.limits
 
+    def where(self, owned: Mapping[str, Indices]) -> str:
+        """Return where constraints, by their rows, exclude each other, in words; empty for everywhere."""
+        left = np.zeros(self.z.size)
+        for rows in owned.values():
+            left[rows] = 1.0
+        alone = left.all() or _excluded(self.form, self.z, left)
+        return "" if alone else "where the objective is finite"
+
     def __str__(self) -> str:
         names = ", ".join(map(repr, self.conflict))
         return f"Farkas certificate over {names} {self.limits}".strip()
@@ -165,14 +173,16 @@ def _conflict(
     for names in (carriers(sizes), tuple(k for k, v in sizes.items() if v.any())):
         left = np.ones(z.size)
         left[[i for name in owned.keys() - set(names) for i in owned[name]]] = 0.0
-        if left.all():
-            return names
-        A = sp.csc_array(sp.diags_array(left) @ form.A)
-        A.eliminate_zeros()  # 0 is in every cone: a row of zeros excludes nothing
-        alone = replace(form, A=A, b=form.b * left)
-        if infeasibility(alone, z * left).excludes:
+        if left.all() or _excluded(form, z, left):
             return names
     return tuple(owned)
+
+
+def _excluded(form: ConicForm, z: NDArray[np.float64], left: Floats) -> bool:
+    """Whether a vector proves that no point satisfies the rows that are left."""
+    A = sp.csc_array(sp.diags_array(left) @ form.A)
+    A.eliminate_zeros()  # 0 is in every cone: a row of zeros excludes nothing
+    return bool(infeasibility(replace(form, A=A, b=form.b * left), z * left).excludes)
 
 
 def unbounded(

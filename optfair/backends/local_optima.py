@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.optimize
 
-from optfair.convexity.derivatives import gradient_at
+from optfair.convexity.derivatives import Jet, evaluate, gradient_at
 from optfair.convexity.domain import Domain, Fact
-from optfair.convexity.expression import Leaf, Node
+from optfair.convexity.expression import Call, Leaf, Node, Product, subnodes
 from optfair.convexity.intervals import Interval
 from optfair.convexity.powers import line_of
 from optfair.convexity.proof import values
@@ -41,11 +41,23 @@ def inside(point: Point, domain: Domain) -> Point:
 def finite_at(nodes: Iterable[Node], point: Point) -> bool:
     """Return whether functions have finite values at a point, as far as they are known."""
     for node in nodes:
-        here = {leaf: Interval.exactly(point[leaf][:, None]) for leaf in node.leaves}
-        v = values(node, here)
-        if v is not None and not (np.isfinite(v.low).all() and np.isfinite(v.high).all()):
-            return False
+        here = {leaf: Jet(Interval.exactly(point[leaf][:, None, None])) for leaf in node.leaves}
+        known: dict[Node, Any] = {}
+        with np.errstate(all="ignore"):
+            evaluate(node, here, known)
+        for v in (known[n].c for n in (node, *_kept_finite(node)) if known.get(n) is not None):
+            if not (np.isfinite(v.low).all() and np.isfinite(v.high).all()):
+                return False
     return True
+
+
+def _kept_finite(node: Node) -> Iterator[Node]:
+    """Yield what may be infinite where the whole is not: what is inverted, below what levels off."""
+    for n in subnodes(node):
+        if isinstance(n, Product):
+            yield from (base for base, p in n.factors if p < 0 and base.leaves)
+        elif isinstance(n, Call):
+            yield from (inner for inner in n.args if inner.leaves)
 
 
 def middle_of(leaves: Mapping[str, Leaf], domain: Domain) -> Point:

@@ -243,6 +243,6 @@ def _rows_of(form: ConicForm) -> dict[int, Row]:
             part = slice(A.indptr[i], A.indptr[i + 1])
             entries = zip(A.indices[part].tolist(), A.data[part].tolist(), strict=True)
             row = {j: Fraction(a) for j, a in entries if a != 0.0}
-            if row:
+            if row and np.isfinite(form.b[i]):  # an infinite side is none
                 out[i] = row, Fraction(float(form.b[i])), c.kind == "zero"
     return out

@@ -63,10 +63,12 @@ def derivatives(function: str | Fraction, u: Interval, order: int) -> list[Inter
         cube = r.power(Fraction(3))
         if function == "log":
             value, out = log, [r, -r.square(), n(2) * cube, n(-6) * r.power(Fraction(4))]
+            defined = u.high > 0.0
         else:
             value, out = u.call("xlogx"), [log + one, r, -r.square(), n(2) * cube]
+            defined = u.high >= 0.0
         # values have ranges where the function is defined, derivatives only within
-        value = _where(u.high > 0.0, value)
+        value = _where(defined, value)
         return [value, *(_where(u.low > 0.0, t) for t in out[:order])]
     if function in ("sin", "cos"):
         s, c = u.call("sin"), u.call("cos")

@@ -27,6 +27,7 @@ from optfair.convexity.intervals import Interval
 from optfair.convexity.quadratics import squared_norm
 from optfair.core.labels import free_name
 from optfair.core.variables import entries_at, sign_constraints
+from optfair.errors import DataError, shortened
 
 #: What facts are called that say where the expression itself is defined.
 IMPLIED = "where it is defined"
@@ -435,6 +436,13 @@ def number_of(parameter: Any) -> Number:
     """Return the node of a CVXPY parameter."""
     uid, shape = ("parameter", parameter.id), tuple(parameter.shape)
     return Number(uid, parameter.name(), int(parameter.size), shape)
+
+
+def inverse_of(below: Any, e: Any) -> Any:
+    """Return one over the numbers that an expression divides by, as CVXPY itself computes it."""
+    if (below == 0.0).any():
+        raise DataError(f"{shortened(e)} divides by 0", remedy="take that entry out")
+    return 1.0 / below
 
 
 def signs_of(parameters: Iterable[Any]) -> dict[Leaf, Interval]:

@@ -178,7 +178,7 @@ def fraction_of_exponential(node: Node) -> tuple[Node, Line, Line, list[Line]] |
         if isinstance(n, Call):
             if n.function != "exp" or n.size != 1 or not affine(n.args[0]):
                 return None
-            if (terms := expanded(n.args[0])) is None:
+            if not (terms := expanded(n.args[0])):  # exp(0) is a number
                 return None
             powers[n] = terms
     if not powers:

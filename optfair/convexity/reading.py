@@ -16,7 +16,7 @@ from cvxpy.atoms.affine.wraps import Wrap
 from cvxpy.constraints import PSD, SOC, Equality, Inequality, NonNeg, NonPos, Zero
 
 from optfair.convexity.algebra import Algebra
-from optfair.convexity.domain import IMPLIED, Domain, Fact, number_of
+from optfair.convexity.domain import IMPLIED, Domain, Fact, inverse_of, number_of
 from optfair.convexity.expression import (
     SPLIT,
     Call,
@@ -307,10 +307,9 @@ class Reader:
     def _quotient(self, e: Any) -> Node:
         left, right = (self._broadcast(a, e) for a in e.args)
         value = constant_value(right)
-        if value is not None and (value == 0.0).any():
-            raise DataError(f"{shortened(e)} divides by 0", remedy="take that entry out")
-        if value is not None and (e.args[1].is_constant() or constant_value(left) is None):
-            return self.algebra.scaled(1.0 / value, left)  # as CVXPY itself computes it
+        inverse = None if value is None else inverse_of(value, e)
+        if inverse is not None and (e.args[1].is_constant() or constant_value(left) is None):
+            return self.algebra.scaled(inverse, left)  # as CVXPY itself computes it
         r = self.domain.range(right)
         if affine(right) and bool(
             ((r.low < 0.0) & (r.high > 0.0) & np.isfinite(r.low) & np.isfinite(r.high)).any()
@@ -414,7 +413,7 @@ class Reader:
         below = self.node(e.args[1])
         value = constant_value(below)
         if value is not None:
-            return a.scaled(1.0 / value, total)
+            return a.scaled(inverse_of(value, e), total)
         self.demand(below, "quad_over_lin")
         return a.product([(total, Fraction(1)), (below, Fraction(-1))])
 

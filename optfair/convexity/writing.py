@@ -433,7 +433,7 @@ class Atoms:
         count = sum(c.size for c, _ in numbers)
         numbers += [(M.data, Interval.exactly(M.data)) for M, _ in parts]
         c = np.concatenate([each for each, _ in numbers])
-        if (c <= 0.0).any():
+        if not c.size or (c <= 0.0).any():  # no terms, or one without a logarithm
             return None
         logs_of = [enclosed.call("log") for _, enclosed in numbers]
         shift = np.concatenate([e.high if low is False else e.low for e in logs_of])

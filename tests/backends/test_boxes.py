@@ -492,3 +492,14 @@ def test_huber_functions_have_ranges_in_objectives_and_rows() -> None:
     with pytest.raises(of.Infeasible) as proved:
         none.solve()
     assert proved.value.certificate.verify()
+
+
+def test_integers_at_the_edge_of_a_domain() -> None:
+    """Entropy is 0 at 0, which is a value; one over the logarithm of 0 is none."""
+    n = cp.Variable(name="n", integer=True)
+    s = of.from_cvxpy(cp.Problem(cp.Minimize(n), [cp.entr(n) <= 0, n >= 0, n <= 3])).solve()
+    assert (s.grade.word, s.objective, s.status.termination) == ("proved", 0.0, "optimal")
+    pole = cp.maximum(n, 0) / cp.log1p(n) <= 0.5
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(n), [pole, n >= -1, n <= 4]))
+    with pytest.raises(of.SolverFailure, match=r"(?s)no feasible point.*2 are left after 7"):
+        p.solve(solver="interval-boxes")

@@ -850,3 +850,10 @@ def test_a_geometric_mean_beside_a_binary_at_0_is_asked_for_more(
     goal = cp.Minimize(np.array(costs) @ z - 2 * cp.geo_mean(cp.hstack([z[0], z[1] + 0.5])))
     s = of.from_cvxpy(cp.Problem(goal)).solve("cone-cases")
     assert s.grade.word == "proved" and s.gap <= 1e-7 and s.objective == pytest.approx(0.0)
+
+
+def test_an_infinite_side_is_no_row_to_reason_with() -> None:
+    """The logarithm of 0 below a number is one: no raw error comes of it."""
+    x = cp.Variable(name="x")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(x), [cp.log(0.0 * x) * 1e-5 <= 0.0, x >= 0.5]))
+    excluded(p, 1.0, 10)

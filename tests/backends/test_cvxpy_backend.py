@@ -253,3 +253,17 @@ def test_a_quadratic_without_rows_is_proved_by_whom_is_asked_first(solver: str |
     s = of.from_arrays(P=[[2.0, 1.0], [1.0, 2.0]], q=[1.0, -1.0]).solve(solver)
     assert s.grade.word == "proved" and not s.attempts
     assert s.objective == pytest.approx(-1.0)
+
+
+def test_constraints_that_only_the_objective_contradicts_are_not_said_to_exclude_each_other() -> (
+    None
+):
+    x = cp.Variable(name="x")
+    below = [x >= -3, x <= -1]
+    for goal in (cp.Maximize(cp.log(x)), cp.Minimize(cp.power(x, -1))):
+        with pytest.raises(of.Infeasible, match="where the objective is finite"):
+            of.from_cvxpy(cp.Problem(goal, below)).solve()
+    for rows in ([x >= 2, x <= 1], [*below, x >= 0]):
+        with pytest.raises(of.Infeasible) as e:
+            of.from_cvxpy(cp.Problem(cp.Maximize(cp.log(x)), rows)).solve()
+        assert "objective" not in e.value.cause

@@ -19,7 +19,8 @@ from optfair.convexity.prove import domain_of, prove
 from optfair.convexity.reading import read
 from optfair.convexity.search import Search
 from optfair.convexity.writing import parse, parse_bounds
-from optfair.errors import DataError, DeclarationError
+from optfair.core.adopt import from_cvxpy
+from optfair.errors import DataError, DeclarationError, OptfairError
 
 APART = ("second derivatives over boxes", "sum of squares")
 
@@ -236,3 +237,22 @@ def test_enclosures_of_hessians_take_the_steps_that_they_cost() -> None:
     assert one is not None
     with limited(20), pytest.raises(Exhausted):
         definite(one)
+
+
+def test_what_is_divided_by_0_is_refused_by_name() -> None:
+    x = cp.Variable(name="x")
+    for below in (x - x, cp.kl_div(x, x)):
+        with pytest.raises(DataError, match="divides by 0"):
+            prove(cp.quad_over_lin(x, below), [x >= 1])
+
+
+def test_an_exponential_of_0_and_a_sum_of_nothing_are_numbers() -> None:
+    x, y = cp.Variable(name="x"), cp.Variable(name="y")
+    answer = prove(
+        cp.sqrt(cp.log_sum_exp(cp.hstack([x, cp.maximum(y, 0)]))), [y >= -1, y <= 1], seconds=1.0
+    )
+    assert answer.curvature == "neither"
+    nothing = cp.log(0.0 * x + 0.0 * y) / y
+    p = from_cvxpy(cp.Problem(cp.Minimize(nothing), [x >= 0, x <= 3, y >= 1, y <= 2]))
+    with pytest.raises(OptfairError):  # log(0) is no number
+        p.solve(time_limit=2.0)
