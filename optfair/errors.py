@@ -213,6 +213,12 @@ def kind_of(value: object) -> str:
     return f"{'an' if SOUNDS.match(word) else 'a'} {word}"
 
 
+def no_number(*values: object) -> str:
+    """Return why a text is no number, empty where none of the values is one."""
+    texts = [value for value in values if isinstance(value, str)]
+    return f"{shown(texts[0])} is a text, not a number" if texts else ""
+
+
 def nearest(name: Any, known: Iterable[str]) -> str:
     """Return a sentence that suggests the nearest known names; what is no name has none near."""
     names = sorted({str(one) for one in known})
