@@ -115,7 +115,11 @@ class Infeasible(OptfairError):
         remedy: str = "remove or soften one of them",
     ) -> Infeasible:
         """Return what says that terms exclude each other, as a certificate proves."""
-        cause = f"these constraints exclude each other: {', '.join(map(repr, names))}"
+        cause = "the domain of the objective is empty"
+        if len(names) == 1:
+            cause = f"no point of the objective's domain satisfies {names[0]!r}"
+        elif names:
+            cause = f"these constraints exclude each other: {', '.join(map(repr, names))}"
         conflict, evidence = tuple(names), evidence or str(certificate)
         remedy = remedy if conflict else ""
         return cls(cause, evidence, remedy, certificate=certificate, conflict=conflict)

@@ -146,3 +146,22 @@ def test_a_text_in_place_of_a_number_is_called_one(ask: Any, said: str) -> None:
     p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [x >= b]), ["enough"])
     with pytest.raises(of.OptfairError, match=re.escape(f"  why: {said}")):
         ask(p)
+
+
+def test_a_constraint_alone_is_not_said_to_exclude_others() -> None:
+    """What is false of every point, or where the objective is defined, is told in these words."""
+    x = cp.Variable(2, name="x")
+    log = cp.Maximize(cp.log(x[0]))
+    for goal, rows, said in (
+        (
+            cp.Minimize(x[0]),
+            [cp.norm(x) + 1 <= 0],
+            "no point of the objective's domain satisfies 'c0'",
+        ),
+        (log, [x[0] <= -1], "no point of the objective's domain satisfies 'c0'"),
+        (cp.Maximize(log.args[0] + cp.log(-1 - x[0])), [], "the domain of the objective is empty"),
+        (cp.Minimize(x[0]), [x >= 1, x <= 0], "these constraints exclude each other: 'c0', 'c1'"),
+    ):
+        with pytest.raises(of.Infeasible) as caught:
+            of.from_cvxpy(cp.Problem(goal, rows)).solve()
+        assert caught.value.cause.startswith(said)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import cvxpy as cp
 import numpy as np
 
-from optfair.core.composition import objective_term, owned
+from optfair.core.composition import objective_term, owned, variable_names
 from optfair.core.problem import Problem, check_problem
 from optfair.core.term import ObjectiveTerm
-from optfair.errors import DeclarationError, kind_of, nearest
+from optfair.errors import DeclarationError, kind_of, nearest, shown
 from optfair.numbers import (
     check_choice,
     check_count,
@@ -180,6 +180,11 @@ def _goals(problem: Problem, objectives: Any) -> tuple[_Goal, ...]:
             remedy="sweep a parameter of it instead: optfair.sweep",
         )
     for name in objectives:
+        if isinstance(name, (cp.Expression, cp.Minimize, cp.Maximize)):
+            raise DeclarationError(
+                f"objective {shown(str(name))} has no name",
+                remedy="give a dict of expressions by name, as in {'cost': ..., 'risk': ...}",
+            )
         check_text(name, "an objective's name")
     given = objectives if isinstance(objectives, Mapping) else {n: n for n in objectives}
     goals = []
@@ -201,6 +206,12 @@ def _goals(problem: Problem, objectives: Any) -> tuple[_Goal, ...]:
                 remedy="give a CVXPY expression on the problem's variables",
             )
         own = sign * owned(problem, item)
+        if unknown := variable_names(own, problem.names)[1]:
+            raise DeclarationError(
+                f"objective {name!r} uses variables of another problem: {', '.join(unknown)}",
+                f"this problem has {', '.join(problem.variables)}",
+                "write it on p[...] of this problem or of one it was made from",
+            )
         term = objective_term(str(name), own, problem.names, "minimize")
         if not term.scope:
             raise DeclarationError(f"objective {name!r} depends on no variable")

@@ -169,12 +169,16 @@ def test_what_no_bound_is_near_is_not_called_proved() -> None:
 
 def test_what_is_no_front_is_refused() -> None:
     p, goals, _ = linear()
+    foreign = cp.Variable(name="theirs")
     for bad, cause in (
         ({"a": goals["a"]}, "1 objective"),
         (["nothing", "objective"], "no objective term 'nothing'"),
         ({"a": goals["a"], "b": 3.0}, "is a float"),
         ("objective", "objectives are a str"),
         ({"a": goals["a"], "b": cp.Constant(2.0)}, "depends on no variable"),
+        ({"a": goals["a"], "b": foreign}, r"'b' uses variables of another problem: theirs"),
+        ({"a": goals["a"], "b": foreign + goals["a"]}, "'b' uses variables of another problem"),
+        ([goals["a"], goals["b"]], "has no name"),
     ):
         with pytest.raises(of.DeclarationError, match=cause):
             of.pareto(p, bad)
