@@ -14,6 +14,7 @@ import pytest
 
 import optfair as of
 from optfair.errors import MOST_NAMES, Known, NoSuchName, kind_of, nearest
+from optfair.methods.sparse_counterfactuals.fit_data import check_budget
 
 
 def test_names_that_are_near_are_suggested() -> None:
@@ -137,6 +138,7 @@ def test_names_are_told_after_copies_and_of_empty_mappings() -> None:
         (lambda p: of.additive_gap("0.1"), "'0.1' is a text, not a number"),
         (lambda p: of.FairKMeans("5").fit(np.eye(6), groups=list("ababab")), "'5' is a text"),
         (lambda p: of.FairMixture("3").fit(np.eye(6), groups=list("ababab")), "'3' is a text"),
+        (lambda p: check_budget("3", 2, 4), "'3' is a text, not a number"),
         (lambda p: of.sweep(p, "demand", ["1", "2"]), "they are texts, the first is '1'"),
     ],
 )

@@ -373,7 +373,9 @@ class _Front:
         alone = np.array([p.values for p in self.points])
         rough = np.ptp(alone, axis=0)
         units = [p.solution.unit for p in self.points]
-        small = rough <= NO_RANGE * np.maximum(units, np.abs(alone).max(axis=0))
+        # a search without convexity leaves rows open by the tolerance, and objectives with them
+        share = NO_RANGE if self.convex else max(NO_RANGE, float(self.asked["tolerance"]))
+        small = rough <= share * np.maximum(units, np.abs(alone).max(axis=0))
         self.trades = not small.all()
         rough[small] = 1.0
         self.ranges, self.points = rough, [] if self.trades else self.points[:1]

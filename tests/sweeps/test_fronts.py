@@ -288,3 +288,11 @@ def test_a_front_of_one_point() -> None:
     p = of.from_cvxpy(cp.Problem(cp.Minimize(0), [x >= 0, x <= 1]))
     front = of.pareto(p, {"a": -0.0 * x[0] + x[1], "b": x[0]}, points=3)
     assert len(front) == 1 and ": 1 point, " in repr(front) and "-0 " not in repr(front)
+
+
+def test_an_objective_that_is_constant_beside_one_that_is_not_convex_is_no_range() -> None:
+    """What a search leaves open of a row is no range that the other objective trades with."""
+    w = cp.Variable(4, name="w", nonneg=True)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(0), [cp.sum(w) == 1]), ["budget"])
+    front = of.pareto(p, {"total": cp.sum(w), "spread": -cp.sum_squares(w)})
+    assert [v.values for v in front.points] == [pytest.approx((1.0, -1.0), abs=1e-6)]
