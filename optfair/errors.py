@@ -117,8 +117,11 @@ class Infeasible(OptfairError):
         where: str = "",
     ) -> Infeasible:
         """Return what says that terms exclude each other, there alone if so, as a certificate proves."""
-        listed = ", ".join(map(repr, names))
-        cause = f"these constraints exclude each other{where and ' ' + where}: {listed}"
+        cause, there = "the domain of the objective is empty", f" {where}" if where else ""
+        if len(names) == 1:
+            cause = f"no point{there} satisfies {names[0]!r}"
+        elif names:
+            cause = f"these constraints exclude each other{there}: {', '.join(map(repr, names))}"
         conflict, evidence = tuple(names), evidence or str(certificate)
         remedy = remedy if conflict else ""
         return cls(cause, evidence, remedy, certificate=certificate, conflict=conflict)
@@ -214,6 +217,12 @@ def kind_of(value: object) -> str:
     """Return the type of a value with its article: ``an int``, ``a str``, ``an SVC``."""
     word = type(value).__name__
     return f"{'an' if SOUNDS.match(word) else 'a'} {word}"
+
+
+def no_number(*values: object) -> str:
+    """Return why a text is no number, empty where none of the values is one."""
+    texts = [value for value in values if isinstance(value, str)]
+    return f"{shown(texts[0])} is a text, not a number" if texts else ""
 
 
 def nearest(name: Any, known: Iterable[str]) -> str:

@@ -6,6 +6,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from numbers import Real
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
@@ -14,7 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.attributes import columns_of, crossed, lacks_labels, missing_rows
-from optfair.errors import DataError, DeclarationError, OutOfMemory, kind_of, nearest, shown
+from optfair.errors import (
+    DataError,
+    DeclarationError,
+    OutOfMemory,
+    kind_of,
+    nearest,
+    no_number,
+    shown,
+)
 
 # Arrays by their entries, as everything here takes and returns them.
 Floats = NDArray[np.float64]
@@ -47,8 +56,7 @@ def floats(values: Any, what: str, *, infinite: bool = False, flags: bool = True
         With the first complex number, date, text, masked entry, object, NaN, or too large number.
     """
     if hasattr(values, "tocsr"):
-        kind = type(values).__name__
-        raise DataError(f"{what} is sparse", kind, "give a dense array: .toarray()")
+        raise DataError(f"{what} is sparse", kind_of(values), "give a dense array: .toarray()")
     if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
         where = np.argwhere(np.ma.getmaskarray(values))[0]
         raise DataError(f"{what} has masked entries", _place(where), "fill or drop them")
@@ -60,11 +68,8 @@ def floats(values: Any, what: str, *, infinite: bool = False, flags: bool = True
             array.dtype.kind == "b" and not (array.ndim and flags)
         ):
             first = f", the first is {_plain(array.flat[0])!r}" if array.size else ""
-            raise DataError(
-                f"{what} has entries that are not numbers",
-                f"they are {array.dtype}{first}",
-                "give real numbers",
-            )
+            why = f"they are {'texts' if array.dtype.kind in 'US' else array.dtype}{first}"
+            raise DataError(f"{what} has entries that are not numbers", why, "give real numbers")
         # a copy: the problem must not change when the caller's array does
         array = np.array(array, dtype=np.float64, order="C", copy=True)
     except OverflowError as e:
@@ -340,10 +345,8 @@ def check_number(
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value[()]
     if _is_real(value) and not isinstance(value, (bool, np.bool_)):
-        try:
+        with suppress(OverflowError):
             number = float(value)
-        except OverflowError:
-            number = np.nan
     most = np.inf if infinite else most
     fine = np.isfinite(number) or (infinite and not np.isnan(number))
     if not fine or not max(least, -most) <= number <= most or (positive and number <= 0.0):
@@ -378,8 +381,8 @@ def check_probability(value: Any, what: str) -> float:
     """Return a number above 0 and below 1."""
     number = real(value)
     if not 0.0 < number < 1.0:
-        remedy = "give a number between them, say 0.8"
-        raise DeclarationError(f"{what}={shown(value)} is not inside (0, 1)", remedy=remedy)
+        cause, remedy = f"{what}={shown(value)} is not inside (0, 1)", "give e.g. 0.8"
+        raise DeclarationError(cause, no_number(value), remedy)
     return number
 
 
@@ -401,7 +404,8 @@ def check_level(value: Any, what: str) -> int:
     """Return how much is shown: 0, 1 or 2; True is 1."""
     if isinstance(value, (bool, np.bool_)) or real(value) in (0, 1, 2):
         return int(value)
-    raise DeclarationError(f"{what} is {shown(value)}, not 0, 1 or 2", remedy="0 is silent")
+    cause = f"{what} is {shown(value)}, not 0, 1 or 2"
+    raise DeclarationError(cause, no_number(value), "0 is silent")
 
 
 def check_flag(value: Any, what: str) -> bool:
@@ -494,8 +498,8 @@ def one_of(*kinds: type) -> Callable[[Any, str], Any]:
 
     def check(value: Any, what: str) -> Any:
         if not isinstance(value, kinds):
-            wanted = " or ".join(kind.__name__ for kind in kinds)
-            raise DataError(f"{what} is {shown(value)}, no {wanted}", remedy=f"give a {wanted}")
+            of = " or ".join(kind.__name__ for kind in kinds)
+            raise DataError(f"{what} is {shown(value)}, no {of}", remedy=f"give a {of}")
         return value
 
     return check

@@ -29,7 +29,7 @@ LANGUAGE = {
     "proofs": set(),
     "convexity": {"core", "errors", "numbers", "plots"},
     "core": {"convexity", "errors", "numbers", "proofs"},
-    "solution": {"core", "numbers", "proofs"},
+    "solution": {"core", "errors", "numbers", "proofs"},
     "compile": {"core", "errors", "numbers", "proofs", "solution", "storage"},
     "transforms": {"backends", "compile", "core", "errors", "numbers", "proofs", "solution"},
     "backends": {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
+from pathlib import Path
 from typing import Any
 
 import cvxpy as cp
@@ -12,6 +14,7 @@ import pytest
 
 import optfair as of
 from optfair.errors import MOST_NAMES, Known, NoSuchName, kind_of, nearest
+from optfair.methods.sparse_counterfactuals.fit_data import check_budget
 
 
 def test_names_that_are_near_are_suggested() -> None:
@@ -57,7 +60,7 @@ def test_a_table_is_named_by_either_word() -> None:
         _ = others[0].nothing
 
 
-def lookups() -> dict[str, tuple[Any, str]]:
+def lookups(file: Path) -> dict[str, tuple[Any, str]]:
     """Return mappings that users look names up in, each with a name that it has."""
     x, b = cp.Variable(2, name="servings"), cp.Parameter(name="demand", value=1.0)
     rows = [x >= b, cp.sum(x) <= 9]
@@ -66,6 +69,8 @@ def lookups() -> dict[str, tuple[Any, str]]:
     swept = of.sweep(p, "demand", [1.0, 2.0], functions={"total": lambda s: s.objective})
     iris = of.datasets.load("iris")
     broken = p.with_constraints(low=x <= 0).diagnose()
+    run = of.compare_solvers(p, ["highs"]).runs[0]
+    s.certificate.save(file, overwrite=True)
     ruled = of.FairAssignment(np.eye(4), groups=list("abab"), centers=np.eye(4)[:2])
     return {
         "variables": (p.variables, "servings"),
@@ -90,19 +95,25 @@ def lookups() -> dict[str, tuple[Any, str]]:
         "diagnosis": (broken, "conflict"),
         "numbers": (broken["conflict"].numbers, "names"),
         "dual": (of.transforms.dualize(p).problem.equations, "servings"),
+        "residuals": (s.residuals().primal, "enough"),
+        "phases": (run.phases, "solve"),
+        "environment": (run.environment, "processor"),
+        "instance": (of.library.load("diet").data, "nutrients"),
+        "proof file": (of.load_proof(file).document, "digest"),
     }
 
 
-def test_every_lookup_says_what_is_near_to_a_mistyped_name() -> None:
+def test_every_lookup_says_what_is_near_to_a_mistyped_name(tmp_path: Path) -> None:
     """As one error, which is also a ``KeyError``; the right name is found, and ``get`` is quiet."""
-    for where, (mapping, name) in lookups().items():
+    known = lookups(tmp_path / "proof.json")
+    for where, (mapping, name) in known.items():
         assert mapping[name] is not None, where
         with pytest.raises(KeyError) as caught:
             mapping[name[:-1] + "z"]
         assert isinstance(caught.value, NoSuchName), where
         assert f"do:  did you mean {name!r}" in str(caught.value), where
         assert f"no {name[:-1]}z" not in str(caught.value) and "KeyError" not in str(caught.value)
-    variables = lookups()["variables"][0]
+    variables = known["variables"][0]
     assert variables.get("nothing") is None and "nothing" not in variables
 
 
@@ -115,3 +126,40 @@ def test_names_are_told_after_copies_and_of_empty_mappings() -> None:
             again["b"]
     with pytest.raises(NoSuchName, match="no part 'b'\n  do:  there are none"):
         Known({}, "part")["b"]
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [
+        (lambda p: p.solve(tolerance="1e-6"), "'1e-6' is a text, not a number"),
+        (lambda p: p.solve(time_limit="10"), "'10' is a text, not a number"),
+        (lambda p: p.solve(verbose="2"), "'2' is a text, not a number"),
+        (lambda p: of.balance("0.4"), "'0.4' is a text, not a number"),
+        (lambda p: of.additive_gap("0.1"), "'0.1' is a text, not a number"),
+        (lambda p: of.FairKMeans("5").fit(np.eye(6), groups=list("ababab")), "'5' is a text"),
+        (lambda p: of.FairMixture("3").fit(np.eye(6), groups=list("ababab")), "'3' is a text"),
+        (lambda p: check_budget("3", 2, 4), "'3' is a text, not a number"),
+        (lambda p: of.sweep(p, "demand", ["1", "2"]), "they are texts, the first is '1'"),
+    ],
+)
+def test_a_text_in_place_of_a_number_is_called_one(ask: Any, said: str) -> None:
+    """A text is not out of range: "0.4 is outside [0, 1]" would be false."""
+    x, b = cp.Variable(2, name="x"), cp.Parameter(name="demand", value=1.0)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(x)), [x >= b]), ["enough"])
+    with pytest.raises(of.OptfairError, match=re.escape(f"  why: {said}")):
+        ask(p)
+
+
+def test_a_constraint_alone_is_not_said_to_exclude_others() -> None:
+    """What is false of every point, or where the objective is defined, is told in these words."""
+    x = cp.Variable(2, name="x")
+    log = cp.Maximize(cp.log(x[0]))
+    for goal, rows, said in (
+        (cp.Minimize(x[0]), [cp.norm(x) + 1 <= 0], "no point satisfies 'c0'"),
+        (log, [x[0] <= -1], "no point where the objective is finite satisfies 'c0'"),
+        (cp.Maximize(log.args[0] + cp.log(-1 - x[0])), [], "the domain of the objective is empty"),
+        (cp.Minimize(x[0]), [x >= 1, x <= 0], "these constraints exclude each other: 'c0', 'c1'"),
+    ):
+        with pytest.raises(of.Infeasible) as caught:
+            of.from_cvxpy(cp.Problem(goal, rows)).solve()
+        assert caught.value.cause.startswith(said)

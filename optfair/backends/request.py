@@ -16,12 +16,7 @@ import numpy as np
 
 from optfair.core.certificate import DualCheck
 from optfair.core.solution import Solution
-from optfair.errors import (
-    DeclarationError,
-    UnsupportedProblem,
-    kind_of,
-    nearest,
-)
+from optfair.errors import DeclarationError, UnsupportedProblem, kind_of, nearest, no_number
 from optfair.numbers import Floats, check_level, real
 from optfair.registry import load_facts
 
@@ -347,7 +342,8 @@ class Request:
         }
         for message, fine in checks.items():
             if not fine:
-                raise DeclarationError(message, remedy="correct the option")
+                why = no_number(given, limit, some, self.seed)
+                raise DeclarationError(message, why, "correct the option")
         object.__setattr__(self, "verbose", check_level(self.verbose, "verbose"))
         for name in ("threads", "seed"):  # solvers tell 2.0 and NumPy's 2 from 2
             value = getattr(self, name)

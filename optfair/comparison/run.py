@@ -30,6 +30,7 @@ from optfair.errors import (
     SolverFailure,
     Unbounded,
     UnsupportedProblem,
+    say_names,
 )
 from optfair.storage import check_record, made_folder, read_json, write_text
 
@@ -145,6 +146,9 @@ class Run:
     passes: float | None = None
     load: float | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        say_names(self, phases="phase", options="option", environment="fact")
 
     @property
     def answered(self) -> bool:

@@ -298,6 +298,15 @@ def pyomo_values(problem: Problem, model: Any) -> dict[str, Floats]:
     ------
     DataError
         The model lacks a variable, or a value.
+
+    Examples
+    --------
+    >>> import cvxpy as cp, optfair as of
+    >>> p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.Variable(2, name="x")[0])))
+    >>> model = p.to_pyomo()
+    >>> model.x.set_values({0: 1.5, 1: 2.0})
+    >>> pyomo_values(p, model)["x"].tolist()
+    [1.5, 2.0]
     """
     pyo = needed("pyomo.environ", PYOMO)
     values: dict[str, Floats] = {}

@@ -386,7 +386,9 @@ def from_cvxpy(problem: Any, names: Sequence[str] | None = None) -> AdoptedProbl
     -1.3333
     """
     if not isinstance(problem, cp.Problem):
-        raise DeclarationError(f"from_cvxpy got {kind_of(problem)}", remedy="give a cvxpy.Problem")
+        other = "what another language declares comes in as a file: optfair.read('model.mps')"
+        remedy = f"give a cvxpy.Problem; {other}"
+        raise DeclarationError(f"from_cvxpy got {kind_of(problem)}", remedy=remedy)
     if isinstance(names, str):
         raise DeclarationError(
             f"names is the text {names!r}",

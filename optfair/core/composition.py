@@ -416,6 +416,12 @@ class Rule(ABC):
 
     Subclasses are frozen dataclasses; `bind` returns one CVXPY constraint, or several by
     part name. Bound with ``problem.with_constraints(name=rule)``.
+
+    Examples
+    --------
+    >>> import optfair as of
+    >>> isinstance(of.balance(0.4), Rule)
+    True
     """
 
     #: what the rule says, for notebooks

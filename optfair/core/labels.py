@@ -330,8 +330,15 @@ class Labelled(Named):
         value = self.get(name)
         if value is None:
             known = chain(self._entries, islice(self._labels(self._entries), COMPARED))
-            raise NoSuchName(f"no value {name!r}", remedy=nearest(str(name), known))
+            remedy = nearest(str(name), self._whole(str(name), list(known)))
+            raise NoSuchName(f"no value {name!r}", remedy=remedy)
         return value
+
+    def _whole(self, name: str, known: list[str]) -> list[str]:
+        """Return names to suggest: for one without indices whole arrays, not their entries."""
+        stems = set() if "[" in name else {k.partition("[")[0] for k in known}
+        arrays = {stem for stem in stems if stem in self}
+        return [*arrays, *(k for k in known if k.partition("[")[0] not in arrays)]
 
     def get(self, name: str, default: Any = None) -> Any:
         """Return what a name stands for, or the default."""

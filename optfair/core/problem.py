@@ -587,7 +587,8 @@ def check_problem(value: Any, what: str = "problem") -> Problem | Taken:
         return Taken(from_cvxpy(value))
     raise DeclarationError(
         f"{what} is of type {type(value).__name__}, not a declared problem",
-        remedy="give a Problem, or a cvxpy.Problem; an instance is library.load(NAME).problem()",
+        remedy="give a Problem, or a cvxpy.Problem; an instance is library.load(NAME).problem(), "
+        "what another language declares comes in as a file: read('model.mps')",
     )
 
 

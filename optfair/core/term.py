@@ -26,7 +26,7 @@ from cvxpy.atoms.affine.unary_operators import NegExpression
 from cvxpy.atoms.affine.upper_tri import upper_tri
 from cvxpy.atoms.affine.vstack import Vstack
 from cvxpy.atoms.elementwise.power import Power
-from cvxpy.atoms.quad_form import QuadForm
+from cvxpy.atoms.quad_form import QuadForm, SymbolicQuadForm
 from cvxpy.atoms.quad_over_lin import quad_over_lin
 from cvxpy.lin_ops.lin_op import CONSTANT_ID
 from numpy.typing import NDArray
@@ -439,7 +439,21 @@ def products_of(e: Any) -> Factors | None:
     if isinstance(e, QuadForm) and e.args[1].is_constant():
         form = sp.coo_array(e.args[1].value)
         return np.zeros(form.nnz, dtype=np.int64), form.row, form.col, form.data, 1.0
+    if isinstance(e, SymbolicQuadForm) and e.args[1].is_constant():
+        form = sp.coo_array(e.args[1].value)
+        return _output_of(e, form)[form.row], form.row, form.col, form.data, 1.0
     return None
+
+
+def _output_of(e: Any, form: Any) -> Indices:
+    """Return which entry of a reduced square, or sum of squares, each row of its matrix adds to."""
+    if e.block_indices is None:  # one number, or entry by entry
+        each: Indices = count_of((form.shape[0],)) * (e.size > 1)
+        return each
+    entry = np.zeros(form.shape[0], dtype=np.int64)
+    for k, inside in enumerate(e.block_indices):
+        entry[inside] = k
+    return entry
 
 
 def power_of(e: Any) -> float:

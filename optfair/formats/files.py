@@ -267,7 +267,13 @@ def _rows(problem: Problem) -> Program:
 
 def _cones(problem: Problem) -> ConeProgram:
     """Return cones with the numbers that a file has."""
-    cones = cone_program(problem, quadratic=False, scaled=False)
+    try:
+        cones = cone_program(problem, quadratic=False, scaled=False)
+    except UnsupportedProblem as e:
+        if problem.recast is None or problem.recast.word != "log-log convex":
+            raise
+        remedy = "export its convex form, .recast.inner, in the logarithms of these variables"
+        raise UnsupportedProblem(e.cause, e.evidence, remedy) from e
     A = sp.coo_array(cones.A)
     rows = [*np.flatnonzero(~np.isfinite(cones.b)), *A.row[~np.isfinite(A.data)]]
     if rows or not np.isfinite([*cones.q, cones.offset]).all():

@@ -37,7 +37,7 @@ from optfair.core.certificate import (
 from optfair.core.expressions import check_parameters
 from optfair.core.identity import fingerprint
 from optfair.diagnosis.conflict import Conflict
-from optfair.errors import DataError, OptfairError, UnsupportedProblem, kind_of
+from optfair.errors import DataError, Known, OptfairError, UnsupportedProblem, kind_of
 from optfair.formats.text import is_problem_file
 from optfair.numbers import check_flag, check_path, checked
 from optfair.proofs import check_proof
@@ -161,7 +161,7 @@ def load_proof(path: str | Path) -> SavedProof:
             f"this version reads schema {check_proof.SCHEMA}",
             "save the proof again with this version",
         )
-    return SavedProof(document, file.name)
+    return SavedProof(Known(document, "part"), file.name)
 
 
 @checked(path=check_path, overwrite=check_flag)

@@ -284,6 +284,13 @@ class Certification:
         In the order they were made.
     seconds : float
         Wall time.
+
+    Examples
+    --------
+    >>> import optfair as of
+    >>> found = of.library.certify("textbook/diet")
+    >>> found.ok, round(found.value, 6), str(found.checks[0])
+    (True, 88.2, 'ok  class: LP')
     """
 
     instance: Instance

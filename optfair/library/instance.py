@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from optfair import registry
 from optfair.core.problem_class import ProblemClass
-from optfair.errors import DataError, DeclarationError, OptfairError, kind_of, nearest
+from optfair.errors import DataError, DeclarationError, Known, OptfairError, kind_of, nearest
 from optfair.registry import check_keys, fact_files, load_facts, nearest_of_families
 from optfair.storage import read_toml
 
@@ -261,7 +261,7 @@ def read_instance(path: Path, name: str) -> Instance:
         model=facts["model"],
         problem_class=facts["class"],
         source=facts["source"],
-        data=facts["data"],
+        data=Known(facts["data"], "key of [data]"),
         rules=facts.get("rules", {}),
         integrality=tuple(facts.get("integrality", ())),
         optimum=_stated(Optimum, facts, "optimum", path),

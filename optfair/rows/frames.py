@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from optfair.attributes import attributes_of, is_missing
-from optfair.errors import DataError, DeclarationError, nearest, shown
+from optfair.errors import DataError, DeclarationError, nearest, no_number, shown
 from optfair.numbers import (
     Floats,
     Indices,
@@ -130,13 +130,16 @@ def check_parameters(model: Any) -> None:
         if not whole(getattr(model, name)) or getattr(model, name) < 1:
             raise DeclarationError(
                 f"{name}={getattr(model, name)!r} is not a positive integer",
-                remedy="give 1 or more",
+                no_number(getattr(model, name)),
+                "give 1 or more",
             )
     if not (isinstance(model.n_init, str) and model.n_init == "auto") and (
         not whole(model.n_init) or model.n_init < 1
     ):
         raise DeclarationError(
-            f"n_init={model.n_init!r} is not a positive integer", remedy='give one, or "auto"'
+            f"n_init={model.n_init!r} is not a positive integer",
+            no_number(model.n_init),
+            'give one, or "auto"',
         )
     if model.n_jobs is not None and (
         not whole(model.n_jobs) or (model.n_jobs < 1 and model.n_jobs != -1)
@@ -146,7 +149,8 @@ def check_parameters(model: Any) -> None:
             remedy="give one of them",
         )
     if not _real(model.tol) or not 0 <= model.tol < 1:
-        raise DeclarationError(f"tol={model.tol!r} is outside [0, 1)", remedy="give e.g. 1e-6")
+        why = no_number(model.tol)
+        raise DeclarationError(f"tol={model.tol!r} is outside [0, 1)", why, "give e.g. 1e-6")
     for name in ("time_limit", "regularization"):
         value = getattr(model, name)
         if (name == "regularization" or value is not None) and not (_real(value) and value > 0):

@@ -26,6 +26,7 @@ from optfair.core.certificate import BEYOND, PROVED, DualCheck, DualProof, Grade
 from optfair.core.composition import right_hand_side
 from optfair.core.expressions import Evaluator, Values, check_parameters
 from optfair.core.solution import LazyValues, Solution, check_solution
+from optfair.errors import say_names
 from optfair.numbers import Floats, checked
 from optfair.proofs.effort import until
 from optfair.proofs.unpaid import Unpaid
@@ -116,6 +117,9 @@ class Residuals:
     face: float = 0.0
     penalty: float = 0.0
 
+    def __post_init__(self) -> None:
+        say_names(self, primal="constraint")
+
     @property
     def feasibility(self) -> float:
         """Largest entry of ``primal``."""
@@ -146,8 +150,7 @@ class Residuals:
         if self.unpaid is None:
             return PROVED
         radius = self.unpaid.radius((tolerance - self.gap) * self.size)
-        names = ", ".join(map(repr, self.free))
-        because = f"not rigorous: free column {names}"
+        because = f"not rigorous: free column {', '.join(map(repr, self.free))}"
         unit = self.unpaid.unit
         clear = radius >= CLEAR * max(1.0, self.unpaid.size, self.unpaid.natural)
         if unit != 1.0:  # measured in other units: it is held to the declared ones as well
@@ -172,21 +175,15 @@ class Residuals:
         accuracy of their own. Elsewhere they are held to the tolerance, and products of slacks
         and multipliers, which go with the square root of the gap on curved cones, to its root.
         """
-        reasons = [
-            f"{name!r} is violated by {v:.1e}"
-            for name, v in self.primal.items()
-            if not v <= tolerance
-        ]
+        violated = {name: v for name, v in self.primal.items() if not v <= tolerance}
+        reasons = [f"{name!r} is violated by {v:.1e}" for name, v in violated.items()]
         # a column that nothing bounds is charged for its size here, which is no proof
         loss = 0.0 if self.unpaid is None else self.unpaid.here / self.size
         proved = self.apart and self.gap + loss <= tolerance and self.grade(tolerance).sound
         checks = {
             "stated and declared objective differ by": (self.objective, tolerance),
             "a row is violated, of its own terms, by": (self.rows, tolerance),
-            "what is 0 at every feasible point is, of its terms,": (
-                self.face,
-                max(tolerance, tolerance**0.5),
-            ),
+            "what is 0 at every feasible point is, of its terms,": (self.face, tolerance**0.5),
             "dual residual": (self.dual, np.inf if proved else tolerance),
             "gap": (self.gap + loss, tolerance),
             "violations are worth, at the multipliers,": (self.penalty, tolerance),

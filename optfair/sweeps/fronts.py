@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import cvxpy as cp
 import numpy as np
 
-from optfair.core.composition import objective_term, owned
+from optfair.core.composition import objective_term, owned, variable_names
 from optfair.core.problem import Problem, check_problem
 from optfair.core.term import ObjectiveTerm
-from optfair.errors import DeclarationError, kind_of, nearest
+from optfair.errors import DeclarationError, kind_of, nearest, shown
 from optfair.numbers import (
     check_choice,
     check_count,
@@ -180,6 +180,11 @@ def _goals(problem: Problem, objectives: Any) -> tuple[_Goal, ...]:
             remedy="sweep a parameter of it instead: optfair.sweep",
         )
     for name in objectives:
+        if isinstance(name, (cp.Expression, cp.Minimize, cp.Maximize)):
+            raise DeclarationError(
+                f"objective {shown(str(name))} has no name",
+                remedy="give a dict of expressions by name, as in {'cost': ..., 'risk': ...}",
+            )
         check_text(name, "an objective's name")
     given = objectives if isinstance(objectives, Mapping) else {n: n for n in objectives}
     goals = []
@@ -201,6 +206,12 @@ def _goals(problem: Problem, objectives: Any) -> tuple[_Goal, ...]:
                 remedy="give a CVXPY expression on the problem's variables",
             )
         own = sign * owned(problem, item)
+        if unknown := variable_names(own, problem.names)[1]:
+            raise DeclarationError(
+                f"objective {name!r} uses variables of another problem: {', '.join(unknown)}",
+                f"this problem has {', '.join(problem.variables)}",
+                "write it on p[...] of this problem or of one it was made from",
+            )
         term = objective_term(str(name), own, problem.names, "minimize")
         if not term.scope:
             raise DeclarationError(f"objective {name!r} depends on no variable")
@@ -362,7 +373,9 @@ class _Front:
         alone = np.array([p.values for p in self.points])
         rough = np.ptp(alone, axis=0)
         units = [p.solution.unit for p in self.points]
-        small = rough <= NO_RANGE * np.maximum(units, np.abs(alone).max(axis=0))
+        # a search without convexity leaves rows open by the tolerance, and objectives with them
+        share = NO_RANGE if self.convex else max(NO_RANGE, float(self.asked["tolerance"]))
+        small = rough <= share * np.maximum(units, np.abs(alone).max(axis=0))
         self.trades = not small.all()
         rough[small] = 1.0
         self.ranges, self.points = rough, [] if self.trades else self.points[:1]

@@ -100,6 +100,15 @@ class ParetoFront(Tabled):
         Sizes of the objectives that ``within`` is measured by.
     convex : bool
         Whether what lies above a chord between points is feasible.
+
+    Examples
+    --------
+    >>> import cvxpy as cp, optfair as of
+    >>> x = cp.Variable(2, name="x", nonneg=True)
+    >>> p = of.from_cvxpy(cp.Problem(cp.Minimize(0), [x[0] + 2 * x[1] >= 2]), ["demand"])
+    >>> front = of.pareto(p, {"cheap": x[0] + 3 * x[1], "clean": 2 * x[0] + x[1]})
+    >>> front.names, [[round(v, 6) for v in point.values] for point in front.points]
+    (('cheap', 'clean'), [[2.0, 4.0], [3.0, 1.0]])
     """
 
     problem: Problem

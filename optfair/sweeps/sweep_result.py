@@ -273,6 +273,15 @@ class Sweep(Tabled):
         What is proved of the optimal value between the points.
     solves : int
         How many points were solved in this call; others came from the file.
+
+    Examples
+    --------
+    >>> import cvxpy as cp, optfair as of
+    >>> x, need = cp.Variable(name="x"), cp.Parameter(name="need", value=1.0)
+    >>> p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.square(x)), [x >= need]), ["demand"])
+    >>> swept = of.sweep(p, "need", [0.0, 1.0, 2.0])
+    >>> [round(point.value, 6) for point in swept], swept[1].at, swept[1].grade
+    ([0.0, 1.0, 4.0], (1.0,), 'proved')
     """
 
     problem: Problem

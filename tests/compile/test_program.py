@@ -47,6 +47,28 @@ def test_piecewise_linear(case):
     assert set(p.constraints) <= {b.name for b in program(p).rows}
 
 
+SQUARES = {
+    "lasso": cp.sum_squares(X - C) / 3 + 0.5 * cp.norm1(X),
+    "hinge": cp.sum_squares(X) / 2 + cp.sum(cp.pos(1 - cp.multiply(C, X))),
+    "huber": cp.sum(cp.huber(X - 3 * C, 1)),
+    "entries": cp.sum(cp.multiply([1.0, 2.0, 4.0], cp.square(X - C))) + cp.max(X),
+    "form": cp.quad_form(X - C, np.eye(3) + 0.5) + cp.abs(X[1]),
+    "rows": cp.sum_squares(cp.vstack([X, 2 * X - C]), axis=1) @ [1.0, 3.0] + cp.tv(X),
+    "one": cp.square(X[0] - 2) + cp.norm_inf(X - C),
+}
+
+
+@pytest.mark.parametrize("case", SQUARES)
+@pytest.mark.parametrize("ending", ["qps", "lp"])
+def test_squares_beside_pieces_are_rows_and_squares(case, ending, tmp_path):
+    """A QP is written to the files of QPs: what is piecewise gets columns, squares stay."""
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(SQUARES[case]), [cp.sum(X) >= 1]), ["least"])
+    p.export(path := tmp_path / f"p.{ending}")
+    again, s = of.read(path), p.solve()
+    assert str(p.problem_class) == str(again.problem_class) == "QP" and s.objective > 0.1
+    assert again.solve().objective == pytest.approx(s.objective, rel=1e-7)
+
+
 def test_cones_are_refused_by_name():
     p = of.from_cvxpy(cp.Problem(cp.Minimize(cp.sum(X)), [cp.norm(X) <= 1]), ["disk"])
     with pytest.raises(of.UnsupportedProblem, match="'disk'"):

@@ -261,6 +261,12 @@ def test_a_misspelled_label_gets_the_nearest_one(tmp_path: Path) -> None:
         read["braed"]
     with pytest.raises(of.DeclarationError, match=r"did you mean 'oven'\?"):
         read.shadow_price["ovn"]
+    transport().export(tmp_path / "t.mps")
+    read = of.read(tmp_path / "t.mps").solve()
+    with pytest.raises(of.DeclarationError, match=r"do:  did you mean 'ship'\?$"):
+        read["shp"]  # the array, not 'ship[2,1]' or 'ship[1,0]'
+    with pytest.raises(of.DeclarationError, match="comes in as a file"):
+        of.from_cvxpy(read)
 
 
 @pytest.mark.parametrize(

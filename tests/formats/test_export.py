@@ -142,3 +142,13 @@ def test_what_no_cone_holds_is_not_sent_to_cbf(tmp_path):
     with pytest.raises(of.UnsupportedProblem) as e:
         export(p, tmp_path / "p.mps")
     assert "cbf" not in e.value.remedy and not list(tmp_path.iterdir())
+
+
+def test_a_geometric_program_is_exported_in_logarithms(tmp_path):
+    """The remedy of its refusal can be followed: no quadratic is asked for."""
+    h, w = cp.Variable(pos=True, name="h"), cp.Variable(pos=True, name="w")
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(h + 4 * w), [h * w >= 9]), ["area"])
+    with pytest.raises(of.UnsupportedProblem, match=r"do:  export its convex form, .recast\.inner"):
+        p.export(tmp_path / "p.cbf")
+    p.recast.inner.export(tmp_path / "p.cbf")
+    assert str(read(tmp_path / "p.cbf").solve().grade) == "proved"

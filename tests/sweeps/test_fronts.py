@@ -169,12 +169,16 @@ def test_what_no_bound_is_near_is_not_called_proved() -> None:
 
 def test_what_is_no_front_is_refused() -> None:
     p, goals, _ = linear()
+    foreign = cp.Variable(name="theirs")
     for bad, cause in (
         ({"a": goals["a"]}, "1 objective"),
         (["nothing", "objective"], "no objective term 'nothing'"),
         ({"a": goals["a"], "b": 3.0}, "is a float"),
         ("objective", "objectives are a str"),
         ({"a": goals["a"], "b": cp.Constant(2.0)}, "depends on no variable"),
+        ({"a": goals["a"], "b": foreign}, r"'b' uses variables of another problem: theirs"),
+        ({"a": goals["a"], "b": foreign + goals["a"]}, "'b' uses variables of another problem"),
+        ([goals["a"], goals["b"]], "has no name"),
     ):
         with pytest.raises(of.DeclarationError, match=cause):
             of.pareto(p, bad)
@@ -284,3 +288,11 @@ def test_a_front_of_one_point() -> None:
     p = of.from_cvxpy(cp.Problem(cp.Minimize(0), [x >= 0, x <= 1]))
     front = of.pareto(p, {"a": -0.0 * x[0] + x[1], "b": x[0]}, points=3)
     assert len(front) == 1 and ": 1 point, " in repr(front) and "-0 " not in repr(front)
+
+
+def test_an_objective_that_is_constant_beside_one_that_is_not_convex_is_no_range() -> None:
+    """What a search leaves open of a row is no range that the other objective trades with."""
+    w = cp.Variable(4, name="w", nonneg=True)
+    p = of.from_cvxpy(cp.Problem(cp.Minimize(0), [cp.sum(w) == 1]), ["budget"])
+    front = of.pareto(p, {"total": cp.sum(w), "spread": -cp.sum_squares(w)})
+    assert [v.values for v in front.points] == [pytest.approx((1.0, -1.0), abs=1e-6)]

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from optfair.core.composition import Rule
-from optfair.errors import DeclarationError
+from optfair.errors import DeclarationError, no_number
 from optfair.methods.fair_clustering.margins import (
     Margin,
     MassRule,
@@ -98,7 +98,7 @@ def _check_eps(eps: float, largest: float) -> None:
     if not between(eps, 0.0, largest):
         raise DeclarationError(
             f"eps={eps!r} is outside [0, {largest:g}]",
-            "two sets of fractions that sum to 1 differ by at most 2 in total",
+            no_number(eps) or "two sets of fractions that sum to 1 differ by at most 2 in total",
             "0 is perfect fairness, 2 no constraint",
         )
 
@@ -214,7 +214,7 @@ class Balance(MassRule):
         if not between(self.b, 0.0, 1.0):
             raise DeclarationError(
                 f"balance b={self.b!r} is outside [0, 1]",
-                "it is the smallest ratio of two groups in a cluster",
+                no_number(self.b) or "it is the smallest ratio of two groups in a cluster",
                 "give a number between 0 (no constraint) and the balance of the population",
             )
 

@@ -467,6 +467,16 @@ def eps_path(
         No values, one outside [0, 2], or one twice.
     DataError
         As `FairMixture.fit`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import optfair as of
+    >>> X = np.random.default_rng(0).normal(size=(60, 2)) + 3.0 * (np.arange(60) % 3 > 1)[:, None]
+    >>> groups = np.where(np.arange(60) % 4 > 1, "a", "b")
+    >>> path = eps_path(of.FairMixture(2, n_init=1, random_state=0), X, groups=groups, eps=[0.1, 1.0])
+    >>> path.values.tolist(), bool((path.delta <= path.values).all())
+    ([0.1, 1.0], True)
     """
     values = _sorted(eps, "eps")
     settings = [{"fairness": "constraint", "eps": v} for v in values]

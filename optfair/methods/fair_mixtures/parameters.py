@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from optfair.errors import DataError, DeclarationError, nearest
+from optfair.errors import DataError, DeclarationError, nearest, no_number
 from optfair.methods.fair_clustering.algorithms.mass_program import MassProgram
 from optfair.methods.fair_clustering.single_start import INITS, check_distinct, starting_centers
 from optfair.methods.fair_mixtures.components import Components, Multinoullis
@@ -155,7 +155,8 @@ def rows_of(value: Any, rows: int, name: str) -> int | None:
 def _whole(model: Any, name: str) -> None:
     value = getattr(model, name)
     if not whole(value) or value < 1:
-        raise DeclarationError(f"{name}={value!r} is not a positive integer", remedy=_other(name))
+        why = no_number(value)
+        raise DeclarationError(f"{name}={value!r} is not a positive integer", why, _other(name))
 
 
 def _other(name: str) -> str:

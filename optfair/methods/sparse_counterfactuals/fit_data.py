@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from optfair.errors import DataError, DeclarationError
+from optfair.errors import DataError, DeclarationError, no_number
 from optfair.features.predictor import OUTPUTS, Predictor
 from optfair.methods.sparse_counterfactuals.couplings import (
     COUPLINGS,
@@ -140,7 +140,7 @@ def check_budget(budget: Any, n: int, d: int) -> None:
     if not whole(budget) or not 0 <= budget <= n * d:
         raise DataError(
             f"budget is {budget!r}",
-            f"{n} rows of {d} features have {n * d} cells",
+            no_number(budget) or f"{n} rows of {d} features have {n * d} cells",
             f"give a whole number from 0 to {n * d}",
         )
 

@@ -66,6 +66,11 @@ def given_counterfactuals(rows: Any, *, alignment: Any = "rows") -> Counterfactu
     ------
     DataError
         No table, an alignment that does not fit.
+
+    Examples
+    --------
+    >>> given_counterfactuals([[0.0, 1.0], [2.0, 1.0]]).alignment.tolist()
+    [0, 1]
     """
     table = rows if hasattr(rows, "columns") else np.asarray(rows)
     if len(table.shape) != 2 or 0 in table.shape:

@@ -258,6 +258,14 @@ class Refinement:
         Columns.
     factuals : array or data frame (n, d)
         x.
+
+    Examples
+    --------
+    >>> import optfair as of
+    >>> model = of.SparseCounterfactuals(lambda rows: rows @ [1.0, 2.0, 4.0])
+    >>> found = model.fit([[0.0, 0.0, 0.0]], [[1.0, 1.0, 1.0]]).refine(1)
+    >>> found.rows.tolist(), found.edits.tolist(), found.outputs.tolist()
+    ([[0.0, 0.0, 1.0]], [[False, False, True]], [4.0])
     """
 
     rows: Any

@@ -49,6 +49,13 @@ class Attribution:
         E[f(r) | i], the mean score of the counterfactuals coupled to row i.
     evaluations : int
         Rows the model was asked for.
+
+    Examples
+    --------
+    >>> f = lambda rows: rows @ [1.0, 10.0]
+    >>> found = p_shap(f, [[2.0, 3.0]], [[0.0, 1.0]], [[1.0]])
+    >>> found.values.tolist(), found.baseline.tolist(), found.sampled
+    ([[2.0, 20.0]], [10.0], False)
     """
 
     values: Floats
