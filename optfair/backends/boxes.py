@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import cvxpy as cp
@@ -26,6 +27,8 @@ from optfair.convexity.expression import (
     linear,
     raw_call,
     rebuilt,
+    scalars,
+    select,
     subnodes,
 )
 from optfair.convexity.hessians import Boxes, halved
@@ -52,8 +55,9 @@ if TYPE_CHECKING:
     from optfair.core.quadratics import QuadraticMap
     from optfair.core.solution import Solution
 
-# Scalars, boxes and rounds of a search; starts of local searches; boxes looked at together.
-SCALARS, BOXES, ROUNDS, STARTS, TOGETHER = 6, 400_000, 120, 3, 4096
+# Scalars, boxes and rounds of a search; starts of local searches; boxes looked at together; rows of a
+# linear constraint that are looked at one by one.
+SCALARS, BOXES, ROUNDS, STARTS, TOGETHER, ROWS = 6, 400_000, 120, 3, 4096, 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,14 +133,49 @@ class Program:
             low[k], high[k] = np.ceil(low[k]), np.floor(high[k])
         return cls(goal, tuple(facts), entries, low, high, domain, whole)
 
+    @cached_property
+    def scopes(self) -> tuple[NDArray[np.bool_], list[NDArray[np.bool_]]]:
+        """Coordinates of the objective, and of each fact: none where it only has bounds."""
+        place = {entry: k for k, entry in enumerate(self.entries)}
+
+        def scope(entries: Iterable[tuple[Leaf, int]]) -> NDArray[np.bool_]:
+            return np.isin(np.arange(len(place)), [place[e] for e in entries])
+
+        parts = []
+        for fact in self.facts:
+            own, rows = scalars(fact.node), [fact.node]
+            if affine(fact.node):
+                if fact.node.size <= ROWS:
+                    rows = [select(fact.node, [k]) for k in range(fact.node.size)]
+                own = frozenset().union(*(s for s in map(scalars, rows) if len(s) > 1))
+            parts.append(scope(own))
+        return scope(scalars(self.goal)), parts
+
+    @cached_property
+    def unit(self) -> float:
+        """What gaps are measured by at least: 1, or the range of the objective where that is less."""
+        v = values(self.goal, self._leaves(Interval(self.low[:, None], self.high[:, None])))
+        with np.errstate(all="ignore"):
+            extent = np.inf if v is None else float((v.high - v.low).max())
+        return min(1.0, extent) if extent > 0.0 else 1.0
+
     def least(self, boxes: Interval) -> Floats:
         """Return floats (K,) below the objective at feasible points of boxes; inf where none is."""
-        out = np.full(boxes.shape[1], np.inf)
+        return self.judged(boxes)[0]
+
+    def judged(self, boxes: Interval) -> tuple[Floats, NDArray[np.bool_]]:
+        """Return what `least` does, and the coordinates (d, K) that it depends on within each box.
+
+        Those of the objective, and of constraints that do not hold on all of the box: halves along
+        another coordinate say nothing new.
+        """
+        out, needed = np.full(boxes.shape[1], np.inf), np.ones(boxes.shape, dtype=bool)
         none = self.domain.empty or bool((self.low > self.high).any())  # no integer is between
         for start in range(0, 0 if none else out.size, TOGETHER):
+            part = slice(start, start + TOGETHER)
             with np.errstate(all="ignore"):  # far out, ends overflow
-                out[start : start + TOGETHER] = self._least(boxes[:, start : start + TOGETHER])
-        return out
+                out[part], needed[:, part] = self._judged(boxes[:, part])
+        return out, needed
 
     def _over(self, node: Node, part: Interval) -> Interval | None:
         """Return enclosures over boxes; of what has kinks, as a maximum has, natural ones."""
@@ -152,18 +191,22 @@ class Program:
             rows.setdefault(leaf, []).append(k)
         return {leaf: part[at] for leaf, at in rows.items()}
 
-    def _least(self, part: Interval) -> Floats:
-        enclosure = self._over(self.goal, part)
+    def _judged(self, part: Interval) -> tuple[Floats, NDArray[np.bool_]]:
+        enclosure, (scope, scopes) = self._over(self.goal, part), self.scopes
         bound = np.full(part.shape[1], -np.inf) if enclosure is None else enclosure.low[0]
-        for fact in self.facts:
+        needed = np.repeat(scope[:, None], part.shape[1], axis=1)
+        for fact, own in zip(self.facts, scopes, strict=True):
             g = self._over(fact.node, part)
             if g is None:
+                needed |= own[:, None]
                 continue
             empty = (g.low > 0.0).any(axis=0)
             if fact.zero:
                 empty |= (g.high < 0.0).any(axis=0)
+            holds = (g.high <= 0.0).all(axis=0) & (not fact.zero)
+            needed |= own[:, None] & ~holds
             bound = np.where(empty, np.inf, bound)
-        return bound
+        return bound, needed
 
     def outside(self, x: Floats) -> float:
         """Return how far an argument is below 0 where a function asks that it is not."""
@@ -236,9 +279,10 @@ class BoxProof:
         """Read the problem anew and enclose the objective on every box again."""
         sign = 1.0 if self.problem.sense == "minimize" else -1.0
         upper = sign * self.problem.objective_at(self.values)
-        bound = min(Program.of(self.problem).closed(self.tree), upper)
+        program = Program.of(self.problem)
+        bound = min(program.closed(self.tree), upper)
         apart = max(drift(values, self.values), unvouched(multipliers))
-        return DualCheck(sign * bound, 0.0, consistency=apart, apart=True)
+        return DualCheck(sign * bound, 0.0, consistency=apart, unit=program.unit, apart=True)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -417,18 +461,18 @@ def _searched(
     cuts: list[NDArray[np.int8]] = []
     seen, closed, stuck, wide = 0, 0, 0, np.isinf(program.high - program.low)[:, None]
     width = np.where(wide, 1.0, np.maximum(program.high - program.low, 1e-300)[:, None])
-    ended = "optimal"
+    ended, least = "optimal", min(SMALL, program.unit)
     try:
         for level in range(ROUNDS):
             asked = time.perf_counter()
-            floors = program.least(Interval(low, high))
+            floors, needed = program.judged(Interval(low, high))
             pace = (time.perf_counter() - asked) / low.shape[1]
-            points = (low == high).all(axis=0)  # they have no halves
+            points = ((low == high) | ~needed).all(axis=0)  # their halves say nothing new
+            middles = Interval(low, high).middle()
+            middles[whole] = np.round(middles[whole])
             for k in np.flatnonzero(points & (floors < (np.inf if best is None else best[0]))):
-                offer(low[:, k].copy())
+                offer(middles[:, k].copy())
             if level % 6 == 0:
-                middles = Interval(low, high).middle()
-                middles[whole] = np.round(middles[whole])
                 at = program.least(Interval.exactly(middles))  # of points: their objectives, or inf
                 near = np.where(np.isfinite(at), at, np.inf)
                 for k in dict.fromkeys([int(near.argmin()), *np.argsort(floors)[:STARTS].tolist()]):
@@ -436,10 +480,11 @@ def _searched(
                         offer(middles[:, k].copy())
             target = np.inf
             if best is not None:
-                target = best[0] - 0.5 * request.tolerance * max(SMALL, abs(best[0]))
+                target = best[0] - 0.5 * request.tolerance * max(least, abs(best[0]))
             kept = floors >= target if best is not None else floors == np.inf
             stuck, kept = stuck + int((points & ~kept).sum()), kept | points
-            axis = np.argmax(_extent(high, wide, width) - _extent(low, wide, width), axis=0)
+            extents = _extent(high, wide, width) - _extent(low, wide, width)
+            axis = np.argmax(np.where(needed, extents, -1.0), axis=0)
             halves = halved(low[:, ~kept], high[:, ~kept], axis[~kept], program.whole)
             cuts.append(np.where(kept, -1, axis).astype(np.int8))
             low, high = halves

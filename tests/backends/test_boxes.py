@@ -127,7 +127,7 @@ def test_a_budget_of_its_own_fails_with_the_incumbent_and_its_bound(
 
 
 def test_ctrl_c_returns_the_incumbent_with_its_gap(monkeypatch: pytest.MonkeyPatch) -> None:
-    rounds, least = [], Program.least
+    rounds, judged = [], Program.judged
 
     def pressed(self: Program, boxes: Interval) -> Any:
         if boxes.shape[1] > 1 and (boxes.low < boxes.high).any():
@@ -135,9 +135,9 @@ def test_ctrl_c_returns_the_incumbent_with_its_gap(monkeypatch: pytest.MonkeyPat
         if len(rounds) == 6:
             rounds.append(0)
             raise KeyboardInterrupt
-        return least(self, boxes)
+        return judged(self, boxes)
 
-    monkeypatch.setattr(Program, "least", pressed)
+    monkeypatch.setattr(Program, "judged", pressed)
     goal, rows, truth = PROGRAMS["camel"]
     s = of.from_cvxpy(cp.Problem(goal, rows)).solve("interval-boxes")
     assert s.status.termination == "interrupted"
@@ -224,13 +224,13 @@ def test_a_time_limit_is_for_the_search_and_the_proof_of_what_it_leaves(
 ) -> None:
     """A box takes 1 ms of this clock, whoever looks at it."""
     request = Request(time_limit=0.5)
-    clock, own = [request.started], Program._least
+    clock, own = [request.started], Program._judged
 
     def slow(program: Program, part: Interval) -> Any:
         clock[0] += 1e-3 * part.shape[1]
         return own(program, part)
 
-    monkeypatch.setattr(Program, "_least", slow)
+    monkeypatch.setattr(Program, "_judged", slow)
     monkeypatch.setattr(boxes, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
     goal = cp.Minimize(cp.square(x * y - 1) - sin(3 * x) * y)
     p = of.from_cvxpy(cp.Problem(goal, [x >= -5, x <= 5, y >= -5, y <= 5]))
@@ -503,3 +503,42 @@ def test_integers_at_the_edge_of_a_domain() -> None:
     p = of.from_cvxpy(cp.Problem(cp.Minimize(n), [pole, n >= -1, n <= 4]))
     with pytest.raises(of.SolverFailure, match=r"(?s)no feasible point.*2 are left after 7"):
         p.solve(solver="interval-boxes")
+
+
+@pytest.mark.parametrize("unit", [1e-8, 1e-3, 1.0, 1e6])
+def test_gaps_are_measured_by_the_range_of_the_objective_where_it_is_small(unit: float) -> None:
+    x, y = cp.Variable(name="x"), cp.Variable(name="y")
+    goal = cp.Maximize(unit * cp.huber(cp.maximum(y, y)))
+    s = of.from_cvxpy(cp.Problem(goal, [x >= 0, x <= 1, y >= 0, y <= 1])).solve("interval-boxes")
+    assert s.grade.word == "proved" and s.certificate.verify()
+    assert s.objective == pytest.approx(unit, rel=1e-7) and s.bound >= unit
+    assert s.residuals().size == pytest.approx(unit, rel=1e-6)
+
+
+def test_coordinates_that_only_have_bounds_are_not_halved() -> None:
+    x, n = cp.Variable(4, name="x"), cp.Variable(name="n", integer=True)
+    rows = [x >= [0, 0, 0, -1], x <= [9, 1, 1e9, 1], n >= 2, n <= 5, x[0] + x[3] <= 9.5]
+    goal = cp.Maximize(cp.huber(cp.maximum(x[1], x[1])) + x[3] ** 2 * x[1])
+    p = of.from_cvxpy(cp.Problem(goal, rows))
+    program = Program.of(p)
+    ends = np.array([program.low, program.high])
+    for most, needed in (
+        (9.0, (0, 1, 3)),
+        (8.0, (1, 3)),
+    ):  # where the last row holds whatever x[0] is
+        ends[1][program.entries.index((program.entries[0][0], 0))] = most
+        floors, own = program.judged(Interval(ends[0][:, None], ends[1][:, None]))
+        assert {program.entries[k] for k in np.flatnonzero(own[:, 0])} == {
+            (leaf, j) for leaf, j in program.entries if leaf.name == "x" and j in needed
+        }
+        assert floors[0] <= -2.0
+    s = p.solve("interval-boxes")
+    assert s.objective == pytest.approx(2.0, rel=1e-7) and s.grade.word == "proved"
+    assert s["n"] in (2.0, 3.0, 4.0, 5.0)
+    # one without an end keeps a value
+    free = cp.Variable(name="free")
+    p = of.from_cvxpy(
+        cp.Problem(cp.Maximize(cp.huber(cp.maximum(x[1], x[1]))), [x >= 0, x <= 1, free >= 3])
+    )
+    s = p.solve("interval-boxes")
+    assert s.objective == pytest.approx(1.0, rel=1e-7) and s["free"] >= 3.0
