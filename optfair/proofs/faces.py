@@ -291,7 +291,7 @@ def _relaxed(
     for k, c in enumerate(form.cones):
         cone, rows = c, columns[c.start : c.stop]
         spans = tried.get(k, ())
-        for charged, V in itertools.product((False, True) if c.kind == "psd" else (False,), spans):
+        for charged, V in itertools.product((False, True), spans):
             made = _summed(c, rows, V) if c.kind == "soc" else _restricted(c, rows, V, charged)
             if made is not None:
                 cone, rows = made
