@@ -3,10 +3,10 @@ r"""Check saved proofs in exact arithmetic: ``python check_proof.py proof.json [
 About min y'Py/2 + q'y + c, b - Ay in K, some y integer. *bound*: any x, and any z in the dual cone,
 with r = Px + q + A'z, give -x'Px/2 - b'z + c + inf r'y, less sum d_j (y_j - x_j)^2 / 2 where only P
 + diag(d) is proved semidefinite. The infimum is over bounds on columns, each a step from one row
-and earlier steps; row m is the cut "the objective is at most this". What a point violates is worth
-no more than the tolerance at z. *infeasible*: -b'z + inf (A'z)'y > 0. *unbounded*: x is feasible,
--Ad in K, Pd = 0, q'd < 0. A tree has one at each leaf. Rows of a block are a triangle of a matrix;
-z is the sum of two entries beside its diagonal.
+and earlier steps; row m is the cut "the objective is at most this", bounding the lesser of both. A
+point violates what is worth no more than the tolerance at z. *infeasible*: -b'z + inf (A'z)'y > 0.
+*unbounded*: x is feasible, -Ad in K, Pd = 0, q'd < 0. A tree has one at each leaf. Rows of a block
+are a triangle of a matrix; z is the sum of two entries beside its diagonal.
 """
 
 from __future__ import annotations

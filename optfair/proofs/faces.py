@@ -393,7 +393,7 @@ def _summed(c: Cone, rows: Any, v: Floats) -> tuple[Cone, Any] | None:
 
 def _restricted(c: Cone, rows: Any, V: Floats, charged: bool = False) -> tuple[Cone, Any] | None:
     """Return a block on its face, and its rows with the sides as last column, where charged rounded."""
-    (i, j), place, (n, r) = c.places, np.arange(rows.shape[0]), V.shape
+    (i, j), r = c.places, V.shape[1]
     if np.count_nonzero(V) == r and (V.max(axis=0) == 1.0).all():  # a principal submatrix
         kept = np.asarray(V.any(axis=1))
         return replace(c, order=r), rows[np.flatnonzero(kept[i] & kept[j])]
@@ -403,12 +403,8 @@ def _restricted(c: Cone, rows: Any, V: Floats, charged: bool = False) -> tuple[C
     if known is None:
         return None
     declared, off_by = known
-    off = i != j
-    at = (np.r_[i * n + j, (j * n + i)[off]], np.r_[place, place[off]])
-    full = sp.csr_array((np.ones(at[0].size), at), shape=(n * n, place.size))
-    own = replace(c, order=r, root=1.0)
-    p, q = own.places
-    across = sp.kron(sp.csc_array(V), sp.csc_array(V), format="csc")[:, p * r + q].T @ full
+    own, off = replace(c, order=r, root=1.0), i != j
+    (p, q), across = own.places, products(c, V, own)
     sizes = sp.csc_array(abs(across) @ abs(declared))
     if charged:  # constants are
         sizes = sizes[:, :-1]
@@ -423,6 +419,16 @@ def _restricted(c: Cone, rows: Any, V: Floats, charged: bool = False) -> tuple[C
         side = np.where(p == q, np.nextafter(raised, np.inf), side)
         matrix = sp.csr_array(sp.hstack([matrix[:, :-1], sp.csr_array(side[:, None])]))
     return own, matrix
+
+
+def products(c: Cone, V: Floats, own: Cone) -> Any:
+    """Return the rows of V'SV, a block of its own, as sums of the rows of the matrix S of a block."""
+    (i, j), (p, q), (n, r) = c.places, own.places, V.shape
+    place, off = np.arange(i.size), i != j
+    at = (np.r_[i * n + j, (j * n + i)[off]], np.r_[place, place[off]])
+    full = sp.csr_array((np.ones(at[0].size), at), shape=(n * n, i.size))
+    columns = sp.csc_array(V)
+    return sp.kron(columns, columns, format="csc")[:, p * r + q].T @ full
 
 
 def _declared(c: Cone, rows: Any, terms: int = 0) -> tuple[Any, Floats] | None:

@@ -9,8 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from optfair.proofs.cones import Cone
-from optfair.proofs.faces import on_face
+from optfair.proofs.faces import on_face, products
 from optfair.proofs.rounding import Floats
 
 if TYPE_CHECKING:
@@ -53,17 +52,18 @@ class Narrowed:
         if face is None or any(form.cones[k].kind != "psd" for k in face.bases):
             return None
         parts, own, cones, rows, at, bases = [], [], [], [], 0, {}
+        every = sp.eye_array(z.size, format="csr")
         for k, c in enumerate(plain.cones):
             here = np.arange(c.start, c.stop)
             if (V := face.bases.get(k)) is None:
-                parts.append(sp.eye_array(z.size, format="csr")[here])
+                parts.append(every[here])
                 own.append((factors * z)[here])
             else:
                 bases[at] = c.start, V
                 inner = face.form.cones[k]
                 c = replace(c, order=V.shape[1], upper=True)
                 p, q = c.places
-                parts.append(_products(plain.cones[k], V, p, q, z.size))
+                parts.append(products(plain.cones[k], V, c) @ every[here])
                 W = inner.matrix(face.z[inner.start : inner.stop])[p, q]
                 own.append(np.where(p == q, W, c.root * W))
                 here = np.full(p.size, -1)
@@ -93,13 +93,3 @@ class Narrowed:
             for i, v in zip(self.rows[c.start : c.stop].tolist(), values, strict=True):
                 multipliers[i] = v
         return record | {"steps": steps, "multipliers": multipliers, "faces": faces}
-
-
-def _products(c: Cone, V: Floats, p: Any, q: Any, m: int) -> Any:
-    """Return the rows of V'SV as sums of the rows of the matrix S."""
-    (i, j), (n, r) = c.places, V.shape
-    place, off = np.arange(c.start, c.stop), i != j
-    at = (np.r_[i * n + j, (j * n + i)[off]], np.r_[place, place[off]])
-    full = sp.csr_array((np.ones(at[0].size), at), shape=(n * n, m))
-    columns = sp.csc_array(V)
-    return sp.kron(columns, columns, format="csc")[:, p * r + q].T @ full
